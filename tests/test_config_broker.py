@@ -179,10 +179,16 @@ def test_secrets_are_not_shown() -> None:
         ({"replica__fetch__wait__max__ms": "60000"}, "replica"),
         ({"group__consumer__assignors": "uniform,org.example.Assignor"}, "group.consumer.assignors"),
         ({"group__consumer__assignors": ""}, "group.consumer.assignors"),
-        ({"group__consumer__assignors": "uniform,python:mine:range"}, "the name range is that of an assignor of Kafka's"),
+        (
+            {"group__consumer__assignors": "uniform,python:mine:range"},
+            "the name range is that of an assignor of Kafka's",
+        ),
         ({"group__consumer__assignors": "python:a:mine,python:b:mine"}, "another assignor of the name mine"),
         ({"group__streams__assignors": "python:mine"}, "is not of the form python:MODULE:NAME"),
-        ({"group__streams__assignors": "sticky,org.example.Assignor"}, "no assignor 'org.example.Assignor', only sticky"),
+        (
+            {"group__streams__assignors": "sticky,org.example.Assignor"},
+            "no assignor 'org.example.Assignor', only sticky",
+        ),
         ({"group__share__assignors": "simple,python:a:mine"}, "share groups have one assignor"),
         ({"group__consumer__session__timeout__ms": "44999"}, "group.consumer.min.session.timeout.ms"),
         ({"group__consumer__heartbeat__interval__ms": "15001"}, "group.consumer.max.heartbeat.interval.ms"),

@@ -23,13 +23,13 @@ from kbroker.config.group import (
 )
 from kbroker.config.listeners import Listener, QuorumVoter
 from kbroker.config.properties import parse_properties, read_properties_file
-from kbroker.config.provided import with_provided
 from kbroker.config.topic import TOPIC_CONFIGS
 from kbroker.config.topic_values import (
     TOPIC_CONFIG_SYNONYMS,
     validate_topic_config,
     validate_topic_configs,
 )
+from kbroker.config.variables import with_provided
 
 __all__ = [
     "BROKER_CONFIGS",

@@ -105,7 +105,10 @@ class BrokerConfig(BrokerProperties):
         return listener.security_protocol != "PLAINTEXT"
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={HIDDEN if type(value) is Provided else redact(name, value)}" for name, value in sorted(self.raw.items()))
+        shown = ", ".join(
+            f"{name}={HIDDEN if type(value) is Provided else redact(name, value)}"
+            for name, value in sorted(self.raw.items())
+        )
         return f"BrokerConfig({shown})"
 
 

@@ -24,14 +24,14 @@ from kbroker.config.share_group import (
 )
 from kbroker.config.shorthand import INT, MEDIUM
 from kbroker.config.streams_group import (
-    KEYS as STREAMS_GROUP_KEYS,
-)
-from kbroker.config.streams_group import (
     ASSIGNOR_NAME,
     StreamsGroupConfig,
     check_streams_group_bounds,
     effective_streams_group,
     validate_streams_group,
+)
+from kbroker.config.streams_group import (
+    KEYS as STREAMS_GROUP_KEYS,
 )
 from kbroker.value_types import NamedTuple
 

@@ -16,15 +16,6 @@ class Provided(str):
     __slots__ = ()
 
 
-def with_provided(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a file with values in the places of variables; see `kbroker.config.providers`. `FatalError`."""
-    if not properties.get(PROVIDERS, "").strip():
-        return dict(properties)
-    from kbroker.config.providers import looked_up  # with providers only: few files name any
-
-    return looked_up(properties)
-
-
 def provided_names(properties: Mapping[str, str]) -> frozenset[str]:
     """The properties whose values are from providers."""
     return frozenset(name for name, value in properties.items() if isinstance(value, Provided))

@@ -77,7 +77,9 @@ class GroupCoordinator:
         self._settings = settings
         self._groups = Groups()
         self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng)
-        self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng, own_assignors.consumer)
+        self._consumer = ConsumerProtocol(
+            self._groups, self._classic, settings, group_config, rng, own_assignors.consumer
+        )
         self._own_assignors = own_assignors
         self._group_config = group_config
         self._streams_if_any: StreamsProtocol | None = None

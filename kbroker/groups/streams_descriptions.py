@@ -1,7 +1,7 @@
 """The topology epochs whose descriptions a plugin keeps, as a group remembers them (KIP-1331).
 
-The plugin and the log know nothing of each other, so a group is marked `UNCERTAIN` before the plugin is told to store or
-to delete: whatever fails after that, a member is asked for the description again, or the plugin to delete it again.
+The plugin and the log know nothing of each other, so a group is marked `UNCERTAIN` before the plugin is told to store
+or to delete: whatever fails then, a member is asked for the description again, or the plugin to delete it again.
 Rules: Kafka's ``GroupMetadataManager`` (4.4).
 """
 

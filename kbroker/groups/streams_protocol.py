@@ -234,9 +234,7 @@ class StreamsProtocol:
         if group is None or not group.members or group.group_epoch <= group.assignment_epoch:
             return CoordinatorResult(None)
         try:
-            records = first_target(
-                group, self._group_config(group_id).streams, self._assignors, self._hasher, now_ms
-            )
+            records = first_target(group, self._group_config(group_id).streams, self._assignors, self._hasher, now_ms)
         except ApiError as error:
             # The next heartbeat tries again, and is told.
             logger.info("group %s: no assignment after the initial delay: %s", group_id, error)

@@ -19,7 +19,6 @@ from kbroker.wire.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-
 _WITH_MESSAGE = 3
 
 

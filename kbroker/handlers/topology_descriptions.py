@@ -56,9 +56,7 @@ def description_of(wire: update.TopologyDescription) -> TopologyDescription:
 def _store_of(wire: update.TopologyDescriptionGlobalStore) -> GlobalStore:
     source, processor = _node_of(wire.source), _node_of(wire.processor)
     if not isinstance(source, SourceNode) or not isinstance(processor, ProcessorNode):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, "Global store must be composed of a source and a processor node."
-        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Global store must be composed of a source and a processor node.")
     return GlobalStore(source, processor)
 
 

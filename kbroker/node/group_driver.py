@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kbroker.config import GroupConfig
     from kbroker.env import Env, Network
     from kbroker.groups.group_coordinator import GroupCoordinator
-    from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.groups.share.requests import StateInitialization
+    from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.share_state import Persister

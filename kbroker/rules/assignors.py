@@ -168,9 +168,7 @@ def _of_members(answer: object, members: Mapping[str, object]) -> Iterator[tuple
         yield member_id, given
 
 
-def _pairs(
-    given: object, member_id: str, known: Set[tuple[str, int]], what: str
-) -> Iterator[tuple[str, int]]:
+def _pairs(given: object, member_id: str, known: Set[tuple[str, int]], what: str) -> Iterator[tuple[str, int]]:
     """The entries of one member; each is one of ``known``, once."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise BadAssignment(f"member {member_id} has a value of type {type(given).__name__}, and no set of {what}s")

@@ -26,9 +26,7 @@ class Shard:
     With ``hold_appends`` records are in the log but not committed until `let_appends`.
     """
 
-    def __init__(
-        self, *, seed: int = 1, own_assignors: OwnAssignors = NO_OWN_ASSIGNORS, **settings: Any
-    ) -> None:
+    def __init__(self, *, seed: int = 1, own_assignors: OwnAssignors = NO_OWN_ASSIGNORS, **settings: Any) -> None:
         self.seed = seed
         self.settings = GroupSettings(**settings)
         self.group_config_value = GroupConfig(45_000, 5_000, 1_000)

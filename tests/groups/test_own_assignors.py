@@ -52,9 +52,7 @@ class OfTasks(AllToOne):
 
     def assign(self, spec: StreamsSpec, subtopologies: Mapping[str, Any]) -> Mapping[str, Tasks]:
         self._ask()
-        tasks = {
-            TaskId(name, each) for name, one in subtopologies.items() for each in range(one.number_of_tasks)
-        }
+        tasks = {TaskId(name, each) for name, one in subtopologies.items() for each in range(one.number_of_tasks)}
         return {min(spec.members): Tasks(frozenset(tasks))}
 
 
@@ -116,8 +114,8 @@ def test_a_consumer_group_does_without_an_assignor_that_is_gone() -> None:
     assert b.error == 0 and set(fresh.group.target) == {"a", "b"}
 
 
-def streams(assignor: OfTasks | None = None, **config: Any) -> ConsumerShard:
-    own = OwnAssignors(streams={} if assignor is None else {"all_to_one": assignor})
+def streams(of_tasks: OfTasks | None = None, **config: Any) -> ConsumerShard:
+    own = OwnAssignors(streams={} if of_tasks is None else {"all_to_one": of_tasks})
     shard = ConsumerShard(topics={"in": 4, "log": 4}, own_assignors=own)
     settings = StreamsGroupConfig(**{"initial_rebalance_delay_ms": 0, "assignor": "all_to_one", **config})
     shard.group_config_value = GroupConfig(45_000, 5_000, 1_000, settings)
@@ -148,7 +146,7 @@ def test_a_streams_group_keeps_its_tasks_when_the_assignor_fails() -> None:
     assert assignor.asked == asked
     assignor.fails = False
     shard.advance(RETRY_ASSIGNMENT_MS)
-    for app in (b, a, b):
+    for app in (b, a, a, b):
         app.heartbeat()
     assert b.active == {"0": [0, 1, 2, 3]} and a.active == {}
 

@@ -71,7 +71,7 @@ class Coordinator(Protocol[C]):
 
 
 class Descriptions(Protocol):
-    """The descriptions of streams groups' topologies (``node.topology_descriptions``, KIP-1331)."""
+    """The descriptions of streams groups' topologies (``node.rules.topology_descriptions``, KIP-1331)."""
 
     def is_wanted(self, group_id: str, result: StreamsHeartbeatResult) -> bool:
         """Whether the member whose heartbeat had this result is to send the description."""

@@ -75,17 +75,22 @@ class _Asked:
         self._complaints = Complaints(name)
 
     def answer(self, group: object, judge: Callable[[Any], A]) -> A:
-        """The answer as ``judge`` takes it. `AssignmentKept`, after the log has been told why."""
+        """The answer as ``judge`` takes it, in the rule's thread: a collection of the rule's may be code, too.
+
+        `AssignmentKept`, after the log has been told why.
+        """
         try:
-            return judge(self._calls.call(self._assign, group))
+            answer: A = self._calls.call(lambda question: judge(self._assign(question)), group)
+            return answer
         except Raised as raised:
-            self._complaints.failed(described(raised.error), _KEPT)
+            if isinstance(raised.error, BadAssignment):
+                self._complaints.bad(str(raised.error), _KEPT)
+            else:
+                self._complaints.failed(described(raised.error), _KEPT)
         except Late:
             self._complaints.late(self._calls.timeout, _KEPT)
         except Busy:
             self._complaints.busy(_KEPT)
-        except BadAssignment as error:
-            self._complaints.bad(str(error), _KEPT)
         raise AssignmentKept
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.context import Services
     from kbroker.node.rules.descriptions import DescriptionKeeper
-    from kbroker.node.topology_descriptions import TopologyDescriptions
+    from kbroker.node.rules.topology_descriptions import TopologyDescriptions
     from kbroker.security.authorizer.standard import StandardAuthorizer
 
 REFRESH_TIMEOUT_SECONDS = 30.0
@@ -99,7 +99,7 @@ class NodeRules:
             services.authorizer_of = self._authorizer.of_request
 
         if self._keeper is not None:
-            from kbroker.node.topology_descriptions import TopologyDescriptions
+            from kbroker.node.rules.topology_descriptions import TopologyDescriptions
 
             groups: Any = services.groups
             groups.descriptions = self._descriptions = TopologyDescriptions(groups, self._keeper, self._env.rng)

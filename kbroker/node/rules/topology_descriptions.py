@@ -53,7 +53,7 @@ class TopologyDescriptions:
         return self._backoff.begin(group_id, epoch, self._groups.now_ms())
 
     async def push(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
-        """Have the description of a member stored. `ApiError`, STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED by the keeper."""
+        """Have the description of a member stored. `ApiError`, of the keeper with code 135."""
         groups, group_id, epoch = self._groups, request.group_id, request.topology_epoch
         await groups.read(group_id, lambda core: core.descriptions.check_push(group_id, request.member_id, epoch))
         description = description_of(request.topology_description)
