@@ -15,7 +15,10 @@ from kbroker.groups.own_assignors import OwnAssignors
 from kbroker.groups.streams.assignors.spec import GroupSpec as StreamsSpec
 from kbroker.groups.streams.configured_topology import StreamsStatus
 from kbroker.groups.streams.tasks import TaskId, Tasks
+from kbroker.types import Uuid
 from tests.groups.consumer_harness import Consumer, ConsumerShard
+from tests.groups.harness import GROUP
+from tests.groups.share_harness import ShareMember, ShareShard, settle
 from tests.groups.streams.test_protocol import App, group, statuses
 
 
@@ -112,6 +115,33 @@ def test_a_consumer_group_does_without_an_assignor_that_is_gone() -> None:
     b = Consumer(fresh, member_id="b")
     b.send()
     assert b.error == 0 and set(fresh.group.target) == {"a", "b"}
+
+
+class Shared(AllToOne):
+    """Of partitions that have a state, in a share group."""
+
+    def assign(
+        self, spec: GroupSpec, assignable: Mapping[Uuid, frozenset[int]], topics: Any
+    ) -> Mapping[str, Assignment]:
+        self._ask()
+        return {member: assignable if member == min(spec.members) else {} for member in spec.members}
+
+
+def test_a_share_group_has_the_assignor_of_its_broker() -> None:
+    assignor = Shared()
+    shard = ShareShard(own_assignors=OwnAssignors(share=assignor), share_assignor="all_to_one")
+    a, b = ShareMember(shard, "a"), ShareMember(shard, "b")
+    settle(shard, [a, b])
+    assert len(a.partitions) == 6 and b.partitions == set()
+    assert shard.core.share_admin.describe(GROUP).assignor_name == "all_to_one"
+    assignor.fails = True
+    c = ShareMember(shard, "0")
+    c.heartbeat()
+    assert c.error == 0 and c.partitions == set() and c.interval_ms == 5_000 and len(a.partitions) == 6
+    assignor.fails = False
+    shard.advance(RETRY_ASSIGNMENT_MS)
+    settle(shard, [a, b, c])
+    assert len(c.partitions) == 6 and a.partitions == set()
 
 
 def streams(of_tasks: OfTasks | None = None, **config: Any) -> ConsumerShard:

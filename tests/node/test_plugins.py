@@ -114,6 +114,31 @@ def test_consumers_have_the_partitions_that_an_assignor_gives_them(chosen: str |
             two.close()
 
 
+def test_a_share_consumer_has_what_the_assignor_gives_it() -> None:
+    ck = pytest.importorskip("confluent_kafka")
+    rule = Apart()
+    with running_broker({"unstable.api.versions.enable": "true"}, share_assignor=rule) as broker:
+        with Client(broker.bootstrap_servers) as client:
+            create_topics(client, [ClientTopic("a", 2, 1)])
+            begin = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
+            alter_configs(client, ResourceType.GROUP, "g", [begin])
+        producer = ck.Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for partition in (0, 1):
+            producer.produce("a", str(partition), partition=partition)
+        assert producer.flush(SECONDS) == 0
+        one = ck.ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+        one.subscribe(["a"])
+        read: set[bytes] = set()
+
+        def all_read() -> bool:
+            read.update(message.value() for message in one.poll(0.2))
+            return read == {b"0", b"1"}
+
+        until(all_read, "both partitions are read")
+        one.close()
+        assert rule.groups[-1].topics["a"].partitions == (0, 1) and not complaints(broker)
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
