@@ -30,9 +30,13 @@ pytestmark = [
 GROUP = "pinned"
 
 PLUGINS = """
+from pathlib import Path
+
 from kbroker.rules import DescriptionFiles, StreamsGroup, Tasks
 
 def to_main(group: StreamsGroup) -> dict[str, Tasks]:
+    if Path(FAILS).exists():
+        raise RuntimeError("told to fail")
     stateful = [task for task in group.tasks if group.subtopologies[task.subtopology].is_stateful]
     first = min(group.members, key=lambda member: group.members[member].client_tags.get("role") != "main")
     return {member: Tasks(group.tasks) if member == first else Tasks((), stateful) for member in group.members}
@@ -46,7 +50,8 @@ def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KbrokerNod
     if request.config.getoption("--bootstrap") or request.config.getoption("--broker") == "apache":
         pytest.skip("rules in Python are kbroker's own")
     file = tmp_path / "plugins.py"
-    file.write_text(PLUGINS.replace("DIRECTORY", repr(str(tmp_path / "descriptions"))))
+    text = PLUGINS.replace("DIRECTORY", repr(str(tmp_path / "descriptions")))
+    file.write_text(text.replace("FAILS", repr(str(tmp_path / "fails"))))
     made = KbrokerNodes(
         3,
         *OPTIONS,
@@ -57,26 +62,30 @@ def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KbrokerNod
     made.stop()
 
 
-def described(bootstrap: str) -> DescribedGroup:
-    """The group as its coordinator describes it."""
-    node = coordinator(bootstrap, GROUP)
-    at = bootstrap.split(",")[node - 1]
-    connection = Connection(at)
+def described(nodes: KbrokerNodes, asked: str) -> DescribedGroup | None:
+    """The group as its coordinator describes it; None if that cannot be asked. ``asked`` knows the coordinator."""
+    found = coordinator(asked, GROUP)
+    if found < 0:
+        return None
+    connection = Connection(nodes.cluster.node(found).bootstrap_servers)
     try:
         request = StreamsGroupDescribeRequest(group_ids=[GROUP], include_topology_description=True)
-        (found,) = connection.ask(request, 1).groups
+        (entry,) = connection.ask(request, 1).groups
     finally:
         connection.close()
-    entry: DescribedGroup = found
+    assert isinstance(entry, DescribedGroup)
     return entry
 
 
-def awaited_description(bootstrap: str) -> DescribedGroup:
+def awaited_description(nodes: KbrokerNodes, asked: str, dead: int = 0) -> DescribedGroup:
+    """The group with its description, by another coordinator than a node that is ``dead``."""
     end = time.monotonic() + 60
-    while (found := described(bootstrap)).topology_description_status != 3:
+    while True:
+        found = described(nodes, asked) if coordinator(asked, GROUP) != dead else None
+        if found is not None and found.topology_description_status == 3:
+            return found
         assert time.monotonic() < end, found
         time.sleep(0.1)
-    return found
 
 
 def test_tasks_are_where_the_assignor_wants_them_and_the_topology_is_described(
@@ -95,7 +104,7 @@ def test_tasks_are_where_the_assignor_wants_them_and_the_topology_is_described(
     try:
         main.await_answer("tasks", lambda tasks: tasks.partition("|")[0].count("_") == 6)
         other.await_answer("tasks", lambda tasks: tasks == "|1_0,1_1,1_2")
-        found = awaited_description(bootstrap)
+        found = awaited_description(nodes, bootstrap)
         assert found.assignor_name == "to_main" and found.topology_description is not None
         topics = {
             topic
@@ -108,13 +117,22 @@ def test_tasks_are_where_the_assignor_wants_them_and_the_topology_is_described(
 
         node = nodes.cluster.node(coordinator(bootstrap, GROUP))
         node.kill()
-        rest = ",".join(each.bootstrap_servers for each in nodes.cluster.nodes if each is not node)
+        alive = next(each for each in nodes.cluster.nodes if each is not node).bootstrap_servers
+        again = awaited_description(nodes, alive, dead=node.id)
+        assert again.topology_description == found.topology_description
+        other.await_answer("tasks", lambda tasks: tasks == "|1_0,1_1,1_2")
+
+        (tmp_path / "fails").touch()
+        other.close()
         end = time.monotonic() + 60
-        while coordinator(rest, GROUP) in (-1, node.id):
+        line = "to_main fails, and the group keeps the assignment that it has: RuntimeError: told to fail"
+        while not any(line in each.log for each in nodes.cluster.nodes):
             assert time.monotonic() < end
             time.sleep(0.1)
-        assert awaited_description(bootstrap).topology_description == found.topology_description
-        other.await_answer("tasks", lambda tasks: tasks == "|1_0,1_1,1_2")
+        for _ in range(3):  # whatever its next heartbeats are answered with
+            assert main.ask("tasks") == "0_0,0_1,0_2,1_0,1_1,1_2|"
+            time.sleep(1)
+        assert main.ask("state") == "RUNNING"
     finally:
         main.kill()
         other.kill()

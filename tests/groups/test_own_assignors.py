@@ -172,7 +172,8 @@ def test_a_streams_group_keeps_its_tasks_when_the_assignor_fails() -> None:
     assert statuses(answer) == [StreamsStatus.ASSIGNMENT_DELAYED] and answer.heartbeat_interval_ms == 5_000
     assert "the assignor has failed" in (answer.status or [])[0].status_detail
     asked = assignor.asked
-    assert statuses(a.heartbeat()) == [StreamsStatus.ASSIGNMENT_DELAYED] and a.active == {"0": [0, 1, 2, 3]}
+    assert statuses(a.heartbeat()) == [], "it goes on"
+    assert a.active == {"0": [0, 1, 2, 3]}
     assert assignor.asked == asked
     assignor.fails = False
     shard.advance(RETRY_ASSIGNMENT_MS)

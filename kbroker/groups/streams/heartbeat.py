@@ -217,7 +217,10 @@ class HeartbeatStep:
         self.target_epoch, self.target = self.group_epoch, target[self.new.member_id]
 
     def _keep_assignment(self) -> None:
+        """Go on with what the member has. One that has nothing is told; others would count as rebalancing then."""
         self._assignor_fails = True
+        if not self.target.is_empty:
+            return
         detail = "Assignment delayed since the assignor has failed; the group keeps the assignment that it has."
         self._add(StreamsStatus.ASSIGNMENT_DELAYED, detail)
 

@@ -16,11 +16,10 @@ from kbroker.node.rules.complaints import Complaints
 from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
 from kbroker.raft_metadata.controller.policies import Policies
 from kbroker.raft_metadata.image import ResourceType
-from kbroker.rules.loading import call_of, described
+from kbroker.rules.loading import call_of, described, told
 from kbroker.rules.policies import ConfigChanges, NewTopic, PolicyViolation
 
 TIMEOUT_SECONDS: Final = 0.5
-MAX_TEXT: Final = 1000
 _REFUSED: Final = "what was asked for is refused"
 
 
@@ -57,7 +56,7 @@ class _Asked:
             answer = self._calls.call(self._validate, question)
         except Raised as raised:
             if isinstance(raised.error, PolicyViolation):
-                raise ApiError(ErrorCode.POLICY_VIOLATION, str(raised.error)[:MAX_TEXT]) from None
+                raise ApiError(ErrorCode.POLICY_VIOLATION, told(raised.error)) from None
             self._complaints.failed(described(raised.error), _REFUSED)
         except Late:
             self._complaints.late(self._calls.timeout, _REFUSED)

@@ -19,6 +19,7 @@ from kbroker.groups.streams_descriptions import UNCERTAIN
 from kbroker.handlers.topology_descriptions import DescriptionStatus, description_of, wire_description
 from kbroker.node.rules.awaited import NoAnswer
 from kbroker.rules.descriptions import DescriptionRefused
+from kbroker.rules.loading import told
 
 if TYPE_CHECKING:
     from kbroker.groups.streams_protocol import StreamsHeartbeatResult
@@ -77,7 +78,7 @@ class TopologyDescriptions:
             raise
         self._backoff.end(group_id, epoch)
         if refusal is not None:
-            raise _update_failed(str(refusal)[:1000])
+            raise _update_failed(told(refusal))
 
     def _not_written(self, group_id: str, epoch: int, error: ApiError) -> None:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
