@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.cli import main
+from kbroker.cli.start import serve
 from kbroker.client.errors import ClientError
 from kbroker.client.properties import ClientProperties
 from kbroker.config import BrokerConfig, with_provided
@@ -156,3 +158,19 @@ def test_a_client_takes_its_login_from_a_file(secrets: Path) -> None:
     with pytest.raises(ClientError) as caught:
         ClientProperties.read(file)
     assert "a value" not in str(caught.value)
+
+
+def test_a_command_says_in_a_line_what_it_cannot_look_up(secrets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = secrets / "server.properties"
+    lines = of_node(secrets) | given(log__dirs=f"${{file:{secrets}/file.properties:missing}}")
+    file.write_text("\n".join(f"{name}={value}" for name, value in lines.items()))
+    assert main(["info", "-c", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"there is no missing in {secrets}/file.properties" in said
+
+
+def test_a_node_that_does_not_start_does_not_tell_values(secrets: Path) -> None:
+    (secrets / "one").write_text(f"{secrets}/nowhere")
+    properties = with_provided(of_node(secrets) | given(log__dirs=f"${{dir:{secrets}:one}}"))
+    with pytest.raises(FatalError, match=r"no meta.properties in \[hidden\]: format the node first"):
+        serve(BrokerConfig.from_properties(properties))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, Listener, read_properties_file, with_provided
+from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
@@ -163,8 +164,14 @@ def serve(config: BrokerConfig, *, until_eof: bool = False, beside: Beside | Non
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
     import trio
 
-    with quiet_exit():
-        trio.run(_serve, config, until_eof, beside)
+    try:
+        with quiet_exit():
+            trio.run(_serve, config, until_eof, beside)
+    except FatalError as error:
+        message = without_values(str(error), config.raw.values())
+        if message == str(error):
+            raise
+        raise FatalError(message) from None
     return 0
 
 
