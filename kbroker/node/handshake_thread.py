@@ -31,16 +31,19 @@ class HandshakeThread:
         self._is_told = False
         self._runs = False
         self._lock = threading.Lock()
-        """Held to begin and to end the thread."""
+        """Held to end the thread, and to give it something to do: neither may overtake the other."""
         self._room = trio.Event()
         self._waiting = 0
 
     async def run(self, step: Callable[[], bool]) -> bool:
         """Call ``step`` in the thread, also when the task is cancelled meanwhile."""
+        with self._lock:
+            if not self._runs:
+                token = trio.lowlevel.current_trio_token()
+                threading.Thread(target=self._work, args=(token,), name="handshakes", daemon=True).start()
+                self._runs = True
+            self._steps.put((trio.lowlevel.current_task(), step))
         self._waiting += 1
-        self._steps.put((trio.lowlevel.current_task(), step))
-        if not self._runs:
-            self._start(trio.lowlevel.current_trio_token())
         result: bool = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         return result
 
@@ -49,12 +52,6 @@ class HandshakeThread:
         while self._waiting >= ROOM:
             self._room = trio.Event()
             await self._room.wait()
-
-    def _start(self, token: trio.lowlevel.TrioToken) -> None:
-        with self._lock:
-            if not self._runs:
-                self._runs = True
-                threading.Thread(target=self._work, args=(token,), name="handshakes", daemon=True).start()
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         while True:
