@@ -293,7 +293,7 @@ def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
             client = await cluster.node(1).connect()
             await alter(client, "", "super.users", "User:alice")
             await cluster.until(lambda: told("super.users") == 3)
-            await alter(client, "2", "allow.everyone.if.no.acl.found", "true")
+            await alter(await cluster.node(2).connect(), "2", "allow.everyone.if.no.acl.found", "true")
             await cluster.until(lambda: told("allow.everyone.if.no.acl.found") == 1)
             await alter(client, "", "num.io.threads", "9")
             await everywhere(cluster, False)
