@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kbroker.client.errors import ClientError
 from kbroker.config import read_properties_file, with_provided
+from kbroker.config.assertions import KEYS as ASSERTION_KEYS
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
 from kbroker.config.provided import PROVIDERS, without_values
 from kbroker.config.shorthand import (
@@ -72,6 +73,7 @@ CLIENT_CONFIGS: Final = ConfigDef(
         ConfigKey("sasl.login.refresh.window.jitter", DOUBLE, "0.05", LOW, "Share of it that is left to chance."),
         ConfigKey("sasl.login.retry.backoff.max.ms", LONG, "10000", LOW, "How long a token provider is tried."),
         ConfigKey("sasl.login.retry.backoff.ms", LONG, "100", LOW, "First wait before it is tried again."),
+        *ASSERTION_KEYS,
         ConfigKey("sasl.oauthbearer.client.credentials.client.id", STRING, None, MEDIUM, "The client at its provider."),
         ConfigKey("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, MEDIUM, "Its secret there."),
         ConfigKey("sasl.oauthbearer.header.urlencode", BOOLEAN, "false", LOW, "URL-encode the two, as RFC 6749 says."),

@@ -184,6 +184,8 @@ class Listener:
                     nursery.start_soon(self._poller.run)
                 nursery.start_soon(self._housekeep)
                 while True:
+                    if self._admission is not None:
+                        await self._admission.may_begin()
                     try:
                         stream = await self._listener.accept()
                     except OSError as error:
