@@ -28,6 +28,9 @@ class MetadataSnapshots:
         self._env = env
         self._max_bytes_between = max_bytes_between
         self._bytes_at_last = 0
+        self.latest_bytes = 0
+        """Size of the last snapshot that was written here, and when (ms since 1970), for metrics."""
+        self.latest_ms: int | None = None
         self._wanted = trio.Event()
 
     def on_high_watermark(self) -> None:
@@ -53,7 +56,7 @@ class MetadataSnapshots:
         now_ms = self._env.wall_clock_ms()
         kraft_version, voters = log.kraft_version, log.voters.at(image.offset)
 
-        def write() -> None:
+        def write() -> int:
             data = encode_snapshot(
                 image.records(),
                 epoch=image.epoch,
@@ -64,8 +67,9 @@ class MetadataSnapshots:
                 metadata_version=image.features.metadata_version,
             )
             store.write(snapshot_id, data)
+            return len(data)
 
-        await self._env.run_blocking(write)
+        self.latest_bytes, self.latest_ms = await self._env.run_blocking(write), now_ms
         log.on_snapshot_written(snapshot_id, now_ms)
         logger.info("wrote metadata snapshot %s", store.path(snapshot_id))
         return snapshot_id

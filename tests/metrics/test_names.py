@@ -6,7 +6,8 @@ import pytest
 from published_metric_names import PUBLISHED
 
 from kbroker.metrics.dialect import Dialect, Kind, group_names, mbean_names
-from kbroker.metrics.families import ABSENT, all_families
+from kbroker.metrics.absent import ABSENT
+from kbroker.metrics.catalogue import all_families
 
 
 @pytest.mark.parametrize("dialect", Dialect)

@@ -17,21 +17,19 @@ class EventLoopTimes(trio.abc.Instrument):
         """Times between two waits: whatever comes meanwhile waits for so long."""
         self.idle = 0
         """Nanoseconds of waiting, since the start."""
-        self._since = self._began = perf_counter_ns()
+        self.turn_began = self._slept = perf_counter_ns()
         self._idle_then = 0
-        self._at_then = self._since
+        self._at_then = self.turn_began
 
     def before_io_wait(self, timeout: float) -> None:
         """A turn ends."""
-        now = perf_counter_ns()
-        self.turns.observe(now - self._since)
-        self._began = now
+        self._slept = now = perf_counter_ns()
+        self.turns.observe(now - self.turn_began)
 
     def after_io_wait(self, timeout: float) -> None:
         """A turn begins."""
-        now = perf_counter_ns()
-        self.idle += now - self._began
-        self._since = now
+        self.turn_began = now = perf_counter_ns()
+        self.idle += now - self._slept
 
     def idle_share(self) -> float:
         """The share of time that the loop has slept since it was last asked; between 0 and 1."""

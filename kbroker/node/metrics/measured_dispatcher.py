@@ -1,4 +1,8 @@
-"""A dispatcher that measures each request: how long it is worked on, and how long it takes in all."""
+"""A dispatcher that counts each request, and measures some: how long they wait, are worked on, and are sent.
+
+To take the time of a request costs about as much as a tenth of serving a small one. So one in ``SAMPLE`` is measured,
+and whatever else is told of requests is counted where that costs next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,92 +10,162 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
+from kbroker.metrics.requests import ALWAYS, FETCH, READERS, SAMPLE, VERSION_BITS, place_of
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.timed_steps import timed_steps
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.handlers.context import RequestContext
     from kbroker.handlers.registration import Registration
-    from kbroker.metrics.requests import RequestTimes
+    from kbroker.metrics.requests import RequestMetrics
+    from kbroker.node.metrics.measured_replies import MeasuredReplyQueue
     from kbroker.round import Round
-
-FETCH: Final = 1
 
 _PREFIX = Struct(">hh")
 
+_serve_now: Final = Dispatcher.serve_now
 
-class _Work:
-    """The time of a request's work so far, in nanoseconds."""
 
-    __slots__ = ("_began", "spent")
+class _Measured:
+    """One request's times, from its begin until its response is in the socket."""
 
-    def __init__(self) -> None:
-        self._began = self.spent = 0
+    __slots__ = ("_began", "_completed", "_queue", "_replies", "_requests", "_work_began", "local", "names", "size")
+
+    def __init__(self, requests: RequestMetrics, replies: MeasuredReplyQueue, turn_began: int, size: int) -> None:
+        self._requests = requests
+        self._replies = replies
+        self._began = self._work_began = self._completed = perf_counter_ns()
+        self._queue = max(0, self._began - turn_began)
+        self.size = size
+        self.local = 0
+        self.names: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Work begins, or goes on."""
-        self._began = perf_counter_ns()
+        self._work_began = perf_counter_ns()
 
     def stop(self) -> None:
         """Others work from now on."""
-        self.spent += perf_counter_ns() - self._began
+        self.local += perf_counter_ns() - self._work_began
+
+    def complete(self) -> None:
+        """The response is there: hear of its end, which may be now."""
+        self._completed = perf_counter_ns()
+        replies = self._replies
+        if replies.slots or replies.parts:
+            replies.when_written(self._written)
+        else:
+            self._written(self._completed, self._completed)
+
+    def complete_later(self) -> None:
+        """The response is there, and is queued next."""
+        self._completed = perf_counter_ns()
+        self._replies.when_written(self._written)
+
+    def _written(self, began: int, ended: int) -> None:
+        completed = self._completed
+        began = max(began, completed)
+        remote = max(0, completed - self._began - self.local)
+        for name in self.names:
+            times = self._requests.times[name]
+            times.size.observe(self.size)
+            times.observe(self._queue, self.local, remote, began - completed, max(0, ended - began))
 
 
 class MeasuredDispatcher(Dispatcher):
-    """Serves requests as `Dispatcher` does, and counts them by API in ``times``."""
+    """Serves requests as `Dispatcher` does, and counts them in ``requests``."""
 
-    __slots__ = ("_reader", "_times")
+    __slots__ = ("_by_place", "_measured_replies", "_measures_next", "_metrics", "_reader", "_turn_began")
 
-    def __init__(self, *args: Any, times: RequestTimes) -> None:
+    def __init__(self, *args: Any, requests: RequestMetrics, turn_began: Callable[[], int]) -> None:
+        """``turn_began`` gives the time at which the present turn of the event loop has begun."""
         super().__init__(*args)
-        self._times = times
+        self._metrics = requests
+        self._by_place = requests.by_place
+        self._turn_began = turn_began
+        self._measured_replies: MeasuredReplyQueue = args[-1]
+        self._measures_next = True
+        """Whether the next request is measured; the first one of a connection is."""
         self._reader = ""
-        """Of the Fetch that is served: ``Consumer`` or ``Follower``."""
+        """Of the Fetch that was decoded last."""
 
     def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
         """As `Dispatcher.serve_now`."""
-        began = perf_counter_ns()
-        api_key, version = _PREFIX.unpack_from(frame)
-        if not super().serve_now(frame, round):
+        if self._measures_next:
+            return self._serve_measured(frame, round)
+        place = frame[1] << VERSION_BITS | frame[3]  # of what is served, the other two bytes are 0
+        if not _serve_now(self, frame, round):
             return False
-        self._count(api_key, version, began, perf_counter_ns() - began)
+        counts = self._by_place
+        counts[place] = count = counts[place] + 1
+        if not count % SAMPLE:
+            self._measures_next = True
+        return True
+
+    def _serve_measured(self, frame: memoryview, round: Round | None) -> bool:
+        api_key, version = _PREFIX.unpack_from(frame)
+        registration = self._table.get(api_key)
+        if registration is None or registration.is_async:
+            return False
+        replies = self._measured_replies
+        measured = _Measured(self._metrics, replies, self._turn_began(), len(frame))
+        replies.on_complete = measured.complete_later
+        try:
+            if not _serve_now(self, frame, round):
+                return False
+            measured.stop()
+            self._measures_next = False
+            self._count(api_key, version, measured)
+            if replies.on_complete is not None:
+                measured.complete()
+        finally:
+            replies.on_complete = None
         return True
 
     async def serve(self, frame: memoryview) -> None:
         """As `Dispatcher.serve`."""
         if self.serve_now(frame):
             return
-        began = perf_counter_ns()
         api_key, version = _PREFIX.unpack_from(frame)
-        work = _Work()
-        await timed_steps(super().serve(frame), work.start, work.stop)
-        self._count(api_key, version, began, work.spent)
+        if not self._is_measured(api_key, version):
+            await super().serve(frame)
+            self._count(api_key, version, None)
+            return
+        self._measures_next = False  # what is called below asks `serve_now` once more
+        replies = self._measured_replies
+        measured = _Measured(self._metrics, replies, self._turn_began(), len(frame))
+        replies.on_complete = measured.complete_later
+        try:
+            await timed_steps(super().serve(frame), measured.start, measured.stop)
+            self._count(api_key, version, measured)
+            if replies.on_complete is not None:
+                measured.complete()
+        finally:
+            replies.on_complete = None
+
+    def _is_measured(self, api_key: int, version: int) -> bool:
+        if api_key not in API_KEYS or version >> VERSION_BITS:
+            return False
+        count = self._by_place[place_of(api_key, version)]
+        return count < ALWAYS or not count % SAMPLE
 
     def _decode(self, frame: memoryview, registration: Registration, round: Round | None) -> tuple[Any, RequestContext]:
         request, context = super()._decode(frame, registration, round)
         if registration.api_key == FETCH:
             is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
-            self._reader = "Follower" if is_follower else "Consumer"
+            self._reader = READERS[is_follower]
         return request, context
 
-    def _count(self, api_key: int, version: int, began: int, local: int) -> None:
-        """Count a request once its response is complete: now, or when the last delayed one is."""
+    def _count(self, api_key: int, version: int, measured: _Measured | None) -> None:
+        """Count a request that is served, and name one that is measured."""
         api = API_KEYS.get(api_key)
-        if api is None:
+        if api is None or version >> VERSION_BITS:
             return
-        names = (api.name, api.name + self._reader) if api_key == FETCH else (api.name,)
-        slots = self._replies.slots
-        delayed = slots[-1].delayed if slots else None
-
-        def served() -> None:
-            took = perf_counter_ns() - began
-            for name in names:
-                times = self._times[name]
-                times.by_version[version] += 1
-                times.served(local, took)
-
-        if delayed is None:
-            served()
-        else:
-            delayed.on_done(served)
+        self._by_place[place_of(api_key, version)] += 1
+        if api_key == FETCH:
+            self._metrics.fetches[self._reader, version] += 1
+        if measured is not None:
+            measured.names = (api.name, api.name + self._reader) if api_key == FETCH else (api.name,)
