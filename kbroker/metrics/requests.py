@@ -15,6 +15,8 @@ from kbroker.wire.registry import API_KEYS
 
 SAMPLE: Final = 16
 """One in so many requests of an API and version is measured, from the first ``ALWAYS`` on."""
+FIRST: Final = 8
+"""The first requests of a connection are measured."""
 ALWAYS: Final = 64
 """So many requests of an API are measured without a gap, where a handler may wait."""
 

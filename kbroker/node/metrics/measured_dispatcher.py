@@ -10,7 +10,7 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.metrics.requests import ALWAYS, FETCH, READERS, SAMPLE, VERSION_BITS, place_of
+from kbroker.metrics.requests import ALWAYS, FETCH, FIRST, READERS, SAMPLE, VERSION_BITS, place_of
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.timed_steps import timed_steps
 from kbroker.wire.registry import API_KEYS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kbroker.handlers.context import RequestContext
     from kbroker.handlers.registration import Registration
+    from kbroker.later import Later
     from kbroker.metrics.requests import RequestMetrics
     from kbroker.node.metrics.measured_replies import MeasuredReplyQueue
     from kbroker.round import Round
@@ -60,10 +61,10 @@ class _Measured:
         else:
             self._written(self._completed, self._completed)
 
-    def complete_later(self) -> None:
-        """The response is there, and is queued next."""
+    def complete_later(self, delayed: Later[Any]) -> None:
+        """The response that is told later is there now; next it takes its place among the replies."""
         self._completed = perf_counter_ns()
-        self._replies.when_written(self._written)
+        self._replies.when_written(self._written, delayed)
 
     def _written(self, began: int, ended: int) -> None:
         completed = self._completed
@@ -78,7 +79,7 @@ class _Measured:
 class MeasuredDispatcher(Dispatcher):
     """Serves requests as `Dispatcher` does, and counts them in ``requests``."""
 
-    __slots__ = ("_by_place", "_measured_replies", "_measures_next", "_metrics", "_reader", "_turn_began")
+    __slots__ = ("_by_place", "_measured_replies", "_metrics", "_reader", "_to_measure", "_turn_began")
 
     def __init__(self, *args: Any, requests: RequestMetrics, turn_began: Callable[[], int]) -> None:
         """``turn_began`` gives the time at which the present turn of the event loop has begun."""
@@ -87,14 +88,14 @@ class MeasuredDispatcher(Dispatcher):
         self._by_place = requests.by_place
         self._turn_began = turn_began
         self._measured_replies: MeasuredReplyQueue = args[-1]
-        self._measures_next = True
-        """Whether the next request is measured; the first one of a connection is."""
+        self._to_measure = FIRST
+        """So many of the next requests are measured."""
         self._reader = ""
         """Of the Fetch that was decoded last."""
 
     def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
         """As `Dispatcher.serve_now`."""
-        if self._measures_next:
+        if self._to_measure:
             return self._serve_measured(frame, round)
         place = frame[1] << VERSION_BITS | frame[3]  # of what is served, the other two bytes are 0
         if not _serve_now(self, frame, round):
@@ -102,7 +103,7 @@ class MeasuredDispatcher(Dispatcher):
         counts = self._by_place
         counts[place] = count = counts[place] + 1
         if not count % SAMPLE:
-            self._measures_next = True
+            self._to_measure = 1
         return True
 
     def _serve_measured(self, frame: memoryview, round: Round | None) -> bool:
@@ -111,18 +112,19 @@ class MeasuredDispatcher(Dispatcher):
         if registration is None or registration.is_async:
             return False
         replies = self._measured_replies
+        outer = replies.on_complete  # of `serve`, which asks this once more
         measured = _Measured(self._metrics, replies, self._turn_began(), len(frame))
         replies.on_complete = measured.complete_later
         try:
             if not _serve_now(self, frame, round):
                 return False
             measured.stop()
-            self._measures_next = False
+            self._to_measure -= 1
             self._count(api_key, version, measured)
             if replies.on_complete is not None:
                 measured.complete()
         finally:
-            replies.on_complete = None
+            replies.on_complete = outer
         return True
 
     async def serve(self, frame: memoryview) -> None:
@@ -134,7 +136,6 @@ class MeasuredDispatcher(Dispatcher):
             await super().serve(frame)
             self._count(api_key, version, None)
             return
-        self._measures_next = False  # what is called below asks `serve_now` once more
         replies = self._measured_replies
         measured = _Measured(self._metrics, replies, self._turn_began(), len(frame))
         replies.on_complete = measured.complete_later

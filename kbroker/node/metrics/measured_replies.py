@@ -29,10 +29,11 @@ class MeasuredReplyQueue(ReplyQueue):
         """``errors`` counts by API key and code."""
         super().__init__(*args)
         self._errors = errors
-        self._waiting: list[Written] = []
+        self._waiting: list[tuple[Written, object]] = []
+        """With the last place of the queue that is to be written, if it is not among the parts yet."""
         self._began = 0
         """Of the first write that somebody waits for."""
-        self.on_complete: Callable[[], None] | None = None
+        self.on_complete: Callable[[Later[Any]], None] | None = None
         """Called when the next response that comes later is complete, before it is written; unset when it is taken."""
 
     def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
@@ -45,13 +46,17 @@ class MeasuredReplyQueue(ReplyQueue):
         """As `ReplyQueue.delay`."""
         on_complete, self.on_complete = self.on_complete, None
         if on_complete is not None:
-            delayed.on_done(on_complete)
+            delayed.on_done(partial(on_complete, delayed))
         delayed.on_done(partial(self._count_later_errors, delayed, api_key))
         super().delay(delayed, api_key, version, correlation_id)
 
-    def when_written(self, written: Written) -> None:
-        """Call ``written`` when all that is queued is in the socket."""
-        self._waiting.append(written)
+    def when_written(self, written: Written, delayed: Later[Any] | None = None) -> None:
+        """Call ``written`` when the socket has what is queued: up to the place of ``delayed``, or all of it."""
+        places = [slot for slot in self.slots if delayed is None or slot.delayed is delayed]
+        self._hear_of(written, places[-1] if places else None)
+
+    def _hear_of(self, written: Written, place: object) -> None:
+        self._waiting.append((written, place))
         self.__dict__["_write_now"] = self._write_measured
 
     def close(self) -> None:
@@ -77,11 +82,15 @@ class MeasuredReplyQueue(ReplyQueue):
         self._tell()
 
     def _tell(self) -> None:
-        if self._waiting and not self.parts:
-            began, ended, waiting = self._began, perf_counter_ns(), self._waiting.copy()
-            self._hear_no_more()
-            for written in waiting:
+        if not self._waiting or self.parts:
+            return
+        began, ended, waiting = self._began, perf_counter_ns(), self._waiting.copy()
+        self._hear_no_more()
+        for written, place in waiting:
+            if place is None or place not in self.slots:
                 written(began, ended)
+            else:
+                self._hear_of(written, place)
 
     def _count_errors(self, response: Any, api_key: int) -> None:
         for code in error_codes(response):
