@@ -13,12 +13,14 @@ from typing import Final
 from kbroker.metrics.histogram import Histogram
 from kbroker.wire.registry import API_KEYS
 
-SAMPLE: Final = 16
-"""One in so many requests of an API and version is measured, from the first ``ALWAYS`` on."""
+SAMPLE: Final = 32
+"""One in so many requests that are decoded is measured."""
+SAMPLE_OF_SHORTCUTS: Final = 256
+"""One in so many requests that a shortcut serves."""
 FIRST: Final = 8
-"""The first requests of a connection are measured."""
+"""The first requests of a connection are all measured, shortcuts aside."""
 ALWAYS: Final = 64
-"""So many requests of an API are measured without a gap, where a handler may wait."""
+"""So many requests of an API and version are measured without a gap, where a handler may wait."""
 
 VERSION_BITS: Final = 5
 """Versions of an API are below 32."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -12,68 +11,85 @@ from kbroker.metrics.errors import error_codes
 from kbroker.node.reply_queue import ReplyQueue
 
 if TYPE_CHECKING:
-    from collections import Counter
-
-Written = Callable[[int, int], None]
-"""``written(began, ended)``: times of `perf_counter_ns`."""
+    from kbroker.metrics.requests import RequestMetrics
+    from kbroker.node.metrics.measured import Measured
 
 
 class MeasuredReplyQueue(ReplyQueue):
-    """Writes as `ReplyQueue` does, and counts the errors of responses.
+    """Writes as `ReplyQueue` does, and counts the errors of responses."""
 
-    It has no slots: while somebody waits to hear of a write, a method of the object's own stands before the class's.
-    All other writes cost nothing more.
-    """
+    __slots__ = ("_began", "_errors", "_waiting", "measured")
 
-    def __init__(self, errors: Counter[tuple[int, int]], *args: Any) -> None:
-        """``errors`` counts by API key and code."""
+    def __init__(self, requests: RequestMetrics, *args: Any) -> None:
         super().__init__(*args)
-        self._errors = errors
-        self._waiting: list[tuple[Written, object]] = []
+        self._errors = requests.errors
+        self._waiting: list[tuple[Measured, object]] = []
         """With the last place of the queue that is to be written, if it is not among the parts yet."""
         self._began = 0
         """Of the first write that somebody waits for."""
-        self.on_complete: Callable[[Later[Any]], None] | None = None
-        """Called when the next response that comes later is complete, before it is written; unset when it is taken."""
+        self.measured: Measured | None = None
+        """The request that is served, if its response is to be told of."""
+
+    # --- responses ----------------------------------------------------------------------------------------------
 
     def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
         """As `ReplyQueue.answer`."""
         if response is not None and not isinstance(response, Later):
             self._count_errors(response, api_key)
         super().answer(response, api_key, version, correlation_id)
+        if self.measured is not None:  # it was not taken by `delay`
+            self.complete()
+
+    def complete(self) -> None:
+        """The response of the measured request is queued, or there is none."""
+        measured, self.measured = self.measured, None
+        if measured is not None:
+            measured.complete()
+            self._when_written(measured, self.slots[-1] if self.slots else None)
+            if not self.parts and not self.slots:
+                self._tell()
 
     def delay(self, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """As `ReplyQueue.delay`."""
-        on_complete, self.on_complete = self.on_complete, None
-        if on_complete is not None:
-            delayed.on_done(partial(on_complete, delayed))
+        measured, self.measured = self.measured, None
+        if measured is not None:
+            measured.stop()
+            delayed.on_done(partial(self._completed_later, measured, delayed))
         delayed.on_done(partial(self._count_later_errors, delayed, api_key))
         super().delay(delayed, api_key, version, correlation_id)
 
-    def when_written(self, written: Written, delayed: Later[Any] | None = None) -> None:
-        """Call ``written`` when the socket has what is queued: up to the place of ``delayed``, or all of it."""
-        places = [slot for slot in self.slots if delayed is None or slot.delayed is delayed]
-        self._hear_of(written, places[-1] if places else None)
+    def _completed_later(self, measured: Measured, delayed: Later[Any]) -> None:
+        """A response is there, and takes its place among the parts next."""
+        measured.complete()
+        self._when_written(measured, next((slot for slot in self.slots if slot.delayed is delayed), None))
 
-    def _hear_of(self, written: Written, place: object) -> None:
-        self._waiting.append((written, place))
-        self.__dict__["_write_now"] = self._write_measured
+    def _count_errors(self, response: Any, api_key: int) -> None:
+        for code in error_codes(response):
+            self._errors[api_key, code] += 1
 
-    def close(self) -> None:
-        """As `ReplyQueue.close`."""
-        super().close()
-        self._hear_no_more()
+    def _count_later_errors(self, delayed: Later[Any], api_key: int) -> None:
+        if delayed.error is None and type(delayed.value) is not bytes:  # bytes are a shortcut's, which has no errors
+            self._count_errors(delayed.value, api_key)
 
-    def _hear_no_more(self) -> None:
-        self._waiting.clear()
-        self._began = 0
-        self.__dict__.pop("_write_now", None)
+    # --- writes -------------------------------------------------------------------------------------------------
 
-    def _write_measured(self) -> bool:
+    def _when_written(self, measured: Measured, place: object) -> None:
+        self._waiting.append((measured, place))
+
+    def try_write(self) -> bool:
+        """As `ReplyQueue.try_write`."""
+        if not self._waiting:
+            return not self.is_writing and self._write_now()
         self._began = self._began or perf_counter_ns()
-        is_out = ReplyQueue._write_now(self)
+        is_out = super().try_write()
         self._tell()
         return is_out
+
+    def _completed(self) -> None:
+        if self._waiting:
+            self._began = self._began or perf_counter_ns()
+        super()._completed()
+        self._tell()
 
     async def _write_all(self) -> None:
         if self._waiting:
@@ -84,18 +100,16 @@ class MeasuredReplyQueue(ReplyQueue):
     def _tell(self) -> None:
         if not self._waiting or self.parts:
             return
-        began, ended, waiting = self._began, perf_counter_ns(), self._waiting.copy()
-        self._hear_no_more()
-        for written, place in waiting:
+        began, ended, waiting = self._began, perf_counter_ns(), self._waiting
+        self._began, self._waiting = 0, []
+        for measured, place in waiting:
             if place is None or place not in self.slots:
-                written(began, ended)
+                measured.written(began, ended)
             else:
-                self._hear_of(written, place)
+                self._waiting.append((measured, place))
 
-    def _count_errors(self, response: Any, api_key: int) -> None:
-        for code in error_codes(response):
-            self._errors[api_key, code] += 1
-
-    def _count_later_errors(self, delayed: Later[Any], api_key: int) -> None:
-        if delayed.error is None and type(delayed.value) is not bytes:  # bytes are a shortcut's, which has no errors
-            self._count_errors(delayed.value, api_key)
+    def close(self) -> None:
+        """As `ReplyQueue.close`."""
+        super().close()
+        self._waiting.clear()
+        self.measured = None

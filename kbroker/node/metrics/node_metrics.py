@@ -43,7 +43,7 @@ class NodeMetrics:
             MeasuredDispatcher, requests=self.requests, turn_began=partial(getattr, self.loop, "turn_began")
         )
         """Makes the dispatcher of a connection."""
-        self.replies = partial(MeasuredReplyQueue, self.requests.errors)
+        self.replies = partial(MeasuredReplyQueue, self.requests)
         """Makes the reply queue of a connection; it is the one that `dispatcher` expects."""
         self._image: MetadataImage | None = None
         self._controller = (-1, -1)
