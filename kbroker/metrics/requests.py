@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from kbroker.metrics.histogram import Histogram
 from kbroker.wire.registry import API_KEYS
 
 SAMPLE: Final = 32
 """One in so many requests that are decoded is measured."""
-SAMPLE_OF_SHORTCUTS: Final = 256
-"""One in so many requests that a shortcut serves."""
+TURNS: Final = 64
+"""One connection is told in so many turns of the event loop to measure the next request that a shortcut serves."""
 FIRST: Final = 8
 """The first requests of a connection are all measured, shortcuts aside."""
 ALWAYS: Final = 64
@@ -66,6 +66,18 @@ class StageTimes:
         self.total.observe(queue + local + remote + response_queue + send)
 
 
+class CountingConnection(Protocol):
+    """A connection that counts its requests itself (``kbroker.node.metrics.measured_dispatcher``)."""
+
+    def flush(self) -> None:
+        """Add what it has counted."""
+        ...
+
+    def measure_next(self) -> None:
+        """Measure the next request that a shortcut serves."""
+        ...
+
+
 class RequestMetrics:
     """Counts and times of all requests of a node."""
 
@@ -74,13 +86,25 @@ class RequestMetrics:
         """Requests by `place_of`: whoever serves one adds to it."""
         self.fetches: Counter[tuple[str, int]] = Counter()
         """Of Fetch by reader (``READERS``) and version."""
+        self.connections: dict[CountingConnection, None] = {}
+        """Those that are open."""
         self.errors: Counter[tuple[int, int]] = Counter()
         """Errors in responses by API key and code, NONE left out."""
         self.times: defaultdict[str, StageTimes] = defaultdict(StageTimes)
         """By name: an API's, or for Fetch also that of its reader (``FetchConsumer``, ``FetchFollower``)."""
 
+    def measure_next(self) -> None:
+        """Tell a connection to measure; each in its turn."""
+        connection = next(iter(self.connections), None)
+        if connection is not None:
+            del self.connections[connection]
+            self.connections[connection] = None
+            connection.measure_next()
+
     def counts(self) -> Iterator[tuple[str, int, int]]:
         """Name, version and number of the requests so far; each Fetch under two names."""
+        for connection in self.connections:
+            connection.flush()
         for place, count in enumerate(self.by_place):
             if count:
                 yield API_KEYS[place >> VERSION_BITS].name, place & ((1 << VERSION_BITS) - 1), count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
 
 import trio.abc
@@ -12,7 +13,10 @@ from kbroker.metrics.histogram import Histogram
 class EventLoopTimes(trio.abc.Instrument):
     """Trio tells it when the loop begins to wait for sockets and timers, and when it goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: int = 0, call: Callable[[], None] | None = None) -> None:
+        """``call()`` at the end of one turn in ``every``."""
+        self._every = every
+        self._call = call
         self.turns = Histogram()
         """Times between two waits: whatever comes meanwhile waits for so long."""
         self.idle = 0
@@ -24,7 +28,10 @@ class EventLoopTimes(trio.abc.Instrument):
     def before_io_wait(self, timeout: float) -> None:
         """A turn ends."""
         self._slept = now = perf_counter_ns()
-        self.turns.observe(now - self.turn_began)
+        turns = self.turns
+        turns.observe(now - self.turn_began)
+        if self._call is not None and not turns.count % self._every:
+            self._call()
 
     def after_io_wait(self, timeout: float) -> None:
         """A turn begins."""

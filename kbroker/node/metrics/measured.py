@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class Measured:
-    """``start`` and ``stop`` it around its work; then ``complete`` it when its response is there, and tell the write."""
+    """``start`` and ``stop`` it around its work, ``complete`` it when its response is there, then tell the write."""
 
     __slots__ = ("_began", "_completed", "_local", "_names", "_queue", "_requests", "_size", "_work_began")
 
     def __init__(self, requests: RequestMetrics, turn_began: int, size: int, names: tuple[str, ...] = ()) -> None:
-        """``turn_began``: of the event loop; ``size``: bytes of the request; ``names``: as in `RequestMetrics.times`."""
+        """``turn_began``: the event loop's; ``size``: bytes of the request; ``names``: as in `RequestMetrics.times`."""
         self._requests = requests
         self._began = self._work_began = self._completed = perf_counter_ns()
         self._queue = max(0, self._began - turn_began)

@@ -31,7 +31,7 @@ _PREFIX = Struct(">hh")
 class MeasuredDispatcher(Dispatcher):
     """Serves requests as `Dispatcher` does, and counts them in ``requests``."""
 
-    __slots__ = ("_decoded", "_measured_replies", "_metrics", "_turn_began")
+    __slots__ = ("_decoded", "_flushed", "_measured_replies", "_measured_shortcuts", "_metrics", "_turn_began")
 
     def __init__(self, *args: Any, requests: RequestMetrics, turn_began: Callable[[], int]) -> None:
         """``turn_began`` gives the time at which the present turn of the event loop has begun."""
@@ -39,24 +39,51 @@ class MeasuredDispatcher(Dispatcher):
         self._metrics = requests
         self._turn_began = turn_began
         self._measured_replies: MeasuredReplyQueue = args[-1]
-        self._shortcuts = MeasuredShortcuts(self._services.authorizer, requests, args[-1], turn_began)
+        self._shortcuts = self._measured_shortcuts = MeasuredShortcuts(
+            self._services.authorizer, requests, args[-1], turn_began, self.flush
+        )
         self._decoded = 0
-        """Requests of this connection that were decoded."""
+        """Requests of this connection that were decoded, or answered without: all but those of shortcuts."""
+        self._flushed = 0
+        """Requests of shortcuts that are counted."""
+        requests.connections[self] = None
+
+    def flush(self) -> None:
+        """Count the requests that shortcuts have served since the last call."""
+        served = self.requests - self._decoded
+        place = self._measured_shortcuts.sole_place
+        if served > self._flushed:  # one that is about to be decoded may have been taken for a shortcut's
+            if place >= 0:
+                self._metrics.by_place[place] += served - self._flushed
+            self._flushed = served
+
+    def measure_next(self) -> None:
+        """Measure the next request that a shortcut serves."""
+        self._measured_shortcuts.measure_next()
+
+    def forget_requests(self) -> None:
+        """As `Dispatcher.forget_requests`."""
+        self.flush()
+        super().forget_requests()
+        if self._connection.closed:
+            self._metrics.connections.pop(self, None)
 
     async def serve(self, frame: memoryview) -> None:
         """As `Dispatcher.serve`."""
         if self.serve_now(frame):
             return
-        replies = self._measured_replies
+        replies, decoded = self._measured_replies, self._decoded
         api_key, version = _PREFIX.unpack_from(frame)
-        if not self._is_measured(api_key, version):
+        if self._is_measured(api_key, version):
+            replies.measured = measured = Measured(self._metrics, self._turn_began(), len(frame))
+            try:
+                await timed_steps(super().serve(frame), measured.start, measured.stop)
+            finally:
+                replies.measured = None
+        else:
             await super().serve(frame)
-            return
-        replies.measured = measured = Measured(self._metrics, self._turn_began(), len(frame))
-        try:
-            await timed_steps(super().serve(frame), measured.start, measured.stop)
-        finally:
-            replies.measured = None
+        if self._decoded == decoded:
+            self._decoded += 1  # a version of ApiVersions that is not served: it is answered all the same
 
     def _is_measured(self, api_key: int, version: int) -> bool:
         """Whether to measure a request whose handler may wait."""
