@@ -20,6 +20,8 @@ LONGEST_TEXT: Final = 256
 MOST_LABELS: Final = 16
 MISSED_PUSHES: Final = 3
 """A client is forgotten after so many push intervals without a push; one that has said goodbye after the first."""
+LEAST_SECONDS: Final = 60.0
+"""It is kept for so long at least: scrapes are to see what it said last."""
 
 _RESERVED: Final = ("kafka_", "kbroker_", "process_")
 """Beginnings of the node's own names, which no client may use."""
@@ -126,7 +128,8 @@ class ClientSeries:
         keys = set() if known is None else known.keys
         pushes = 1 if pushed.terminating else MISSED_PUSHES
         client_id = pushed.client_id[:LONGEST_TEXT]
-        self._clients[instance] = _Client(now + pushes * pushed.push_interval_ms / 1000, client_id, keys)
+        life = max(LEAST_SECONDS, pushes * pushed.push_interval_ms / 1000)
+        self._clients[instance] = _Client(now + life, client_id, keys)
         if len(self._clients) > MOST_CLIENTS:
             self._forget(next(iter(self._clients)))
         for point in pushed.points:

@@ -18,7 +18,7 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def push(
-    *points: Point, instance: str = "i", client: str = "c", interval_ms: int = 1000, terminating: bool = False
+    *points: Point, instance: str = "i", client: str = "c", interval_ms: int = 100_000, terminating: bool = False
 ) -> Any:
     return SimpleNamespace(
         client_instance_id=instance,
@@ -70,10 +70,11 @@ def test_what_is_counted_from_push_to_push_is_added_up() -> None:
 def test_a_client_is_forgotten_when_it_does_not_push_any_more() -> None:
     series = ClientSeries()
     series.push(push(Point("a", "gauge", 1, {}, 0)), 0)
-    series.push(push(Point("a", "gauge", 2, {}, 0), instance="j", terminating=True), 2)
-    assert len(shown(series, 2.5)) == 2
-    assert {dict(labels)["client_instance_id"] for _, labels in shown(series, 2.95)} == {"i", "j"}
-    assert shown(series, 3.5) == {}
+    series.push(push(Point("a", "gauge", 2, {}, 0), instance="j", terminating=True), 150)
+    series.push(push(Point("a", "gauge", 3, {}, 0), instance="k", interval_ms=100), 240)
+    assert {dict(labels)["client_instance_id"] for _, labels in shown(series, 249)} == {"i", "j", "k"}
+    assert {dict(labels)["client_instance_id"] for _, labels in shown(series, 299)} == {"i", "k"}
+    assert shown(series, 301) == {}
     assert (len(series), series.clients) == (0, 0)
 
 

@@ -18,6 +18,7 @@ from kbroker.metrics.dialect import Dialect
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.record_batch import Record, build_batch
 from tests.metrics.expressions import of_alerts, of_dashboard
 
@@ -174,6 +175,42 @@ def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker
     errors = found(after, error, request="Produce", error="UNKNOWN_TOPIC_OR_PARTITION")
     assert sum(errors.values()) == 3
     assert "NONE" not in {dict(labels)["error"] for labels in found(after, error)}
+
+
+def test_requests_that_take_turns_on_a_connection_are_counted_each(broker: RunningBroker) -> None:
+    """Shortcuts of two APIs, and a scrape while they are used."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic("turns", 1)])["turns"].result(20)
+    name = "kafka_network_requestmetrics_requests_total"
+
+    def counts() -> dict[str, float]:
+        page = scrape(port_of(broker))
+        return {api: sum(found(page, name, request=api).values()) for api in ("Produce", "ListOffsets")}
+
+    before = counts()
+    asked = ListOffsetsTopic(name="turns", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    with Client(broker.bootstrap_servers) as client:
+        for number in range(100):
+            client.ask_any(produce_request("turns", batch(), acks=1), highest=9)
+            if number >= 40:
+                client.ask_any(ListOffsetsRequest(replica_id=-1, topics=[asked]))
+            if number == 70:
+                assert counts() == {"Produce": before["Produce"] + 71, "ListOffsets": before["ListOffsets"] + 31}
+        assert counts() == {"Produce": before["Produce"] + 100, "ListOffsets": before["ListOffsets"] + 60}
+    after = counts()
+    assert after == {"Produce": before["Produce"] + 100, "ListOffsets": before["ListOffsets"] + 60}
+
+
+def test_log_directories_one_by_one(tmp_path: Path) -> None:
+    """KIP-1066, KIP-1100."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    with running_broker(LISTENER | {"log.dirs": ",".join(dirs), "cordoned.log.dirs": dirs[1]}) as two:
+        page = scrape(port_of(two))
+        assert value(page, "kafka_server_assignmentsmanager_queuedreplicatodirassignments") >= 0
+        cordoned = "kafka_log_logmanager_logdirectorycordoned"
+        assert [value(page, cordoned, logDirectory=path) for path in dirs] == [0, 1]
+        assert value(page, "kafka_log_logmanager_cordonedlogdirectorycount") == 1
+        assert value(page, "kafka_log_logmanager_offlinelogdirectorycount") == 0
 
 
 def test_the_same_requests_in_each_dialect(broker: RunningBroker) -> None:
