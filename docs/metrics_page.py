@@ -93,7 +93,8 @@ in any dialect, under their own names with underscores, with the labels `client_
 No client is asked for any before there is a subscription. Sums that a client counts from push to push are
 added up. At most 1,000 clients, 2,000 series of each and 50,000 of all are shown;
 `kbroker_client_metrics_dropped_total` counts the values beyond that. A client that has not pushed for three of
-its intervals, and a minute at least, is forgotten. Names that begin with `kafka_`, `kbroker_` or `process_` are the node's own.
+its intervals, and a minute at least, is forgotten. Names that begin with `kafka_`, `kbroker_` or `process_`
+are the node's own.
 
 ## What there is
 
