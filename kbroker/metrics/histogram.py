@@ -26,11 +26,11 @@ class Histogram:
         """The sum of them, ever."""
         self._taken = (0, 0)
 
-    def observe(self, nanoseconds: int) -> None:
-        """Count a duration."""
-        self.count += 1
-        self.total += nanoseconds
-        self._classes[_class_of(nanoseconds)] += 1
+    def observe(self, nanoseconds: int, weight: int = 1) -> None:
+        """Count a duration, which stands for ``weight`` of them."""
+        self.count += weight
+        self.total += nanoseconds * weight
+        self._classes[_class_of(nanoseconds)] += weight
 
     def observe_seconds(self, seconds: float) -> None:
         """Count a duration of so many seconds."""

@@ -15,8 +15,6 @@ from kbroker.wire.registry import API_KEYS
 
 SAMPLE: Final = 32
 """One in so many requests that are decoded is measured."""
-TURNS: Final = 64
-"""One connection is told in so many turns of the event loop to measure the next request that a shortcut serves."""
 FIRST: Final = 8
 """The first requests of a connection are all measured, shortcuts aside."""
 ALWAYS: Final = 64
@@ -94,7 +92,7 @@ class RequestMetrics:
         """By name: an API's, or for Fetch also that of its reader (``FetchConsumer``, ``FetchFollower``)."""
 
     def measure_next(self) -> None:
-        """Tell a connection to measure; each in its turn."""
+        """Tell a connection to measure the next request that a shortcut serves; each in its turn."""
         connection = next(iter(self.connections), None)
         if connection is not None:
             del self.connections[connection]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kbroker.metrics.clients import ClientSeries
 from kbroker.metrics.histogram import Histogram
 from kbroker.metrics.rates import Rates
-from kbroker.metrics.requests import TURNS, RequestMetrics
+from kbroker.metrics.requests import RequestMetrics
 from kbroker.metrics.traffic import Traffic
 from kbroker.node.metrics.event_loop import EventLoopTimes
 from kbroker.node.metrics.measured_dispatcher import MeasuredDispatcher
@@ -28,7 +28,7 @@ class NodeMetrics:
         self.started_ms = env.wall_clock_ms()
         self.traffic = Traffic()
         self.requests = RequestMetrics()
-        self.loop = EventLoopTimes(TURNS, self.requests.measure_next)
+        self.loop = EventLoopTimes(self.requests.measure_next)
         self.rates = Rates(env.now)
         self.clients = ClientSeries()
         self.record_times = RecordTimes(env)

@@ -98,7 +98,7 @@ class MetricsPage:
             yield f.BROKER_HANDLER_IDLE, [((), shown)]
         if broker.config.is_controller:
             yield f.CONTROLLER_HANDLER_IDLE, [((), shown)]
-        yield from summary(f.LOOP_TURN, {(): metrics.loop.turns})
+        yield from summary(f.LOOP_TURN, {(): metrics.loop.turns}, {(): metrics.loop.count})
         yield from self._clients()
 
     def _traffic(self) -> Figures:
