@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
@@ -91,6 +92,10 @@ class Broker:
     lifecycle: BrokerLifecycle
     services: Services
     coordinators: Coordinators | None = None
+    share_partitions: SharePartitionManager | None = None
+    """None where share groups are not served."""
+    log_cleaner: LogCleaner | None = None
+    """There as soon as it runs."""
 
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
@@ -100,9 +105,9 @@ class Broker:
         """The one that ACLs are for."""
         self._rules = _make_rules(config, self._authorizer, env)
         self._metrics = _make_metrics(config, env, self)
-        self._telemetry = _make_telemetry(config, env)
-        dispatcher = () if self._metrics is None else (self._metrics.counts.dispatcher,)
-        self._listeners = Listeners(config, self.security, *dispatcher)
+        self.telemetry = _make_telemetry(config, env, self._metrics)
+        measured = () if self._metrics is None else (self._metrics.counts.dispatcher, self._metrics.counts.replies)
+        self._listeners = Listeners(config, self.security, *measured)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -222,12 +227,12 @@ class Broker:
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
-        self._share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
+        self.share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
-        if self._telemetry is not None:
-            self.services.telemetry = self._telemetry
-            self.metadata.subscribe(self._telemetry.on_image)
+        if self.telemetry is not None:
+            self.services.telemetry = self.telemetry
+            self.metadata.subscribe(self.telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
 
     def _serve_share_groups(self, coordinators: Coordinators) -> SharePartitionManager | None:
@@ -364,10 +369,13 @@ class Broker:
                     metadata.subscribe(coordinator.on_image)
                     nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
-        if self._share_partitions is not None:
-            metadata.subscribe(self._share_partitions.on_image)
-            nursery.start_soon(self._share_partitions.run)
-        nursery.start_soon(LogFlusher(self.env, config, self.log_manager, self.replica_manager).run)
+        if self.share_partitions is not None:
+            metadata.subscribe(self.share_partitions.on_image)
+            nursery.start_soon(self.share_partitions.run)
+        flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
+        if self._metrics is not None:
+            flusher.times = self._metrics.counts.flushes
+        nursery.start_soon(flusher.run)
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
         if config.is_broker:
@@ -477,7 +485,8 @@ class Broker:
         def settings() -> CleanerSettings:
             return CleanerSettings.of(self._dynamic_config.with_prefix("log.cleaner."))
 
-        await LogCleaner(self.env, self.log_manager, self.replica_manager, settings).run()
+        self.log_cleaner = LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
+        await self.log_cleaner.run()
 
     # Stopping them
 
@@ -534,18 +543,19 @@ def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env
     return NodeRules(config, authorizer, env)
 
 
-def _make_telemetry(config: BrokerConfig, env: Env) -> Telemetry | None:
+def _make_telemetry(config: BrokerConfig, env: Env, metrics: MetricsService | None) -> Telemetry | None:
     """The node's part of KIP-714, which asks clients for metrics; None if nothing would take them."""
-    if not config.is_broker or "metric.reporters" not in config.raw:
+    if not config.is_broker or (metrics is None and "metric.reporters" not in config.raw):
         return None
     from kbroker.config.telemetry import receivers_of
 
-    if not receivers_of(config.metric_reporters):
+    if metrics is None and not receivers_of(config.metric_reporters):
         return None
     from kbroker.node.telemetry.receivers import make_receivers
     from kbroker.node.telemetry.telemetry import Telemetry
 
-    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes)
+    page = None if metrics is None else metrics.counts.clients.push
+    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes, page)
 
 
 def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:
