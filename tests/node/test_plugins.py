@@ -16,6 +16,9 @@ from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_
 from kbroker.client.errors import ResponseError
 from kbroker.client.topics import NewTopic as ClientTopic
 from kbroker.client.topics import create_topics
+from kbroker.config import BrokerConfig
+from kbroker.env import RealEnv
+from kbroker.node.rules.setup import NodeRules
 from kbroker.rules import ConfigChanges, ConsumerGroup, NewTopic, PolicyViolation, TopicPartition
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 
@@ -267,6 +270,33 @@ def test_a_hostile_policy_lets_nothing_through(rule: Any, said: str) -> None:
         assert said in line
 
 
+def test_a_node_that_is_no_controller_says_that_it_asks_no_policy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "node.id": "2",
+            "process.roles": "broker",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:1",
+            "log.dirs": str(tmp_path),
+            "create.topic.policy.class.name": "python:nowhere:naming",
+        }
+    )
+    NodeRules(config, None, RealEnv())
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line == "create.topic.policy.class.name: controllers ask policies, and this node is none"
+
+
+def test_internal_topics_are_judged_too() -> None:
+    seen: list[str] = []
+    with running_broker(create_topic_policy=lambda topic: seen.append(topic.topic)) as broker:
+        one = consumer(broker, "a")
+        until(lambda: one.poll(0.05) or "__consumer_offsets" in seen, "the topic of groups is made")
+        one.close()
+
+
 OF_THREE = """
 from kbroker.rules import PolicyViolation
 
@@ -285,15 +315,20 @@ def test_the_controller_of_three_nodes_asks_its_policies(tmp_path: Path) -> None
     """Whichever node a client asks, and whichever is the controller."""
     file = tmp_path / "policies_of_three.py"
     file.write_text(OF_THREE)
+    (tmp_path / "partitions").write_text("4")
     properties = {
         "create.topic.policy.class.name": f"python:{file}:naming",
         "alter.config.policy.class.name": f"python:{file}:retention",
+        "config.providers": "dir",
+        "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+        "num.partitions": f"${{dir:{tmp_path}:partitions}}",
     }
     with running_cluster(3, properties) as cluster:
         for node in cluster.nodes:
             at = node.bootstrap_servers
             assert creation(at, "plain") == ("POLICY_VIOLATION", "topics are named TEAM.NAME")
-            assert creation(at, f"a.{node.id}") is None
+            assert creation(at, f"a.{node.id}", -1) is None
+            assert len(admin_of(at).list_topics(f"a.{node.id}", SECONDS).topics[f"a.{node.id}"].partitions) == 4
             assert alteration(at, f"a.{node.id}", "-1") == ("POLICY_VIOLATION", "nothing is kept for ever")
             assert alteration(at, f"a.{node.id}", "5000") is None
 

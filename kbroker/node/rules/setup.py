@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from kbroker.node.rules.topology_descriptions import TopologyDescriptions
     from kbroker.security.authorizer.standard import StandardAuthorizer
 
+logger = logging.getLogger(__name__)
+
 REFRESH_TIMEOUT_SECONDS = 30.0
 
 
@@ -59,10 +62,13 @@ class NodeRules:
             self.assignors = own_assignors(config, self._load, self._waited_calls)
         self.policies = NO_POLICIES
         """Those of the controller."""
-        if config.is_controller and any(config.values.get(name) for name in (CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY)):
+        named = [name for name in (CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY) if config.values.get(name)]
+        if named and config.is_controller:
             from kbroker.node.rules.policies import own_policies
 
             self.policies = own_policies(config, self._load, self._waited_calls)
+        elif named:
+            logger.warning("%s: controllers ask policies, and this node is none", ", ".join(named))
         name = str(config.values.get(QUOTA_CALLBACK) or "").strip()
         if names_python(name):
             self._quotas = QuotaRule(self._load(QUOTA_CALLBACK, name, "quota"), name, env.now)
