@@ -8,7 +8,7 @@ from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
 from compat_tests.console.world import World
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
@@ -64,6 +64,35 @@ def test_no_page_violates_a_rule_of_accessibility(open_page: OpenPage, world: Wo
     if results.violations_count:
         found["keys"] = results.generate_report()
     assert found == {}, "\n".join(found.values())
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_troubles_are_told_with_what_helps(open_page: OpenPage, theme: str) -> None:
+    """The server's sentences are shown in tests/console; here is how they look."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_page("#/groups", color_scheme=theme)
+
+    def with_troubles(route: Route) -> None:
+        told = route.fetch().json()
+        topic = "Topic orders: partitions 0 and 3 of 6 have"
+        told["troubles"] = [
+            {"severity": "error", "text": "Broker 2 is fenced: it is registered, and does not serve.", "link": ""},
+            {"severity": "error", "text": f"{topic} no leader: nobody can read or write there.", "link": "#/topic"},
+            {"severity": "warning", "text": f"{topic} replicas that are not in sync.", "link": "#/topic"},
+        ]
+        for number, trouble in enumerate(told["troubles"]):
+            since = told["now"] - 180_000
+            trouble |= {"key": f"{number}", "advice": "Start broker 2.", "since": since, "exact": number != 2}
+        told["troubles_count"] = len(told["troubles"])
+        route.fulfill(json=told)
+
+    page.route("**/api/overview**", with_troubles)
+    page.goto(page.url.split("#")[0] + "#/overview")
+    expect(page.get_by_role("heading", name="3 things are wrong")).to_be_visible()
+    expect(page.locator(".troubles li").nth(2)).to_contain_text("for at least 3 min")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"troubles-{theme}.png")
+    assert axe.Axe().run(page).violations_count == 0
 
 
 def test_no_page_is_wider_than_a_phone(open_page: OpenPage, world: World) -> None:
@@ -129,11 +158,11 @@ def test_the_theme_is_chosen_and_kept(open_page: OpenPage) -> None:
 def test_a_hundred_thousand_topics_leave_the_page_responsive(open_page: OpenPage) -> None:
     page = open_page("#/groups")
 
-    def many(route: object) -> None:
+    def many(route: Route) -> None:
         """The server's answer for so many topics; that it gives it in time is shown in tests/console."""
         from urllib.parse import parse_qs, urlsplit
 
-        asked = parse_qs(urlsplit(route.request.url).query)  # type: ignore[attr-defined]
+        asked = parse_qs(urlsplit(route.request.url).query)
         offset, limit = int(asked["offset"][0]), int(asked["limit"][0])
         rows = [
             {
@@ -148,7 +177,7 @@ def test_a_hundred_thousand_topics_leave_the_page_responsive(open_page: OpenPage
             for n in range(offset, min(offset + limit, 100_000))
         ]
         answer = {"total": 100_000, "all": 100_000, "offset": offset, "rows": rows, "at": 0, "no_sizes": ""}
-        route.fulfill(json=answer)  # type: ignore[attr-defined]
+        route.fulfill(json=answer)
 
     page.route("**/api/topics?**", many)
     page.goto(page.url.split("#")[0] + "#/topics")

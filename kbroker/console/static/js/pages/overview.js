@@ -6,7 +6,9 @@ import { bytes, clock, duration, moment, number, plural } from "../format.js";
 import { href } from "../router.js";
 
 export async function show(main, params, scope) {
-  const health = h("section", { "aria-labelledby": "health-title", "aria-live": "polite" });
+  const status = h("div", { role: "status" });
+  const troubles = h("div");
+  const health = h("section", { "aria-labelledby": "health-title" }, status, troubles);
   const rest = h("div", { class: "stack" });
   const at = h("span", { class: "quiet" });
   const refresh = h("button", { type: "button", onclick: () => load(true) }, "Refresh");
@@ -21,22 +23,24 @@ export async function show(main, params, scope) {
     try {
       const told = await get("overview", { fresh }, scope.signal);
       fill(at, `as of ${clock(told.now)}`);
-      const text = JSON.stringify({ ...told, now: 0, quorum: told.quorum.map((node) => [node.id, node.role]) });
-      // What has not changed is not drawn again: the reader's place and selection stay.
-      if (text !== drawn) drawHealth(health, told);
+      const text = JSON.stringify([told.troubles.map((trouble) => trouble.key), told.brokers.length]);
+      // Who hears the page is told only of what has changed.
+      if (text !== drawn) drawStatus(status, told);
       drawn = text;
+      drawTroubles(troubles, told);
       drawRest(rest, told);
     } catch (error) {
       if (error.name === "AbortError") return;
       drawn = "";
-      fill(health, problem(error, () => load(true)));
+      fill(status, problem(error, () => load(true)));
+      fill(troubles);
     }
   };
   await load(false);
   scope.every(5000, () => load(false));
 }
 
-function drawHealth(section, told) {
+function drawStatus(status, told) {
   const errors = told.troubles.filter((trouble) => trouble.severity === "error").length;
   const kind = !told.troubles_count ? "good" : errors ? "bad" : "warn";
   const title = !told.troubles_count
@@ -44,13 +48,19 @@ function drawHealth(section, told) {
     : `${plural(told.troubles_count, "thing is", "things are")} wrong`;
   const calm = `Every partition has a leader, and every replica is in sync on ${plural(told.brokers.length, "broker")}.`;
   fill(
-    section,
+    status,
     h(
       "div",
       { class: `health ${kind}` },
       h("span", { class: "mark", "aria-hidden": "true" }, kind === "good" ? "✓" : "!"),
       h("div", null, h("h2", { id: "health-title" }, title), told.troubles_count ? null : h("p", null, calm)),
     ),
+  );
+}
+
+function drawTroubles(box, told) {
+  refill(
+    box,
     told.troubles.length
       ? h("ul", { class: "troubles" }, told.troubles.map((trouble) => drawTrouble(trouble, told.now)))
       : null,
@@ -62,8 +72,8 @@ function drawHealth(section, told) {
 
 function drawTrouble(trouble, now) {
   const since = trouble.exact
-    ? `since ${moment(trouble.since, { millis: false })} (${duration(now - trouble.since)})`
-    : `for at least ${duration(now - trouble.since)}: it was there when this console first looked`;
+    ? [`for ${duration(now - trouble.since)}`, `since ${moment(trouble.since, { millis: false })}`]
+    : [`for at least ${duration(now - trouble.since)}`, "there when first looked"];
   return h(
     "li",
     { class: trouble.severity === "error" ? "bad" : "warn" },
@@ -72,8 +82,9 @@ function drawTrouble(trouble, now) {
       "div",
       null,
       h("p", null, trouble.link ? link(trouble.text, trouble.link) : trouble.text),
-      h("p", { class: "quiet" }, trouble.advice, " ", h("span", { class: "since" }, since)),
+      h("p", { class: "quiet" }, trouble.advice),
     ),
+    h("div", { class: "since" }, since.map((line) => h("div", null, line))),
   );
 }
 
