@@ -60,8 +60,8 @@ def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.mark.parametrize(("linger_ms", "batches"), [(50, 2), (0, 8)])
-def test_commits_linger_as_long_as_the_property_says(tmp_path: Path, linger_ms: int, batches: int) -> None:
+@pytest.mark.parametrize(("linger_ms", "batches"), [(300, (1, 2)), (0, (8,))])
+def test_commits_linger_as_long_as_the_property_says(tmp_path: Path, linger_ms: int, batches: tuple[int, ...]) -> None:
     """``group.coordinator.append.linger.ms`` (KIP-1224): here they come in different turns of the event loop."""
 
     async def test() -> None:
@@ -78,7 +78,7 @@ def test_commits_linger_as_long_as_the_property_says(tmp_path: Path, linger_ms: 
             assert len(answers) == 8
             assert all(not answer.topics[0].partitions[0].error_code for answer in answers)
             data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
-            assert sum(1 for _ in walk_headers(data)) == batches
+            assert sum(1 for _ in walk_headers(data)) in batches  # the first may have come alone
 
     run(test)
 
