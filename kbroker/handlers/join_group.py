@@ -57,6 +57,8 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         if not groups.settings().allows_session_timeout(request.session_timeout_ms):
             raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT)
         await groups.until_loaded(request.group_id)
+        if groups.descriptions is not None:
+            await groups.descriptions.before_join(request.group_id)
         joined = groups.run(request.group_id, lambda core, now_ms: core.join_group(request, client, now_ms))
         await ctx.connection.wait_for(joined, inf)
         response = joined.result()

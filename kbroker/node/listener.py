@@ -19,6 +19,7 @@ from kbroker.node.connection import Connection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.security.shown import shown
 from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
-    from kbroker.node.connection import MakeDispatcher
+    from kbroker.node.connection import MakeDispatcher, MakeReplies
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +136,7 @@ class Listener:
         budget: MemoryBudget,
         admission: Admission | None = None,
         dispatcher: MakeDispatcher = Dispatcher,
+        replies: MakeReplies = ReplyQueue,
     ) -> None:
         """Without an ``admission`` every client is let in, as ANONYMOUS."""
         self.name = name
@@ -146,7 +148,7 @@ class Listener:
         self._quota = quota
         self._budget = budget
         self._admission = admission
-        self._dispatcher = dispatcher
+        self._dispatcher, self._replies = dispatcher, replies
         self.admitted = 0
         """Connections that were let in, ever."""
         self._buffers = BufferPool()
@@ -184,6 +186,8 @@ class Listener:
                     nursery.start_soon(self._poller.run)
                 nursery.start_soon(self._housekeep)
                 while True:
+                    if self._admission is not None:
+                        await self._admission.may_begin()
                     try:
                         stream = await self._listener.accept()
                     except OSError as error:
@@ -290,6 +294,7 @@ class Listener:
             poller=self._poller,
             refusals=self.refusals,
             dispatcher=self._dispatcher,
+            replies=self._replies,
         )
         self.admitted += 1
         self._connections[connection] = _Seen(trio.current_time())

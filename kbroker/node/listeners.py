@@ -14,13 +14,14 @@ from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.memory_budget import MemoryBudget
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.raft_metadata.image import Endpoint
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
-    from kbroker.node.connection import MakeDispatcher
+    from kbroker.node.connection import MakeDispatcher, MakeReplies
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
     from kbroker.node.security import NodeSecurity
 
@@ -37,9 +38,15 @@ OTHER_FILES = 64
 class Listeners:
     """The configured listeners, from ``bind`` to ``close``."""
 
-    def __init__(self, config: BrokerConfig, security: NodeSecurity, dispatcher: MakeDispatcher = Dispatcher) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        security: NodeSecurity,
+        dispatcher: MakeDispatcher = Dispatcher,
+        replies: MakeReplies = ReplyQueue,
+    ) -> None:
         self._config = config
-        self._dispatcher = dispatcher
+        self._dispatcher, self._replies = dispatcher, replies
         self._security = security
         self.ports: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by listener name."""
@@ -102,6 +109,7 @@ class Listeners:
                 budget=budget,
                 admission=self._security.admission(configured[name], services),
                 dispatcher=self._dispatcher,
+                replies=self._replies,
             )
             self.servers.append(server)
             nursery.start_soon(serve, server)

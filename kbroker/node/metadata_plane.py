@@ -25,6 +25,7 @@ from kbroker.node.raft_runner import failure_of
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.raft_metadata.features import KRAFT_VERSION, features_to_register
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -61,12 +62,13 @@ class MetadataPlane:
         directory_id: Uuid,
         services: Callable[[], Services],
         store: RecordStore | None = None,
+        policies: Policies = NO_POLICIES,
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``store`` takes
-        the place of the log's files.
+        the place of the log's files. ``policies`` are asked while this node is the active controller.
         """
         self.config = config
         self.env = env
@@ -74,7 +76,7 @@ class MetadataPlane:
         self.cluster_id = cluster_id
         self.directory_id = directory_id
         self.schema = ConfigSchema(config)
-        self.controller = Controller(config.node_id, self.schema, env.rng)
+        self.controller = Controller(config.node_id, self.schema, env.rng, policies)
         self.incarnation_id = random_uuid(env.rng)
         files: MetadataLog | None = None
         try:

@@ -41,6 +41,9 @@ class MetadataSnapshots:
         self._last_at = 0.0
         self._wanted = False
         self._alarm = Alarm()
+        self.latest_bytes = 0
+        """Size of the last snapshot that was written here, and when (ms since 1970), for metrics."""
+        self.latest_ms: int | None = None
 
     def on_high_watermark(self) -> None:
         """Have a snapshot written if the log has grown enough. Does not wait."""
@@ -74,7 +77,7 @@ class MetadataSnapshots:
         now_ms = self._env.wall_clock_ms()
         kraft_version, voters = log.kraft_version_at(image.offset), log.voters.at(image.offset)
 
-        def write() -> None:
+        def write() -> int:
             data = encode_snapshot(
                 image.records(),
                 epoch=image.epoch,
@@ -85,8 +88,9 @@ class MetadataSnapshots:
                 metadata_version=image.features.metadata_version,
             )
             store.write(snapshot_id, data)
+            return len(data)
 
-        await self._env.run_blocking(write)
+        self.latest_bytes, self.latest_ms = await self._env.run_blocking(write), now_ms
         log.on_snapshot_written(snapshot_id, now_ms)
         logger.info("wrote metadata snapshot %s", store.path(snapshot_id))
         return snapshot_id
