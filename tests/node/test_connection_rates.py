@@ -18,7 +18,6 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 
-
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
