@@ -71,14 +71,20 @@ class Page:
 class Budget:
     """What one look may take."""
 
-    def __init__(self, *, records: int = MAX_RECORDS, seconds: float = MAX_SECONDS) -> None:
+    def __init__(
+        self, *, records: int = MAX_RECORDS, seconds: float = MAX_SECONDS, check: Callable[[], None] | None = None
+    ) -> None:
+        """``check`` raises when nobody waits for the look any more; it is asked in every round, found or not."""
         self._records = records
         self._until = time.monotonic() + seconds
+        self._check = check
         self.scanned = 0
 
     @property
     def spent(self) -> bool:
         """Whether the look has to end."""
+        if self._check is not None:
+            self._check()
         return self.scanned >= self._records or time.monotonic() >= self._until
 
 
@@ -266,11 +272,20 @@ def latest_per_key(
 
 
 def every(
-    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], write: Callable[[Found], None]
+    client: Client,
+    look: Look,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    write: Callable[[Found], None],
+    check: Callable[[], None],
 ) -> int:
-    """Give every record that fits to ``write``, up to the ends; how many were read. For exports."""
-    budget = Budget(records=1 << 62, seconds=1e9)
+    """Give every record that fits to ``write``, up to the ends; how many were read. For exports.
+
+    ``check`` is called for each chunk and in each round of waiting, and raises to end it.
+    """
+    budget = Budget(records=1 << 62, seconds=1e9, check=check)
     for partition, chunk, _ in _read(client, look, positions, ends, budget, []):
+        check()
         for record in chunk.records:
             fitting = look.sift(partition, record, chunk.kind)
             if fitting is not None:

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+import trio
 
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records
 from kbroker.console.record_filter import parse_filter
-from kbroker.console.scan import Budget, Look, Page, backward, forward, latest_per_key, ranges
+from kbroker.console.scan import Budget, Look, Page, backward, every, forward, latest_per_key, ranges
 from kbroker.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
@@ -155,3 +156,20 @@ def test_a_tail_shows_or_counts_each_record(client: Client) -> None:
         again.close()
     finally:
         tail.close()
+
+
+def test_an_export_that_finds_nothing_ends_when_it_is_cancelled(client: Client) -> None:
+    starts, ends = limits(client)
+    never = dict.fromkeys(ends, 10**9)  # it would wait for these for ever
+    read: list[int] = []
+
+    def run() -> None:
+        every(client, Look("numbers"), starts, never, lambda _: read.append(1), trio.from_thread.check_cancelled)
+
+    async def main() -> bool:
+        with trio.move_on_after(0.5) as scope:
+            await trio.to_thread.run_sync(run)
+        return scope.cancelled_caught
+
+    assert trio.run(main)
+    assert len(read) == COUNT

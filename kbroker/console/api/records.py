@@ -145,7 +145,7 @@ async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], by
         with make_client() as client:
             limits = find_limits(client, wanted, find_topic(client, wanted.look.topic))
             begins = limits.starts if wanted.begin == "latest" else limits.begins
-            every(client, wanted.look, begins, limits.ends, take)
+            every(client, wanted.look, begins, limits.ends, take, trio.from_thread.check_cancelled)
         if pieces:
             trio.from_thread.run(send.send, b"".join(pieces))
 
