@@ -8,11 +8,11 @@ import csv
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final
 
 import trio
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from kbroker.cli.record_format import json_formatter
 from kbroker.client import Client, ClientError
@@ -32,6 +32,7 @@ from kbroker.console.record_range import (
 from kbroker.console.record_view import shown_record
 from kbroker.console.scan import Budget, Found, Look, Page, backward, every, forward, latest_per_key
 from kbroker.console.spark_code import spark_code
+from kbroker.console.streaming import Give, Streamed
 from kbroker.console.tail import Step, Tail
 from kbroker.wire.record_batch import Record
 
@@ -117,16 +118,15 @@ async def export_records(call: Call) -> Response:
     await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
     writer = _csv_writer() if kind == "csv" else _json_writer(name)
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
-    return StreamingResponse(
-        _exported(call, wanted, writer),
-        media_type=media,
-        headers={"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
+    return Streamed(
+        lambda give: _export(call, wanted, writer, give),
+        media,
+        {"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
     )
 
 
-async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], bytes]) -> AsyncIterator[bytes]:
+async def _export(call: Call, wanted: RecordRange, write: Callable[[Found], bytes], give: Give) -> None:
     """The file, piece by piece; the thread that reads waits until the browser takes more."""
-    send, receive = trio.open_memory_channel[bytes](2)
     make_client = call.view.cluster.make_client
 
     def run() -> None:
@@ -138,7 +138,7 @@ async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], by
             pieces.append(write(found))
             size += len(pieces[-1])
             if size >= _EXPORT_CHUNK:
-                trio.from_thread.run(send.send, b"".join(pieces))
+                trio.from_thread.run(give, b"".join(pieces))
                 pieces.clear()
                 size = 0
 
@@ -147,17 +147,9 @@ async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], by
             begins = limits.starts if wanted.begin == "latest" else limits.begins
             every(client, wanted.look, begins, limits.ends, take, trio.from_thread.check_cancelled)
         if pieces:
-            trio.from_thread.run(send.send, b"".join(pieces))
+            trio.from_thread.run(give, b"".join(pieces))
 
-    async def read() -> None:
-        async with send:
-            await trio.to_thread.run_sync(run, limiter=call.console.exports)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(read)
-        async with receive:
-            async for piece in receive:
-                yield piece
+    await trio.to_thread.run_sync(run, limiter=call.console.exports)
 
 
 def _json_writer(topic: str) -> Callable[[Found], bytes]:
@@ -221,30 +213,35 @@ async def tail_records(call: Call) -> Response:
     except BaseException:
         client.close()
         raise
-    return StreamingResponse(_followed(call, client, tail, wanted.look.masking), media_type="text/event-stream")
+    return Streamed(lambda give: _follow(call, client, tail, wanted.look.masking, give), "text/event-stream")
 
 
-async def _followed(call: Call, client: Client, tail: Tail, masking: Masking) -> AsyncIterator[str]:
+async def _follow(call: Call, client: Client, tail: Tail, masking: Masking, give: Give) -> None:
     told_at = 0.0
+
+    def step() -> tuple[bool, bytes]:
+        found = tail.step()
+        return bool(found.records or found.not_shown or found.notes), _event(found, masking)
+
     try:
-        yield "retry: 1000\n\n"
+        await give(b"retry: 1000\n\n")
         # Who has signed out sees no more, in whatever window the tail is.
         while call.console.sessions.lives(call.session):
             try:
-                step = await trio.to_thread.run_sync(tail.step, limiter=call.console.tails)
+                has_news, event = await trio.to_thread.run_sync(step, limiter=call.console.tails)
             except ClientError as error:
                 # The browser connects again after this, from the last id on.
-                yield f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n"
+                await give(f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n".encode())
                 return
-            if step.records or step.not_shown or step.notes or time.monotonic() - told_at >= _ALIVE_SECONDS:
+            if has_news or time.monotonic() - told_at >= _ALIVE_SECONDS:
                 told_at = time.monotonic()
-                yield _event(step, masking)
+                await give(event)
     finally:
         tail.close()
         client.close()
 
 
-def _event(step: Step, masking: Masking) -> str:
+def _event(step: Step, masking: Masking) -> bytes:
     document = {
         "rows": [shown_record(found, masking) for found in step.records],
         "not_shown": [
@@ -254,7 +251,7 @@ def _event(step: Step, masking: Masking) -> str:
         "notes": step.notes,
         "seen": step.seen,
     }
-    return f"event: records\nid: {show_positions(step.positions)}\ndata: {json.dumps(document)}\n\n"
+    return f"event: records\nid: {show_positions(step.positions)}\ndata: {json.dumps(document)}\n\n".encode()
 
 
 # --- Produce --------------------------------------------------------------------------------------------------------
