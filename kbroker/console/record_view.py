@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-from kbroker.console.json_types import Json, load_json
+from kbroker.console.json_types import Json, load_json, to_bytes
 from kbroker.console.masking import MASKED, Masking
 from kbroker.console.scan import Found
 
@@ -40,12 +39,11 @@ def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: b
     if view["kind"] == "text" and text[:1] in ("{", "["):
         try:
             document = load_json(data)
-        except ValueError:
-            pass
-        else:
             view["kind"] = "json"
             if whole and len(data) <= WHOLE_LIMIT:
-                view["pretty"] = json.dumps(document, indent=2, ensure_ascii=False)
+                view["pretty"] = to_bytes(document, indent=2).decode()
+        except (ValueError, RecursionError):
+            pass
     view["text"] = text[:limit]
     view["cut"] = is_cut or len(text) > limit
     if whole:

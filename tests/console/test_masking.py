@@ -90,3 +90,27 @@ def test_any_bytes_can_be_shown(data: bytes, limit: int) -> None:
     assert whole["hex"] == data.hex()
     if whole["kind"] == "text":
         assert whole["text"] == data.decode()
+
+
+DEEP = 900
+STRANGE = [
+    b'{"a": "\\ud800"}',
+    b"[" * DEEP + b"]" * DEEP,
+    b'{"a":' * DEEP + b"1" + b"}" * DEEP,
+    b'{"card": 1, "b": "\\udfff"}',
+]
+
+
+@pytest.mark.parametrize("value", STRANGE)
+def test_a_strange_document_is_shown_or_hidden_and_never_an_error(value: bytes) -> None:
+    for rule in ("*=$.card", "*=$" + ".a" * 900):
+        masking = Masking([parse_mask(rule)], "t")
+        found = Found(0, masking.apply(Record(0, 0, None, value)), TimestampType.CREATE_TIME)
+        for whole in (False, True):
+            json.dumps(shown_record(found, masking, whole=whole), ensure_ascii=False).encode()
+    for whole in (False, True):
+        json.dumps(shown_part(value, limit=100, whole=whole), ensure_ascii=False).encode()
+
+
+def test_letters_beyond_ascii_stay_what_they_are() -> None:
+    assert masked("*=$.card", '{"card":1,"name":"Zoë"}'.encode()) == f'{{"card":"{MASK}","name":"Zoë"}}'.encode()
