@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.errors import AuthenticationFailed
 from kbroker.console.audit import write_audit
+from kbroker.console.guard import MAX_BODY, TooLarge
 from kbroker.console.json_types import Json, load_json
 from kbroker.console.sessions import COOKIE, Session, View
 from kbroker.errors import ErrorCode
@@ -157,6 +158,8 @@ async def read_body(request: Request) -> dict[str, Json]:
         return {}
     try:
         document = load_json(await request.body())
+    except TooLarge:
+        raise Refused(413, f"more than {MAX_BODY >> 20} MiB cannot be sent") from None
     except ValueError:
         raise Refused(400, "what is sent has to be JSON") from None
     if not isinstance(document, dict):

@@ -59,6 +59,9 @@ def refusal(
         return 403, "a request that changes something has to say where it comes from"
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return 415, "what is sent has to be JSON"
+    if "transfer-encoding" in headers:
+        # It would hold in place of Content-Length, and says nothing of how much comes.
+        return 411, "the length of what is sent has to be known"
     if not (headers.get("content-length") or "").isdigit():
         return 411, "the length of what is sent has to be known"
     if int(headers["content-length"]) > MAX_BODY:
@@ -78,6 +81,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -97,7 +103,26 @@ class Guard:
             await send(message)
 
         if refused is None:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, _bounded(receive), send_with_headers)
         else:
             status, reason = refused
             await JSONResponse({"error": reason}, status)(scope, receive, send_with_headers)
+
+
+class TooLarge(Exception):
+    """More came than may be sent, whatever the headers said."""
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Messages of a request; ``TooLarge`` when its body is longer than ``MAX_BODY``."""
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > MAX_BODY:
+            raise TooLarge
+        return message
+
+    return bounded
