@@ -34,7 +34,16 @@ def console(broker: RunningBroker, tmp_path: Path) -> Iterator[ConsoleProcess]:
 
 def test_nothing_is_shown_before(console: ConsoleProcess) -> None:
     assert console.enter()["sign_in"] is True
-    for path in ("overview", "topics", "topic?name=x", "groups", "records?topic=x", "records/tail?topic=x", "acls"):
+    for path in (
+        "overview",
+        "topics",
+        "topic?name=x",
+        "groups",
+        "records?topic=x",
+        "records/tail?topic=x",
+        "acls",
+        "records?partitions=x",
+    ):
         assert console.get(path).status == 401, path
     assert console.post("topic/create", {"name": "x"}).status == 401
 
