@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
+
+import trio
 
 from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
@@ -36,6 +39,8 @@ class Session:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     used: float = 0.0
+    running: list[trio.CancelScope] = field(default_factory=list)
+    """Its live tails and exports."""
 
 
 class Sessions:
@@ -60,6 +65,18 @@ class Sessions:
         """Whether nobody has ended a session."""
         return session.id in self._sessions
 
+    @contextmanager
+    def while_alive(self, session: Session) -> Iterator[trio.CancelScope]:
+        """A block that is cancelled when the session ends."""
+        with trio.CancelScope() as scope:
+            session.running.append(scope)
+            if not self.lives(session):
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                session.running.remove(scope)
+
     def begin(self, view: View | None, user: str | None = None) -> Session:
         """A new session; the one that was not used for longest makes room when there are too many."""
         for session in [each for each in self._sessions.values() if self._clock() - each.used > IDLE_SECONDS]:
@@ -71,7 +88,9 @@ class Sessions:
         return session
 
     def end(self, session: Session) -> None:
-        """Forget a session, and close what its user's own clients have open."""
+        """Forget a session, end what it has running, and close what its user's own clients have open."""
         self._sessions.pop(session.id, None)
+        for scope in session.running:
+            scope.cancel()
         if session.user is not None and session.view is not None:
             session.view.cluster.close()

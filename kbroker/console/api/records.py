@@ -32,7 +32,7 @@ from kbroker.console.record_range import (
 from kbroker.console.record_view import shown_record
 from kbroker.console.scan import Budget, Found, Look, Page, backward, every, forward, latest_per_key
 from kbroker.console.spark_code import spark_code
-from kbroker.console.streaming import Give, Streamed
+from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.console.tail import Step, Tail
 from kbroker.wire.record_batch import Record
 
@@ -111,17 +111,17 @@ async def export_records(call: Call) -> Response:
     """A file of all records that fit: CSV, or JSON lines as ``kbroker consume --json`` writes them."""
     wanted = range_of(call)
     kind = call.choice("format", ("csv", "json"), "json")
-    if call.console.exports.available_tokens < 1:
-        raise Refused(429, "too many exports are under way: try again in a moment")
     name = wanted.look.topic
     # What is wrong is told before the file begins.
     await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
     writer = _csv_writer() if kind == "csv" else _json_writer(name)
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
+    place = Place(call.console.exports, "too many exports are under way: try again in a moment")
     return Streamed(
         lambda give: _export(call, wanted, writer, give),
         media,
         {"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
+        close=place.leave,
     )
 
 
@@ -149,7 +149,10 @@ async def _export(call: Call, wanted: RecordRange, write: Callable[[Found], byte
         if pieces:
             trio.from_thread.run(give, b"".join(pieces))
 
-    await trio.to_thread.run_sync(run, limiter=call.console.exports)
+    with call.console.sessions.while_alive(call.session) as scope:
+        await trio.to_thread.run_sync(run, limiter=trio.CapacityLimiter(1))
+    if scope.cancelled_caught:
+        raise CutShort
 
 
 def _json_writer(topic: str) -> Callable[[Found], bytes]:
@@ -198,8 +201,7 @@ async def tail_records(call: Call) -> Response:
     wanted = range_of(call)
     resumed = call.request.headers.get("last-event-id", "") or call.text("goon", "")
     positions = parse_positions(resumed)
-    if call.console.tails.available_tokens < 1:
-        raise Refused(429, "too many live tails are open: close one")
+    place = Place(call.console.tails, "too many live tails are open: close one")
     client = call.view.cluster.make_client()
 
     def begin() -> Tail:
@@ -211,24 +213,32 @@ async def tail_records(call: Call) -> Response:
     try:
         tail = await trio.to_thread.run_sync(begin, limiter=call.console.limiter)
     except BaseException:
+        place.leave()
         client.close()
         raise
-    return Streamed(lambda give: _follow(call, client, tail, wanted.look.masking, give), "text/event-stream")
+
+    def close() -> None:
+        place.leave()
+        tail.close()
+        client.close()
+
+    return Streamed(lambda give: _follow(call, tail, wanted.look.masking, give), "text/event-stream", close=close)
 
 
-async def _follow(call: Call, client: Client, tail: Tail, masking: Masking, give: Give) -> None:
+async def _follow(call: Call, tail: Tail, masking: Masking, give: Give) -> None:
     told_at = 0.0
+    thread = trio.CapacityLimiter(1)
 
     def step() -> tuple[bool, bytes]:
         found = tail.step()
         return bool(found.records or found.not_shown or found.notes), _event(found, masking)
 
-    try:
-        await give(b"retry: 1000\n\n")
-        # Who has signed out sees no more, in whatever window the tail is.
-        while call.console.sessions.lives(call.session):
+    await give(b"retry: 1000\n\n")
+    # Who has signed out sees no more, in whatever window the tail is.
+    with call.console.sessions.while_alive(call.session):
+        while True:
             try:
-                has_news, event = await trio.to_thread.run_sync(step, limiter=call.console.tails)
+                has_news, event = await trio.to_thread.run_sync(step, limiter=thread)
             except ClientError as error:
                 # The browser connects again after this, from the last id on.
                 await give(f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n".encode())
@@ -236,9 +246,6 @@ async def _follow(call: Call, client: Client, tail: Tail, masking: Masking, give
             if has_news or time.monotonic() - told_at >= _ALIVE_SECONDS:
                 told_at = time.monotonic()
                 await give(event)
-    finally:
-        tail.close()
-        client.close()
 
 
 def _event(step: Step, masking: Masking) -> bytes:
