@@ -14,6 +14,9 @@ LIST_LIMIT: Final = 2_000
 WHOLE_LIMIT: Final = 1 << 20
 """Bytes of a key or value in the record's own view."""
 
+LIST_JSON_LIMIT: Final = 64 << 10
+"""Bytes of a value up to which a list tells whether it is JSON: a page of large ones would take minutes."""
+
 _HEX_LIMIT: Final = 16 << 10
 
 
@@ -36,7 +39,7 @@ def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: b
         text = data[: limit // 2].hex(" ")
         view["kind"] = "binary"
         is_cut = len(data) > limit // 2
-    if view["kind"] == "text" and text[:1] in ("{", "["):
+    if view["kind"] == "text" and text[:1] in ("{", "[") and (whole or len(data) <= LIST_JSON_LIMIT):
         try:
             document = load_json(data)
             view["kind"] = "json"

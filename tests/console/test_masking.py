@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kbroker.console.masking import MASK, MASKED, Masking, parse_mask
 from kbroker.console.record_filter import parse_filter
-from kbroker.console.record_view import shown_part, shown_record
+from kbroker.console.record_view import LIST_JSON_LIMIT, shown_part, shown_record
 from kbroker.console.scan import Found, Look
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -114,3 +114,9 @@ def test_a_strange_document_is_shown_or_hidden_and_never_an_error(value: bytes) 
 
 def test_letters_beyond_ascii_stay_what_they_are() -> None:
     assert masked("*=$.card", '{"card":1,"name":"Zoë"}'.encode()) == f'{{"card":"{MASK}","name":"Zoë"}}'.encode()
+
+
+def test_a_list_does_not_parse_what_is_large() -> None:
+    value = b"[" + b"1," * LIST_JSON_LIMIT + b"1]"
+    assert shown_part(value, limit=100)["kind"] == "text"
+    assert shown_part(value, limit=100, whole=True)["kind"] == "json"

@@ -117,6 +117,21 @@ def test_a_look_that_runs_out_of_its_budget_goes_on_where_it_was(client: Client,
             assert sorted(seen) == list(range(COUNT))
 
 
+def test_a_budget_counts_bytes() -> None:
+    budget = Budget(size=12)
+    for spent in (False, True):
+        budget.count([Record(0, 0, b"key", b"12345"), Record(1, 0, None, None)])
+        assert budget.spent == spent
+    assert budget.scanned == 4
+
+
+def test_the_latest_of_each_key_are_judged_for_so_long(client: Client) -> None:
+    starts, ends = limits(client)
+    page = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget(), judging_seconds=-1)
+    assert page.records == []
+    assert page.notes == ["of 17 keys the newest 0 were judged in time: choose a partition"]
+
+
 def test_the_latest_of_each_key(client: Client) -> None:
     starts, ends = limits(client)
     page = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget())
