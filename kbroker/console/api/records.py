@@ -114,7 +114,7 @@ async def export_records(call: Call) -> Response:
     name = wanted.look.topic
     # What is wrong is told before the file begins.
     await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
-    writer = _csv_writer() if kind == "csv" else _json_writer(name)
+    writer = csv_writer() if kind == "csv" else _json_writer(name)
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
     place = Place(call.console.exports, "too many exports are under way: try again in a moment")
     return Streamed(
@@ -163,8 +163,14 @@ def _json_writer(topic: str) -> Callable[[Found], bytes]:
 _COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 
 
-def _csv_writer() -> Callable[[Found], bytes]:
-    """A row a record, after a row of names. Null is empty; what is not UTF-8 is in hexadecimal after 0x."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_writer() -> Callable[[Found], bytes]:
+    """A row a record, after a row of names. Null is empty; what is not UTF-8 is in hexadecimal after 0x.
+
+    An apostrophe stands before what a spreadsheet would take for a formula.
+    """
     begun = False
 
     def write(found: Found) -> bytes:
@@ -177,11 +183,17 @@ def _csv_writer() -> Callable[[Found], bytes]:
         record = found.record
         headers = json.dumps([[name, _text(content)] for name, content in record.headers]) if record.headers else ""
         rows.writerow(
-            [found.partition, record.offset, record.timestamp, _text(record.key), _text(record.value), headers]
+            [found.partition, record.offset, record.timestamp, _cell(record.key), _cell(record.value), headers]
         )
         return out.getvalue().encode("utf-8", "backslashreplace")
 
     return write
+
+
+def _cell(data: bytes | None) -> str | None:
+    """A text that no spreadsheet takes for a formula: the apostrophe before it says so."""
+    text = _text(data)
+    return f"'{text}" if text is not None and text.startswith(_FORMULA) else text
 
 
 def _text(data: bytes | None) -> str | None:
