@@ -15,7 +15,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kbroker.console.sessions import COOKIE, Sessions
+from kbroker.console.sessions import Sessions, cookie_name
 
 MAX_BODY: Final = 2 << 20
 
@@ -71,6 +71,11 @@ def refusal(
     return None
 
 
+def is_secure(headers: Mapping[str, str], scope: Scope) -> bool:
+    """Whether the browser speaks TLS, with the console or with the proxy before it."""
+    return headers.get("x-forwarded-proto", scope.get("scheme", "http")) == "https"
+
+
 class Guard:
     """ASGI middleware that applies ``refusal`` and adds the headers to every answer."""
 
@@ -88,7 +93,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        session = self._sessions.find(cookie_parser(headers.get("cookie", "")).get(COOKIE))
+        name = cookie_name(headers.get("host", ""), secure=is_secure(headers, scope))
+        session = self._sessions.find(cookie_parser(headers.get("cookie", "")).get(name))
         scope.setdefault("state", {})["session"] = session
         refused = refusal(
             scope["method"], scope["path"], headers, self._hosts, None if session is None else session.csrf

@@ -15,7 +15,18 @@ from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
 from kbroker.console.troubles import TroubleHistory
 
-COOKIE: Final = "kbroker_console"
+_COOKIE: Final = "kbroker_console"
+
+
+def cookie_name(host: str, *, secure: bool) -> str:
+    """The session's cookie at a value of Host: browsers keep ports of a name apart by nothing else.
+
+    Under https it has the prefix by which a browser takes it from this host alone, and not from a sibling's.
+    """
+    port = host.rpartition(":")[2]
+    name = f"{_COOKIE}_{port}" if port.isascii() and port.isdigit() else _COOKIE
+    return f"__Host-{name}" if secure else name
+
 
 MAX_SESSIONS: Final = 1000
 IDLE_SECONDS: Final = 8 * 3600.0

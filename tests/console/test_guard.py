@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from kbroker.console.call import Refused, read_body
 from kbroker.console.guard import Guard, refusal
-from kbroker.console.sessions import COOKIE, Sessions
+from kbroker.console.sessions import Sessions, cookie_name
 from tests.console.console_process import ConsoleProcess
 
 HOSTS = frozenset({"127.0.0.1:8080", "localhost:8080"})
@@ -96,7 +96,7 @@ def run_guard(scope: dict[str, Any], body: bytes) -> list[Message]:
 
     sessions = Sessions()
     session = sessions.begin(None)
-    headers = GOOD | {"x-csrf-token": session.csrf, "cookie": f"{COOKIE}={session.id}"}
+    headers = GOOD | {"x-csrf-token": session.csrf, "cookie": f"kbroker_console_8080={session.id}"}
     whole = scope | {"path": "/api/x", "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
     trio.run(Guard(application, hosts=HOSTS, sessions=sessions), whole, receive, send)
     return sent
@@ -129,6 +129,28 @@ def test_each_answer_tells_the_browser_to_be_strict(console: ConsoleProcess) -> 
 def test_the_cookie_is_for_this_page_alone(console: ConsoleProcess) -> None:
     cookie = console.request("GET", "/api/session").headers["Set-Cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie
+
+
+@pytest.mark.parametrize(
+    ("host", "secure", "name"),
+    [
+        ("localhost:8080", False, "kbroker_console_8080"),
+        ("[::1]:8081", False, "kbroker_console_8081"),
+        ("[::1]", False, "kbroker_console"),
+        ("console.example", True, "__Host-kbroker_console"),
+    ],
+)
+def test_consoles_of_one_host_do_not_share_a_cookie(host: str, secure: bool, name: str) -> None:
+    assert cookie_name(host, secure=secure) == name
+
+
+def test_the_cookie_under_https_is_of_this_host_alone(console: ConsoleProcess) -> None:
+    answer = console.request("GET", "/api/session", headers={"X-Forwarded-Proto": "https"})
+    cookie = answer.headers["Set-Cookie"]
+    assert cookie.startswith("__Host-kbroker_console_") and "; Secure" in cookie
+    sent = {"X-Forwarded-Proto": "https", "Cookie": cookie.split(";")[0]}
+    again = console.request("GET", "/api/session", headers=sent)
+    assert again.json["csrf"] == answer.json["csrf"]
 
 
 def test_a_name_that_leads_here_by_chance_is_refused(console: ConsoleProcess) -> None:
