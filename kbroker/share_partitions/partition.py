@@ -255,7 +255,11 @@ class SharePartition:
         if last < self._start:
             return []  # the log has moved on: these are gone
         if last >= self._end:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "The last offset in the request is past acquired records.")
+            which = "first" if first >= self._end else "last"
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Batch record not found. The {which} offset in request is past acquired records.",
+            )
         if len(kinds) == 1:
             return [(max(first, self._start), last, kinds[0])]
         decisions: list[tuple[int, int, AcknowledgeType]] = []
@@ -274,7 +278,9 @@ class SharePartition:
         runs = self._runs.cut(first, last)
         for run in runs:
             if not run.is_held:
-                raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The offset is not in the acquired state.")
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD_STATE, "The offset cannot be acknowledged. The offset is not acquired."
+                )
             if run.member_id != member_id:
                 raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
         return runs
