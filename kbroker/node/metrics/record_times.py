@@ -23,6 +23,7 @@ SLICE_SECONDS: Final = 0.002
 SCRAPE_SECONDS: Final = 0.1
 """Work of one scrape. What is not looked up then is unknown until the next one, which begins there."""
 
+_STRIDE: Final = 500
 _NO_TIMESTAMP: Final = -1
 
 
@@ -51,7 +52,11 @@ class RecordTimes:
 
     async def look_up(self, wanted: Iterable[Wanted]) -> None:
         """Find the timestamps of all that is wanted, as far as the time allows; forget all others."""
-        places = {(*place.partition.topic_partition, place.offset): place for place in wanted}
+        places = {}
+        for number, place in enumerate(wanted):
+            places[*place.partition.topic_partition, place.offset] = place
+            if number % _STRIDE == _STRIDE - 1:
+                await trio.lowlevel.checkpoint()
         before, self._known = self._known, {}
         missing = []
         for key, place in places.items():
