@@ -70,6 +70,14 @@ There is one event loop, and there are no queues of requests between threads. Th
 Bytes that arrive while the loop is at work have waited before `requestqueue` begins, for as long as
 `kbroker_event_loop_turn_ms` at most.
 
+## What it costs
+
+By instructions of the node's own code: a small Produce of one of 100 busy connections costs 0.5% more with
+metrics (70,000 instructions without), and a connection that makes one small request at a time, each in a turn of
+the loop of its own, 5,000 instructions for each. Large requests bear the same additions: for 100 MB from
+librdkafka that is less than a thousandth of the node's processor time. `python -m benchmarks --metrics` compares a
+node with metrics and one without on a quiet machine. Without the property nothing of this runs.
+
 ## Lag in seconds
 
 `kafka_consumergroup_lag_seconds` is the age of the oldest record that a group has not committed: the seconds
