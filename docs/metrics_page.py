@@ -36,10 +36,10 @@ Counters begin at 0 with the node. A Fetch is counted as `Fetch` and as `FetchCo
 
 ## Grafana, Prometheus and alerts
 
-The repository has [a dashboard for Grafana](../monitoring/grafana/dashboards/kbroker.json) and
-[alerts for Prometheus](../monitoring/prometheus/alerts.yml): partitions without a leader, below
-`min.insync.replicas` or under-replicated, an abnormal number of controllers, failed log directories, disk
-space, lag in seconds, hanging transactions. Both use the default dialect. To see them with three nodes:
+The repository has a dashboard for Grafana, `monitoring/grafana/dashboards/kbroker.json`, and alerts for
+Prometheus, `monitoring/prometheus/alerts.yml`: partitions without a leader, below `min.insync.replicas` or
+under-replicated, an abnormal number of controllers, failed log directories, disk space, lag in seconds, hanging
+transactions. Both use the default dialect. To see them with three nodes:
 
 ```console
 $ docker compose --profile metrics up --build
