@@ -48,7 +48,7 @@ def wanted(coordinators: Coordinators, manager: ReplicaManager, held: Sequence[H
     """The places of logs whose timestamps the figures need."""
     for _, _, partition, offset in _commits(coordinators, manager):
         if offset < partition.high_watermark:
-            yield Wanted(partition, offset)
+            yield Wanted(partition, _oldest_left(partition, offset))
     for partition, offset, _ in held:
         yield Wanted(partition, offset)
 
@@ -64,7 +64,7 @@ def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTi
     def ages() -> Iterator[Sample]:
         for group, index, partition, offset in _commits(coordinators, manager):
             behind = offset < partition.high_watermark
-            age = times.age_seconds(partition, offset) if behind else 0
+            age = times.age_seconds(partition, _oldest_left(partition, offset)) if behind else 0
             if age is not None:
                 yield (group, partition.topic_partition.topic, index), age
 
@@ -79,6 +79,11 @@ def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTi
             if (age := times.age_seconds(partition, offset)) is not None
         ],
     )
+
+
+def _oldest_left(partition: Partition, offset: int) -> int:
+    """The place of the oldest record from ``offset`` on: others may be deleted, whoever has read them."""
+    return max(offset, partition.log.log_start_offset)
 
 
 def _names(partition: Partition) -> tuple[str, str]:

@@ -60,7 +60,7 @@ class RecordTimes:
         before, self._known = self._known, {}
         missing = []
         for key, place in places.items():
-            if key in before:
+            if before.get(key, _NO_TIMESTAMP) >= 0:
                 self._known[key] = before[key]
             else:
                 missing.append((key, place))
@@ -87,7 +87,7 @@ def _timestamp(place: Wanted) -> int:
         return _NO_TIMESTAMP
     log = partition.log
     try:
-        info = log.read(max(place.offset, log.log_start_offset), 1)
+        info = log.read(place.offset, 1)
         for _, header in log.batches(info):
             # In a compacted batch the base timestamp may have given its place to the horizon of its tombstones.
             is_base = header.timestamp_type is TimestampType.CREATE_TIME and header.delete_horizon_ms is None
