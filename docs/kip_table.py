@@ -33,8 +33,6 @@ THEMES = (
     "streams groups",
     "clients' metrics",
     "tiered storage",
-    "policies",
-    "config providers",
 )
 
 

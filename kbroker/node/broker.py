@@ -16,6 +16,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
 from kbroker.log.manager import LogManager
@@ -35,7 +36,8 @@ from kbroker.node.security import NodeSecurity
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.node.token_expiry import TokenExpiry
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.controller.policies import NO_POLICIES
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
 from kbroker.types import Uuid
@@ -58,8 +60,17 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 4.5
 """How long the flushes of a clean stop may take."""
 
-RULES = ("authorizer.class.name", "client.quota.callback.class")
-"""Properties that may name a callable in Python for the whole node."""
+RULES = (
+    "alter.config.policy.class.name",
+    "authorizer.class.name",
+    "create.topic.policy.class.name",
+    "client.quota.callback.class",
+    "group.consumer.assignors",
+    "group.share.assignors",
+    "group.streams.assignors",
+    "group.streams.topology.description.plugin.class",
+)
+"""Properties that may name callables in Python for the whole node."""
 
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
@@ -174,6 +185,7 @@ class Broker:
             cluster_id=properties.cluster_id,
             directory_id=self._metadata_directory_id(properties),
             services=lambda: self.services,
+            policies=NO_POLICIES if self._rules is None else self._rules.policies,
         )
         self.metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
@@ -238,7 +250,10 @@ class Broker:
         )
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the quotas of clients; a cluster without any does not import what counts them."""
+        """Follow the limits to connections, and the quotas of clients; a cluster without any quota does not import
+        what counts them."""
+        if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
+            self._listeners.limit(self._dynamic_config)
         if self._quota_loader is None:
             clients = None if self._rules is None else self._rules.quotas(self.config)
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate
@@ -280,6 +295,7 @@ class Broker:
             self._dynamic_config,
             self._producer_ids,
             self._address_of,
+            NO_OWN_ASSIGNORS if self._rules is None else self._rules.assignors,
         )
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
@@ -520,7 +536,7 @@ def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
 
 def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env: Env) -> NodeRules | None:
     """The rules in Python for the whole node, by its own file; None if there are none."""
-    if not any(str(config.values.get(name) or "").strip().startswith("python:") for name in RULES):
+    if not any("python:" in str(config.values.get(name)) for name in RULES):
         return None
     from kbroker.node.rules.setup import NodeRules
 
