@@ -56,4 +56,9 @@ def test_records_in_flight_and_lag() -> None:
         worker.commit_sync()
         page = scrape(port_of(broker))
         assert value(page, "kbroker_share_partition_lag", **of_group) == RECORDS - len(held)
+        traffic = "kafka_server_brokertopicmetrics"
+        assert value(page, f"{traffic}_totalsharefetchrequests_total", topic="jobs") >= 1
+        assert value(page, f"{traffic}_totalshareacknowledgementrequests_total", topic="jobs") >= 1
+        assert value(page, f"{traffic}_failedshareacknowledgementrequests_total", topic="jobs") == 0
+        assert value(page, f"{traffic}_bytesout_total", topic="jobs") > 0
         worker.close()
