@@ -127,7 +127,14 @@ class SharePartitionManager:
         """
         if not partitions or params.max_records <= 0 or params.max_bytes <= 0:
             return {}
-        return await ShareFetch(self, params, partitions).run(connection)
+        fetched = await ShareFetch(self, params, partitions).run(connection)
+        traffic = self.replicas.progress.traffic
+        if traffic is not None:
+            for wanted, part in fetched.items():
+                name = self.replicas.topic_name(wanted.topic_id)
+                if name is not None:
+                    traffic.shared(name, len(part.records), failed=part.error is not None)
+        return fetched
 
     def give_back(self, params: ShareFetchParams, fetched: Mapping[TopicIdPartition, ShareFetched]) -> None:
         """Take back what a member has not been sent, as if it had never been handed out."""
@@ -151,6 +158,12 @@ class SharePartitionManager:
                 answers[wanted] = None
             except ApiError as error:
                 answers[wanted] = error.without_traceback()
+        traffic = self.replicas.progress.traffic
+        if traffic is not None:
+            for wanted, refusal in answers.items():
+                name = self.replicas.topic_name(wanted.topic_id)
+                if name is not None:
+                    traffic.acknowledged(name, failed=refusal is not None)
         return answers
 
     def _acknowledge(

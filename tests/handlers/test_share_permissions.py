@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from node_harness import Client, Node, run, running_node
+from node_harness import Node, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -31,7 +31,7 @@ def altered(offset: int = 0) -> alter.AlterShareGroupOffsetsRequest:
     return alter.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
 
 
-async def prepared(node: Node) -> tuple[Client, Uuid]:
+async def prepared(node: Node) -> Uuid:
     """A topic, and a group without members that has an offset in it; under an authorizer that denies nothing yet."""
     topic_id = Uuid(await node.create_topic("t"))
     client = await node.connect()
@@ -49,13 +49,13 @@ async def prepared(node: Node) -> tuple[Client, Uuid]:
         return not answer.error_code and not answer.responses[0].partitions[0].error_code
 
     await until(begun)
-    return client, topic_id
+    return topic_id
 
 
 def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path, **FEW) as node:
-            client, topic_id = await prepared(node)
+            topic_id = await prepared(node)
             authorizer = under(node)
             for user, operation in (("blind", AclOperation.DESCRIBE), ("deaf", AclOperation.READ)):
                 authorizer.deny(user, (operation, ResourceType.TOPIC))

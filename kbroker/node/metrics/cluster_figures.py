@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.metrics import controller_families as c
 from kbroker.metrics import families as f
-from kbroker.node.metrics.figures import MILLISECOND, summary
+from kbroker.node.metrics.figures import MILLISECOND, PAUSE, STRIDE, summary
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole
 
@@ -31,6 +31,8 @@ def figures(metadata: MetadataPlane, metrics: NodeMetrics, idle: float) -> Figur
         for topic in topics:
             for partition in topic.partitions.values():
                 partitions += 1
+                if not partitions % STRIDE:
+                    yield PAUSE
                 offline += partition.leader < 0
                 imbalanced += partition.leader != partition.preferred_leader
         fenced = sum(broker.fenced for broker in image.brokers.values())

@@ -60,8 +60,15 @@ def _loading(name: str, driver: CoordinatorDriver[Any], now: float) -> Figures:
     yield c.LOAD_TIME_AVG[name], [((), sum(took) / max(1, len(took)))]
 
 
-def share_figures(parts: ShareGroups, now: float) -> Figures:
-    """The share coordinator, share sessions, and the share partitions that this broker leads."""
+def share_figures(parts: ShareGroups | None, now: float) -> Figures:
+    """The share coordinator, share sessions, and the share partitions that this broker leads.
+
+    None: no share group has been served yet.
+    """
+    if parts is None:
+        yield c.SHARE_SESSIONS, [((), 0)]
+        yield c.SHARE_SESSION_PARTITIONS, [((), 0)]
+        return
     yield from _loading("share", parts.coordinators, now)
     shares = parts.partitions
     yield c.SHARE_SESSIONS, [((), len(shares.sessions))]
