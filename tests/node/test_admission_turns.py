@@ -143,6 +143,24 @@ def test_who_gives_up_leaves_the_others_their_turns() -> None:
     trio.run(test)
 
 
+def test_who_comes_alone_takes_nobodys_turn() -> None:
+    async def test() -> None:
+        turns, went = AdmissionTurns(), 0
+        turns.coming = 1
+        with trio.CancelScope() as scope:
+            scope.cancel()  # whatever waits ends
+            for _ in range(3):
+                await turns.take_among_others()
+                went += 1
+            turns.coming = 2
+            for _ in range(3):
+                await turns.take_among_others()
+                went += 1
+        assert went == 4, "all that one does alone, and one step among others"
+
+    trio.run(test)
+
+
 def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken() -> None:
     async def test() -> None:
         thread, gate = HandshakeThread(), threading.Event()
