@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +192,45 @@ def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken() -> None:
 
     def gone() -> bool:
         raise OSError("gone")
+
+    trio.run(test)
+
+
+def test_steps_that_the_system_leaves_no_time_for_get_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread's low priority may mean that it does not go on at all."""
+    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 0.0)
+
+    async def test() -> None:
+        thread, gate = HandshakeThread(), threading.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(thread.run, gate.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            try:
+                with trio.fail_after(10):
+                    for _ in range(3):
+                        assert await thread.run(lambda: True), "by the second thread"
+                    while thread._is_helped:
+                        await trio.lowlevel.checkpoint()
+            finally:
+                gate.set()
+        assert thread.waiting == 0
+
+    trio.run(test)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_thread_comes_after_the_loop() -> None:
+    async def test() -> None:
+        niceness: list[int] = []
+
+        def note() -> bool:
+            niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return True
+
+        before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        await HandshakeThread().run(note)
+        assert niceness == [handshake_thread.LOWEST_PRIORITY]
+        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
     trio.run(test)
 
