@@ -374,7 +374,14 @@ def test_a_hostile_quota_callback_leaves_the_quotas_that_are_set(rule: Any) -> N
 # --- Never over the wire --------------------------------------------------------------------------------------------
 
 NAMES = [
+    "alter.config.policy.class.name",
     "authorizer.class.name",
+    "create.topic.policy.class.name",
+    "group.consumer.assignors",
+    "group.share.assignors",
+    "group.streams.assignors",
+    "group.streams.topology.description.plugin.class",
+    "listener.name.plaintext.create.topic.policy.class.name",
     "client.quota.callback.class",
     "principal.builder.class",
     "listener.name.plaintext.principal.builder.class",

@@ -35,9 +35,6 @@ ALL_BROKER_CONFIGS = ConfigDef(
 """Every property of a node that Apache Kafka has."""
 
 REFUSED: Mapping[str, str] = {
-    "alter.config.policy.class.name": "there are no policy plugins",
-    "config.providers": "there are no config providers",
-    "create.topic.policy.class.name": "there are no policy plugins",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Properties that Kafka acts on in a way that must not be missing, and why a node does not start with them."""
