@@ -21,6 +21,7 @@ from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_m
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
+from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
@@ -43,6 +44,7 @@ from kbroker.types import Uuid
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
+    from kbroker.node.explorer.service import ExplorerService
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
@@ -90,8 +92,11 @@ class Broker:
         self._rules = _make_rules(config, self._authorizer, env)
         self._metrics = _make_metrics(config, env, self)
         self._telemetry = _make_telemetry(config, env)
-        dispatcher = () if self._metrics is None else (self._metrics.counts.dispatcher,)
-        self._listeners = Listeners(config, self.security, *dispatcher)
+        self._explorer = _make_explorer(config, env, self)
+        dispatcher = Dispatcher if self._metrics is None else self._metrics.counts.dispatcher
+        if self._explorer is not None:
+            dispatcher = self._explorer.watched(dispatcher)
+        self._listeners = Listeners(config, self.security, dispatcher)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -106,6 +111,11 @@ class Broker:
         return None if self._metrics is None else self._metrics.port
 
     @property
+    def explorer_port(self) -> int | None:
+        """The port that the node is watched by; None without an explorer."""
+        return None if self._explorer is None else self._explorer.port
+
+    @property
     def broker_epoch(self) -> int:
         """The epoch of the broker's present registration."""
         return self.lifecycle.broker_epoch
@@ -118,6 +128,8 @@ class Broker:
             await self._listeners.bind(self.env.network)
             if self._metrics is not None:
                 await self._metrics.bind()
+            if self._explorer is not None:
+                await self._explorer.bind()
             self._open()
             opened = True
             await self._serve(limit, task_status)
@@ -213,6 +225,8 @@ class Broker:
         self._share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
+        if self._explorer is not None:
+            self.services.tap = self._explorer.tap
         if self._telemetry is not None:
             self.services.telemetry = self._telemetry
             self.metadata.subscribe(self._telemetry.on_image)
@@ -295,6 +309,8 @@ class Broker:
                     async with trio.open_nursery() as nursery:
                         if self._metrics is not None:
                             self._metrics.start(nursery)
+                        if self._explorer is not None:
+                            self._explorer.start(nursery)
                         with limit.up_in_time():
                             await self._start_parts(nursery)
                         task_status.started(self)
@@ -497,6 +513,17 @@ def _make_metrics(config: BrokerConfig, env: Env, node: Broker) -> MetricsServic
 
     address = metrics_address(config.raw)
     return None if address is None else MetricsService(address, env, node)
+
+
+def _make_explorer(config: BrokerConfig, env: Env, node: Broker) -> ExplorerService | None:
+    """The explorer of a node that is to be watched; None, and nothing imported, for all others."""
+    if not config.raw.get("kbroker.explorer.listener", "").strip():
+        return None
+    from kbroker.config.explorer import explorer_address
+    from kbroker.node.explorer.service import ExplorerService
+
+    address = explorer_address(config.raw)
+    return None if address is None else ExplorerService(address, env, node)
 
 
 def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

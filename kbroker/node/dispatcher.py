@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.quotas import DispatchedMeter
-    from kbroker.node.reply_queue import ReplyQueue
+    from kbroker.node.replies import Replies
     from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round
     from kbroker.security.principal import KafkaPrincipal
@@ -62,7 +62,7 @@ class Dispatcher:
     )
 
     def __init__(
-        self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
+        self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: Replies
     ) -> None:
         self._connection = connection
         self._services = services

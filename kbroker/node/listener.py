@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
-    from kbroker.node.connection import MakeDispatcher
+    from kbroker.node.replies import MakeDispatcher
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from kbroker.security.protocol import SecurityProtocol
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
-    from kbroker.node.connection import MakeDispatcher
+    from kbroker.node.replies import MakeDispatcher
     from kbroker.node.security import NodeSecurity
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
