@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kbroker.errors import ErrorCode
 from kbroker.explorer.exchange import ConnectionInfo, Exchange
-from kbroker.types import ZERO_UUID, uuid_to_str
+from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, uuid_to_str
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import decode_request_header, decode_response_header
@@ -34,7 +34,7 @@ class TopicNames:
     """Names of topics by the text of their ids, as far as they have been heard."""
 
     def __init__(self) -> None:
-        self.known: dict[str, str] = {}
+        self.known: dict[str, str] = {uuid_to_str(METADATA_TOPIC_ID): METADATA_TOPIC}
 
     def learn(self, message: object) -> None:
         """Take the names that an answer tells."""
@@ -142,7 +142,7 @@ class Decoded:
         if self.exchange.api_key in INTERNAL_APIS or (self.connection is not None and self.connection.is_controller):
             return True
         if self.name == "Fetch" and self.request is not None:
-            return max(self.request.replica_id, self.request.replica_state.replica_id) >= 0
+            return bool(max(self.request.replica_id, self.request.replica_state.replica_id) >= 0)
         return False
 
     def topics(self, names: TopicNames) -> dict[str, list[int]]:

@@ -31,7 +31,11 @@ STALE_METADATA: Final = frozenset(
 
 _LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _NEW_SESSION: Final = frozenset(
-    {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
 )
 
 
@@ -208,8 +212,10 @@ class Sequences:
     def _synced(self, key: Hashable, subject: str, request: Any) -> Step:
         rebalance = self._rebalances.get(key)
         known = None if rebalance is None else rebalance.data
-        role = "the leader hands in who reads what, and gets its own part" if request.assignments else (
-            "the member gets its assignment"
+        role = (
+            "the leader hands in who reads what, and gets its own part"
+            if request.assignments
+            else ("the member gets its assignment")
         )
         if known is None or known["generation"] != request.generation_id:
             return self._rebalances.step(key, subject, role)
@@ -296,8 +302,10 @@ class Sequences:
     def _markers(self, decoded: Decoded) -> Iterator[Step]:
         for marker in decoded.request.markers:
             transactional_id = self._by_producer.get(marker.producer_id)
-            subject = f"producer {marker.producer_id}" if transactional_id is None else (
-                f"transactional id {transactional_id}"
+            subject = (
+                f"producer {marker.producer_id}"
+                if transactional_id is None
+                else (f"transactional id {transactional_id}")
             )
             word = "commit" if marker.transaction_result else "abort"
             key = ("markers", marker.producer_id)
@@ -323,7 +331,9 @@ class Sequences:
                 yield step(key, subject, "a full fetch names all partitions, and the broker remembers them")
         else:
             changed = sum(len(topic.partitions) for topic in request.topics)
-            text = "nothing but what has changed is sent" if not changed else f"{changed} partitions have a new position"
+            text = (
+                "nothing but what has changed is sent" if not changed else f"{changed} partitions have a new position"
+            )
             yield step(key, subject, f"an incremental fetch, epoch {request.session_epoch}: {text}")
 
     def _stale_metadata(self, decoded: Decoded) -> Iterator[Step]:

@@ -116,7 +116,9 @@ def explanations(told: Told) -> list[str]:
     decoded = told.decoded
     sentences = [] if decoded.api is None else [f"{decoded.name}: {explain_api(decoded.name)}"]
     sentences += [f"{code.name}: {explain_error(code)}" for code in decoded.errors]
-    return sentences + [f"{step.kind.capitalize()} of {step.subject}, step {step.place}: {step.text}." for step in told.steps]
+    return sentences + [
+        f"{step.kind.capitalize()} of {step.subject}, step {step.place}: {step.text}." for step in told.steps
+    ]
 
 
 class Tree(NamedTuple):
@@ -139,7 +141,9 @@ def tree_of(told: Told, *, response: bool = False) -> Tree | None:
     data = frame.filled()
     problem = ""
     try:
-        nodes = parse_frame(data, response_to=(decoded.exchange.api_key, decoded.response_version) if response else None)
+        nodes = parse_frame(
+            data, response_to=(decoded.exchange.api_key, decoded.response_version) if response else None
+        )
     except DamagedFrame as damage:
         nodes, problem = damage.nodes, str(damage)
     except (WireError, KeyError) as error:

@@ -16,14 +16,14 @@ _SHOWN_PARTITIONS: Final = 6
 class Records(NamedTuple):
     """Records in batches: how many as far as their headers are there, and bytes."""
 
-    count: int
+    number: int
     size: int
     is_exact: bool
 
     def __str__(self) -> str:
         if not self.size:
             return "no records"
-        return f"{'' if self.is_exact else 'at least '}{_count(self.count, 'record')}, {self.size} bytes"
+        return f"{'' if self.is_exact else 'at least '}{_count(self.number, 'record')}, {self.size} bytes"
 
 
 def summary(decoded: Decoded, names: TopicNames) -> str:
@@ -173,8 +173,7 @@ def _fetch_answer(response: Any, names: TopicNames) -> str:
     records = fetched(response)
     if not records.size:
         return "nothing new"
-    topics = {name: numbers for name, numbers in topics_of(response, names).items()}
-    return f"{records} of {topics_text(topics)}"
+    return f"{records} of {topics_text(topics_of(response, names))}"
 
 
 def _metadata_answer(response: Any, names: TopicNames) -> str:

@@ -46,8 +46,8 @@ def details(told: Told) -> Iterator[str]:
     connection = decoded.connection
     if connection is not None:
         software = "" if connection.software == "unknown" else f", {connection.software}"
-        text = f"connection {connection.number} from {connection.peer} on {connection.listener}: {connection.principal}{software}"
-        yield f"    {visible(text)}"
+        place = f"connection {connection.number} from {connection.peer} on {connection.listener}"
+        yield f"    {visible(f'{place}: {connection.principal}{software}')}"
     if exchange.is_redacted:
         yield "    secrets were overwritten in the bytes"
     request = tree_of(told)

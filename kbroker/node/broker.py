@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
+    from kbroker.node.replies import MakeDispatcher
     from kbroker.node.rules.setup import NodeRules
     from kbroker.node.share_partition_manager import SharePartitionManager
     from kbroker.node.telemetry.telemetry import Telemetry
@@ -93,7 +94,7 @@ class Broker:
         self._metrics = _make_metrics(config, env, self)
         self._telemetry = _make_telemetry(config, env)
         self._explorer = _make_explorer(config, env, self)
-        dispatcher = Dispatcher if self._metrics is None else self._metrics.counts.dispatcher
+        dispatcher: MakeDispatcher = Dispatcher if self._metrics is None else self._metrics.counts.dispatcher
         if self._explorer is not None:
             dispatcher = self._explorer.watched(dispatcher)
         self._listeners = Listeners(config, self.security, dispatcher)

@@ -111,7 +111,11 @@ class Exchange:
                 return
             with trio.move_on_after(RESPONSE_SECONDS) as self._scope:
                 await self._answer_request(request)
-            if self._scope.cancelled_caught or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            if (
+                self._scope.cancelled_caught
+                or self._http.our_state is not h11.DONE
+                or self._http.their_state is not h11.DONE
+            ):
                 return
             self._http.start_next_cycle()
 

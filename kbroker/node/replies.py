@@ -1,4 +1,4 @@
-"""What a connection and its dispatcher know of one another, for the type checker: either may have something before it."""
+"""A connection and its dispatcher as they see one another, for the type checker: something may be between them."""
 
 from __future__ import annotations
 

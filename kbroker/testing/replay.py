@@ -101,7 +101,9 @@ def _of_connection(exchanges: Sequence[Exchange], connection: int | None) -> lis
     numbers = sorted({each.connection for each in exchanges})
     if connection is None:
         if len(numbers) != 1:
-            raise ReplayError(f"the file has requests of connections {', '.join(map(str, numbers)) or '(none)'}: say which")
+            raise ReplayError(
+                f"the file has requests of connections {', '.join(map(str, numbers)) or '(none)'}: say which"
+            )
         connection = numbers[0]
     chosen = [each for each in exchanges if each.connection == connection]
     if not chosen:
@@ -125,7 +127,9 @@ def _again(
         return Replayed(exchange.number, what, differences)
     answer = _receive(sock)
     now = Decoded(
-        Exchange(exchange.node, exchange.number, exchange.connection, exchange.at_ms, whole_frame(frame), whole_frame(answer)),
+        Exchange(
+            exchange.node, exchange.number, exchange.connection, exchange.at_ms, whole_frame(frame), whole_frame(answer)
+        ),
         None,
     )
     if before.response is None or now.response is None:

@@ -58,13 +58,33 @@ def test_every_item_is_read_as_it_was_written(item: object) -> None:
     assert item_of(line) == item
 
 
-@given(st.binary(max_size=200) | st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.dictionaries(
-        st.sampled_from(["exchange", "connection", "request", "response", "pieces", "size", "node", "at", "skipped",
-                         "names", "closed", "kbroker-exchanges"]), inner | st.lists(inner, max_size=3), max_size=6),
-    max_leaves=8,
-).map(lambda value: json.dumps(value).encode()))
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.dictionaries(
+            st.sampled_from(
+                [
+                    "exchange",
+                    "connection",
+                    "request",
+                    "response",
+                    "pieces",
+                    "size",
+                    "node",
+                    "at",
+                    "skipped",
+                    "names",
+                    "closed",
+                    "kbroker-exchanges",
+                ]
+            ),
+            inner | st.lists(inner, max_size=3),
+            max_size=6,
+        ),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value).encode())
+)
 def test_nonsense_is_refused_in_one_line(data: bytes) -> None:
     try:
         item_of(data)

@@ -56,7 +56,7 @@ def produce(records: bytes, index: int = 0) -> ProduceRequest:
 
 
 def batch(count: int = 3, size: int = 1) -> bytes:
-    return build_batch([Record(offset_delta=index, value=b"v" * size) for index in range(count)])
+    return build_batch([Record(index, 0, None, b"v" * size) for index in range(count)])
 
 
 def test_a_produce() -> None:
@@ -83,12 +83,17 @@ def test_a_fetch() -> None:
 def test_groups_and_transactions() -> None:
     heartbeat = HeartbeatRequest(group_id="x", generation_id=4, member_id="m")
     assert text(heartbeat, HeartbeatResponse(error_code=27)) == "Heartbeat v4 group=x gen=4 -> REBALANCE_IN_PROGRESS"
-    assert text(heartbeat, HeartbeatResponse(throttle_time_ms=5)) == "Heartbeat v4 group=x gen=4 -> ok, throttled for 5 ms"
+    assert (
+        text(heartbeat, HeartbeatResponse(throttle_time_ms=5)) == "Heartbeat v4 group=x gen=4 -> ok, throttled for 5 ms"
+    )
     assigned = Assignment(topic_partitions=[ResponseTopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
-    assert text(
-        ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["orders"]),
-        ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, assignment=assigned),
-    ) == "ConsumerGroupHeartbeat v1 group=g joins orders -> epoch 1, to read orders[0,1]"
+    assert (
+        text(
+            ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["orders"]),
+            ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, assignment=assigned),
+        )
+        == "ConsumerGroupHeartbeat v1 group=g joins orders -> epoch 1, to read orders[0,1]"
+    )
     end = EndTxnRequest(transactional_id="t", committed=True)
     assert text(end, EndTxnResponse()) == "EndTxn v5 txn=t commit -> ok"
     found = FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=2)])

@@ -46,7 +46,7 @@ class WatchedReplies:
         """The request that is served."""
 
     @property
-    def slots(self) -> Sequence[Any]:
+    def slots(self) -> Any:
         """As those of the queue."""
         return self._queue.slots
 
