@@ -19,7 +19,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="-",
         metavar="HEX|FILE|-",
-        help="hexadecimal digits (spaces and colons allowed), a file of them, of bytes, or of kbroker watch --save, or -",
+        help="hexadecimal digits (spaces and colons allowed), a file of them, of bytes or of kbroker watch --save, -",
     )
     parser.add_argument(
         "--response",

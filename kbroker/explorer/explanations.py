@@ -18,7 +18,7 @@ class Explanation(NamedTuple):
     """0 if there is none."""
 
     def __str__(self) -> str:
-        return f"{self.text} (KIP-{self.kip})" if self.kip else self.text
+        return f"{self.text[:-1]} (KIP-{self.kip})." if self.kip else self.text
 
 
 @cache

@@ -193,7 +193,8 @@ def _join_answer(response: Any, names: TopicNames) -> str:
 
 def _offsets_answer(response: Any, names: TopicNames) -> str:
     topics = [*getattr(response, "topics", []), *(each for group in response.groups for each in group.topics)]
-    return f"offset {_few([each.committed_offset for topic in topics for each in topic.partitions])}"
+    offsets = [each.committed_offset for topic in topics for each in topic.partitions]
+    return f"offset {_few(['none' if offset < 0 else offset for offset in offsets])}" if offsets else "no offsets"
 
 
 def _heartbeat_answer(response: Any, names: TopicNames) -> str:

@@ -67,23 +67,30 @@ def replay(
     ignore: Collection[str] = OF_THE_CLUSTER,
     timeout: float = 30.0,
 ) -> list[Replayed]:
-    """Send the requests of one connection in ``saved`` to the first broker of ``bootstrap``, a plain listener.
+    """Send saved requests to the first broker of ``bootstrap``, a plain listener; what became of each.
 
-    ``connection`` may be left out if the file has requests of one alone. Two answers have the same shape if they have
-    the same errors, as many elements in each list, and null and empty fields in the same places; fields in ``ignore``
-    are not looked at. ``ReplayError`` if a request was cut or had secrets, and if the broker closes the connection.
+    Those of ``connection``, or of all in the file, each over a connection of its own, but one after the other: requests
+    that wait for one another (two members who join a group) are not for that. Two answers have the same shape if they
+    have the same errors, as many elements in each list, and null and empty fields in the same places; fields in
+    ``ignore`` are not looked at. ``ReplayError`` if a request was cut or had secrets, and if there is no answer in
+    ``timeout`` seconds.
     """
-    exchanges = _of_connection(_read(saved), connection)
-    host, port = parse_bootstrap(bootstrap)[0]
+    exchanges = _chosen(_read(saved), connection)
     changes: dict[tuple[str, Any], Any] = {}
-    done = []
+    done: list[Replayed] = []
+    sockets: dict[tuple[int, int], socket.socket] = {}
     try:
-        with socket.create_connection((host, port), timeout) as sock:
-            for exchange in exchanges:
-                done.append(_again(sock, exchange, changes, ignore))  # noqa: PERF401  # those before it are done
+        for exchange in exchanges:
+            key = exchange.node, exchange.connection
+            if key not in sockets:
+                sockets[key] = socket.create_connection(parse_bootstrap(bootstrap)[0], timeout)
+            done.append(_again(sockets[key], exchange, changes, ignore))
     except OSError as error:
-        at = f" at exchange {exchanges[len(done)].number}" if len(done) < len(exchanges) else ""
-        raise ReplayError(f"{bootstrap}: {error.strerror or error or 'no answer'}{at}") from error
+        reason = error.strerror or error or "no answer"
+        raise ReplayError(f"{bootstrap}: {reason}, at exchange {exchanges[len(done)].number}") from error
+    finally:
+        for sock in sockets.values():
+            sock.close()
     return done
 
 
@@ -97,17 +104,10 @@ def _read(saved: str | Path) -> list[Exchange]:
         raise ReplayError(f"{saved}: {error}") from None
 
 
-def _of_connection(exchanges: Sequence[Exchange], connection: int | None) -> list[Exchange]:
-    numbers = sorted({each.connection for each in exchanges})
-    if connection is None:
-        if len(numbers) != 1:
-            raise ReplayError(
-                f"the file has requests of connections {', '.join(map(str, numbers)) or '(none)'}: say which"
-            )
-        connection = numbers[0]
-    chosen = [each for each in exchanges if each.connection == connection]
+def _chosen(exchanges: Sequence[Exchange], connection: int | None) -> list[Exchange]:
+    chosen = [each for each in exchanges if connection is None or each.connection == connection]
     if not chosen:
-        raise ReplayError(f"the file has no requests of connection {connection}")
+        raise ReplayError("the file has no requests" + ("" if connection is None else f" of connection {connection}"))
     for each in chosen:
         if each.is_redacted or not each.request.is_whole:
             why = "secrets in it were overwritten" if each.is_redacted else "it was cut"

@@ -29,6 +29,6 @@ def test_each_is_one_sentence(name: str, explanation: Explanation) -> None:
 
 
 def test_the_proposal_is_told() -> None:
-    assert str(explain_api("ConsumerGroupHeartbeat")).endswith("(KIP-848)")
+    assert str(explain_api("ConsumerGroupHeartbeat")).endswith(" (KIP-848).")
     assert "join again" in explain_error(ErrorCode.REBALANCE_IN_PROGRESS).text
     assert str(explain_error(ErrorCode.INVALID_CONFIG)) == "A setting has a value that it cannot have."

@@ -30,6 +30,7 @@ from kbroker.explorer.text import details
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 from kbroker.testing.replay import ReplayError, replay
+from kbroker.version import __version__
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 LISTENER = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
@@ -180,12 +181,12 @@ def test_transactions_are_followed(broker: RunningBroker) -> None:
 
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    producer.list_topics(timeout=20)
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    connection = Connection("127.0.0.1", port, client_id="me", deadline=time.monotonic() + 20)
     assert main(["watch", "-b", f"127.0.0.1:{port_of(broker)}", "--connections"]) == 0
     output = capfdbinary.readouterr().out.decode()
-    assert "confluent-kafka-python" in output and "User:ANONYMOUS" in output
-    del producer
+    assert re.search(rf"PLAINTEXT +User:ANONYMOUS +kbroker {re.escape(__version__)}", output)
+    connection.close()
 
 
 def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
