@@ -54,7 +54,7 @@ def redacted_request(frame: bytes) -> bytes:
         message, end = decode(API_KEYS[header.api_key].request, header.api_version, frame, offset)
         if _hide(message, None) or end < len(frame):
             return _written_again(frame, offset, end, message, header.api_version)
-    except (WireError, KeyError):
+    except (WireError, KeyError, ValueError):
         return _overwritten(frame, PREFIX)
     return frame
 
@@ -70,7 +70,7 @@ def redacted_response(frame: bytes, request: bytes) -> bytes:
         inner = _inner(request) if header.api_key == ENVELOPE else None
         if _hide(message, inner) or end < len(frame):
             return _written_again(frame, offset, end, message, header.api_version)
-    except (WireError, KeyError):
+    except (WireError, KeyError, ValueError):
         return _overwritten(frame, 4)
     return frame
 

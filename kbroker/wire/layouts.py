@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import construct
 
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
+from kbroker.wire.record_batch import iter_records
 from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, VersionRange, is_hidden, struct_spec
 
@@ -483,6 +485,33 @@ def _batches(node: Node, depth: int) -> Iterator[Row]:
                 f"{header.compression_type.name.lower()}, leader epoch {header.partition_leader_epoch}, "
                 f"producer {header.producer_id}/{header.producer_epoch} from sequence {header.base_sequence}"
             )
-            yield Row(begin + position, begin + position + header.size, depth, False, text)
+            start, stop = begin + position, begin + position + header.size
+            yield Row(start, stop, depth, False, text)
+            yield from (Row(start, stop, depth + 1, False, each) for each in _records(value, position))
     except WireError as error:
         yield Row(begin + position, node.stop, depth, False, f"no further batch: {error}")
+
+
+_SHOWN_RECORDS: Final = 3
+_SHOWN_VALUE: Final = 40
+_MAX_DECOMPRESSED: Final = 4 << 20
+
+
+def _records(value: bytes, position: int) -> Iterator[str]:
+    """The first records of the batch at a position; fewer, or none, where the bytes are not those of records."""
+    try:
+        records = iter_records(value, position, max_decompressed=_MAX_DECOMPRESSED)
+        for record in islice(records, _SHOWN_RECORDS):
+            headers = f", {len(record.headers)} headers" if record.headers else ""
+            yield f"record {record.offset}: key {_short(record.key)}, value {_short(record.value)}{headers}"
+        if next(records, None) is not None:
+            yield "..."
+    except WireError as error:
+        yield f"no further record: {error}"
+
+
+def _short(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = repr(data[:_SHOWN_VALUE])[1:]
+    return f"{text} .. ({len(data)} bytes)" if len(data) > _SHOWN_VALUE else text

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from kbroker.errors import ErrorCode
-from kbroker.explorer.explanations import Explanation, _tables, explain_api, explain_error
+from kbroker.explorer.explanations import _tables, explain_api, explain_error
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.wire.registry import API_KEYS
-
-ALL = [(name, each) for table in _tables() for name, each in table.items()]
 
 
 def test_none_is_missing_and_none_is_left_over() -> None:
@@ -21,11 +17,11 @@ def test_none_is_missing_and_none_is_left_over() -> None:
     assert errors.keys() == {code.name for code in ErrorCode if code != ErrorCode.NONE}
 
 
-@pytest.mark.parametrize(("name", "explanation"), ALL, ids=[name for name, _ in ALL])
-def test_each_is_one_sentence(name: str, explanation: Explanation) -> None:
-    text = explanation.text
-    assert re.fullmatch(r"[A-Za-z].*[a-z0-9)]\.", text) and ". " not in text and len(text) <= 150, text
-    assert 0 <= explanation.kip < 2000
+def test_each_is_one_sentence() -> None:
+    for table in _tables():
+        for text, kip in table.values():
+            assert re.fullmatch(r"[A-Za-z].*[a-z0-9)]\.", text) and ". " not in text and len(text) <= 150, text
+            assert 0 <= kip < 2000
 
 
 def test_the_proposal_is_told() -> None:

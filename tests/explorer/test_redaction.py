@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbroker.explorer.redaction import LARGEST, may_have_secrets, redacted_request, redacted_response
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest
@@ -91,6 +93,13 @@ def test_an_envelope_is_looked_into() -> None:
     wrapped = response_frame(EnvelopeResponse(response_data=answer), 0)
     shown = redacted_response(wrapped, envelope)
     assert SECRET.encode() not in shown and b"the-token" in shown
+
+
+@given(st.sampled_from(SECRETIVE), st.integers(0, 5), st.binary(max_size=60), st.binary(max_size=60))
+def test_nonsense_is_no_mistake(key: int, version: int, body: bytes, answer: bytes) -> None:
+    request = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + body
+    assert len(redacted_request(request)) == len(request)
+    assert len(redacted_response(answer, request)) == len(answer)
 
 
 def test_what_cannot_be_read_is_overwritten_but_for_its_beginning() -> None:

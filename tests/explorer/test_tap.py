@@ -84,6 +84,35 @@ def test_each_connection_is_told_before_its_first_exchange_and_again_when_it_has
     assert tap.connections() == []
 
 
+def test_a_request_without_an_answer_is_told_when_its_connection_ends(clock: Clock) -> None:
+    tap, client, watcher = Tap(clock, 1), Client(), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap, client)
+    tap.add(watcher)
+    begun = tap.begin(seen, heartbeat())
+    assert begun is not None and not watcher.take(9)
+    for callback in client.when_closed:
+        callback()
+    _, exchange, _ = watcher.take(9)
+    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == module.CUT_OFF
+    begun.answered(lambda: whole_frame(b"late"))
+    assert not watcher.take(9)
+
+
+def test_a_mistake_of_the_explorer_is_not_the_client_s(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+
+    def broken() -> None:
+        raise ValueError("a mistake")
+
+    begun = tap.begin(seen, heartbeat())
+    assert begun is not None
+    begun.answered(broken)
+    assert "API key 12 cannot be shown" in caplog.text and not watcher.take(9)
+    assert tap.begin(seen, b"short") is None
+
+
 def test_beyond_the_limit_requests_are_counted_and_no_more(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen, frame = connected(tap), heartbeat()

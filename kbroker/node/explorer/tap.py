@@ -6,6 +6,7 @@ serves its clients as one that is not.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
 
+logger = logging.getLogger(__name__)
+
 RATE: Final = 500
 """Exchanges that are seen in a second, for long."""
 
@@ -43,6 +46,7 @@ EXCHANGE_BYTES: Final = 512
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
 
+CUT_OFF: Final = "the connection was closed"
 TOO_FAST: Final = "more requests than are shown"
 TOO_SLOW: Final = "the watcher does not read fast enough"
 
@@ -50,13 +54,15 @@ TOO_SLOW: Final = "the watcher does not read fast enough"
 class Seen:
     """A connection that a tap knows. What is asked of it comes from the connection itself, as long as that is open."""
 
-    __slots__ = ("connection", "is_controller", "node", "number", "software")
+    __slots__ = ("connection", "is_controller", "node", "number", "software", "waiting")
 
     def __init__(self, node: int, number: int, connection: Connection, software: str = "unknown") -> None:
         """``software``: what the client said of itself when it logged in."""
         self.node = node
         self.number = number
         self.software = software
+        self.waiting: set[Begun] = set()
+        """Requests that are seen and not complete."""
         self.connection = connection
         self.is_controller = connection.is_controller
 
@@ -206,6 +212,8 @@ class Tap:
         self._connections[number] = seen
 
         def closed() -> None:
+            for begun in list(seen.waiting):
+                begun.ended(CUT_OFF)
             del self._connections[number]
             for watcher in self._watchers:
                 watcher.connection_closed(number, self.node)
@@ -252,6 +260,8 @@ class Tap:
 
     def begin(self, seen: Seen, frame: memoryview | bytes) -> Begun | None:
         """A request has come; None if it is not to be seen. Copies the frame, which a log may write into."""
+        if len(frame) < PREFIX:
+            return None  # of a login: it is no request
         api_key = frame[0] << 8 | frame[1]
         keys = self._api_keys
         if (keys is not None and api_key not in keys) or (seen.is_controller and not self._controllers):
@@ -313,14 +323,20 @@ class Begun:
         self.response: Frame | None = None
         self.took_ms = -1.0
         self.is_complete = False
+        seen.waiting.add(self)
 
     def answered(self, make: Callable[[], Frame | None], end: str = "") -> None:
         """The answer is there; ``make`` makes its frame. Without one, ``end`` says why."""
-        if not self.is_complete:
-            self.is_complete = True
-            self.took_ms = (perf_counter() - self._at) * 1000
+        if self.is_complete:
+            return
+        self.is_complete = True
+        self.seen.waiting.discard(self)
+        self.took_ms = (perf_counter() - self._at) * 1000
+        try:
             self.response = make()
             self._tap.complete(self, end)
+        except Exception:  # the client's request is served all the same
+            logger.exception("explorer: a request to API key %d cannot be shown", self.api_key)
 
     def ended(self, why: str) -> None:
         """There is no answer."""
