@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
-from kbroker.cli.common import complain, positive, readable_errors
+from kbroker.cli.common import complain, not_negative, positive, readable_errors
 from kbroker.cli.output import print_table, write
 from kbroker.cli.parser import UsageError
 from kbroker.client.explorer import ExplorerClient
@@ -59,12 +59,16 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--internal", action="store_true", help="also what brokers and controllers ask one another")
     parser.add_argument("-v", "--verbose", action="store_true", help="all fields beside their bytes, and explanations")
     parser.add_argument("--json", action="store_true", help="a JSON document a line; with --verbose also the fields")
+    parser.add_argument(
+        "--web", nargs="?", const=0, type=not_negative, metavar="PORT", help="show it as a page in the browser instead"
+    )
     parser.add_argument("--count", type=positive, metavar="N", help="end after so many")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show until it is ended, or the nodes do."""
     shown = _filter(arguments)
+    _refuse_beside_page(arguments)
     if arguments.read is not None:
         if arguments.explorer or arguments.connections:
             raise UsageError("--read shows a file: it goes with neither --explorer nor --connections")
@@ -84,11 +88,25 @@ def run(arguments: argparse.Namespace) -> int:
             _list_connections(nodes)
             return 0
         apis = sorted(shown.apis)
+        is_page = arguments.web is not None
         for node in nodes:
-            node.open(apis=apis, client=shown.client or "", controllers=shown.internal)
+            node.open(apis=apis, client=shown.client or "", controllers=shown.internal or is_page)
+        if is_page:
+            from kbroker.cli.watch_page import serve_page
+
+            serve_page(nodes, arguments.web)
+            return 0
         save = None if arguments.save is None else stack.enter_context(_made(arguments.save))
         _Live(nodes, _Display(arguments, shown, save)).run()
     return 0
+
+
+def _refuse_beside_page(arguments: argparse.Namespace) -> None:
+    names = ("read", "save", "connections", "topic", "group", "transaction", "errors", "verbose", "json", "count")
+    if arguments.web is not None:
+        for name in names:
+            if getattr(arguments, name):
+                raise UsageError(f"--web: the page does that itself; leave --{name} out")
 
 
 def _filter(arguments: argparse.Namespace) -> Filter:

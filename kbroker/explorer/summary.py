@@ -194,7 +194,7 @@ def _join_answer(response: Any, names: TopicNames) -> str:
 def _offsets_answer(response: Any, names: TopicNames) -> str:
     topics = [*getattr(response, "topics", []), *(each for group in response.groups for each in group.topics)]
     offsets = [each.committed_offset for topic in topics for each in topic.partitions]
-    return f"offset {_few(['none' if offset < 0 else offset for offset in offsets])}" if offsets else "no offsets"
+    return f"offset {_few(['none' if offset < 0 else offset for offset in offsets])}" if offsets else "none"
 
 
 def _heartbeat_answer(response: Any, names: TopicNames) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
+from kbroker.explorer.guard import may_ask
 from kbroker.node.explorer import tap as module
-from kbroker.node.explorer.pages import may_ask
 from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -199,6 +199,7 @@ def test_secrets_are_gone_before_anything_waits(clock: Clock) -> None:
         ({"host": "[::1]:9292"}, "::1", True),
         ({"host": "evil.example:9292"}, "127.0.0.1", False),
         ({}, "127.0.0.1", False),
+        ({"host": "[nonsense"}, "127.0.0.1", False),
         ({"host": "node1:9292"}, "node1", True),
         ({"host": "node1:9292"}, "", False),
         ({"host": "127.0.0.1:9292", "origin": "http://127.0.0.1:9292"}, "127.0.0.1", True),

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import trio
 
 from kbroker.explorer.exchange import Names, StreamStart
+from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import Item, line_of
 from kbroker.node.explorer.tap import Watcher
 from kbroker.node.http_server import Exchange, HttpServer
@@ -131,25 +131,3 @@ def _watcher_for(query: Mapping[str, str]) -> Watcher:
             raise ValueError(f"there is no API {missing[0][:40]!r}")
         keys = [by_name[name.lower()] for name in names]
     return Watcher(keys, query.get("client", ""), controllers=query.get("controllers") == "1")
-
-
-def may_ask(headers: Mapping[str, str], own_host: str) -> bool:
-    """Whether a request comes from no page of another site.
-
-    A browser that is made to take a foreign name for this address tells that name (DNS rebinding). A page of another
-    origin tells its own.
-    """
-    host = headers.get("host", "")
-    origin = headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
-        return False
-    name = urlsplit(f"//{host}").hostname or ""
-    return name == "localhost" or _is_address(name) or (bool(own_host) and name == own_host.lower())
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
