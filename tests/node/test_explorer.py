@@ -23,6 +23,7 @@ from kbroker.cli import main
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.connection import Connection
 from kbroker.client.explorer import ExplorerClient
+from kbroker.errors import FatalError
 from kbroker.explorer.exchange import Skipped
 from kbroker.explorer.lines import Item
 from kbroker.explorer.story import Story, Told
@@ -33,7 +34,8 @@ from kbroker.testing.replay import ReplayError, replay
 from kbroker.version import __version__
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-LISTENER = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
+LISTENER_NAME = "kbroker.explorer.listener"
+LISTENER = {LISTENER_NAME: "http://127.0.0.1:0"}
 SECRET = "alice-secret"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -263,6 +265,35 @@ def test_a_session_of_a_group_is_replayed_against_another_broker(broker: Running
         done = replay(file, other.bootstrap_servers, connection=number)
     joined = [each for each in done if "JoinGroup" in each.request or "SyncGroup" in each.request]
     assert joined and not any(each.differences for each in joined), done
+
+
+def test_metrics_count_what_is_watched() -> None:
+    with running_broker(LISTENER | {"prometheus.metrics.reporter.listener": "http://127.0.0.1:0"}) as node:
+        with watching(port_of(node), apis=["Produce"]) as watched:
+            produce(node.bootstrap_servers, "both", 5)
+            watched.named("Produce", 5)
+        port: int = node.in_broker(lambda node: node.metrics_port)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+        connection.close()
+    counts = re.findall(r'requestmetrics_requests_total\{[^}]*request="Produce"[^}]*\} (\S+)', page)
+    assert sum(map(float, counts)) == 5
+
+
+def test_an_address_of_another_form_is_refused() -> None:
+    for value in ("9292", "https://127.0.0.1:9292", "http://127.0.0.1:99999"):
+        with pytest.raises(FatalError, match=re.escape(LISTENER_NAME)), running_broker({LISTENER_NAME: value}):
+            pass
+    with running_broker(LISTENER) as node:
+        taken = {LISTENER_NAME: f"http://127.0.0.1:{port_of(node)}"}
+        with pytest.raises(FatalError, match="explorer: cannot listen on"), running_broker(taken):
+            pass
+
+
+def test_others_are_warned_of() -> None:
+    with running_broker({LISTENER_NAME: "http://0.0.0.0:0"}) as node:
+        assert any("whoever reaches this address" in record.getMessage() for record in node.logs)
 
 
 def test_nothing_listens_there(capfd: pytest.CaptureFixture[str]) -> None:
