@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from kbroker.cli import main
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.connection import Connection
 from kbroker.client.explorer import ExplorerClient
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.explorer.exchange import Skipped
 from kbroker.explorer.lines import Item
 from kbroker.explorer.story import Story, Told
@@ -153,6 +154,29 @@ def steps_of(told: list[Told], name: str) -> int:
     return next(each.steps[0].number for each in told if each.decoded.name == name)
 
 
+def test_a_member_of_the_new_protocol_is_followed_until_it_has_its_partitions(broker: RunningBroker) -> None:
+    create_through(broker.bootstrap_servers, "reconciled", 1)
+    produce(broker.bootstrap_servers, "reconciled", 1)
+    with watching(port_of(broker), client="reader") as watched:
+        consume(broker.bootstrap_servers, "reconciled", "new", 1, **{"group.protocol": "consumer"})
+        told = watched.until(lambda told: [each for each in told if "leaves" in each.request])
+    steps = [step for each in told for step in each.steps if step.kind == "reconciliation"]
+    assert "the member joins" in steps[0].text
+    assert any("it has what it is to have" in step.text for step in steps if step.is_end), steps
+    assert any("to read reconciled-0" in each.answer for each in told)
+
+
+def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
+    create_through(broker.bootstrap_servers, "moved", 1)
+    with watching(port_of(broker), client="writer") as watched:
+        with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
+            produce(broker.bootstrap_servers, "moved", 1)
+        told = watched.named("Produce", 2)
+    assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
+    steps = [step for each in watched.told for step in each.steps if step.kind == "search for a leader"]
+    assert len(steps) == 2 and steps[-1].is_end
+
+
 def test_records_that_leave_by_sendfile_are_described_by_their_header(broker: RunningBroker) -> None:
     create_through(broker.bootstrap_servers, "large", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -265,6 +289,23 @@ def test_a_session_of_a_group_is_replayed_against_another_broker(broker: Running
         done = replay(file, other.bootstrap_servers, connection=number)
     joined = [each for each in done if "JoinGroup" in each.request or "SyncGroup" in each.request]
     assert joined and not any(each.differences for each in joined), done
+
+
+def test_keys_pause_and_end_it(broker: RunningBroker) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kbroker", "watch", "-b", f"127.0.0.1:{port_of(broker)}"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        output = b""
+        while b"ANSWER" not in output:
+            output += os.read(ours, 1000)
+        for _ in range(2):
+            os.write(ours, b" ")
+        assert b"paused" in process.stderr.readline() and b"goes on" in process.stderr.readline()
+        os.write(ours, b"q")
+        assert process.wait(20) == 0
+    os.close(ours)
 
 
 def test_metrics_count_what_is_watched() -> None:
