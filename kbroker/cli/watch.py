@@ -168,6 +168,9 @@ class _Display:
         self._save = save
         self._story = Story()
         self._saved_names: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Write what comes above the lines."""
         if not self._json and not self._verbose:
             _print(heading())
 
@@ -178,6 +181,7 @@ class _Display:
 
     def show_all(self, items: Iterator[Item]) -> None:
         """Show the items of a file."""
+        self.begin()
         for item in items:
             self.show(item)
             if self.is_done:
@@ -236,6 +240,7 @@ class _Live:
         for node in self._nodes:
             threading.Thread(target=self._read, args=(node,), daemon=True).start()
         with _Keys() as keys:
+            self._display.begin()
             is_paused = False
             while self._open and not self._display.is_done:
                 key = keys.pressed()
@@ -284,7 +289,7 @@ class _Keys:
             import tty
 
             before = termios.tcgetattr(0)
-            tty.setcbreak(0)
+            tty.setcbreak(0, termios.TCSANOW)
             self._restore = lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)
         return self
 

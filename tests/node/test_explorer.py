@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import re
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -29,11 +31,14 @@ from kbroker.explorer.exchange import Skipped
 from kbroker.explorer.lines import Item
 from kbroker.explorer.story import Story, Told
 from kbroker.explorer.text import details
+from kbroker.node.explorer import tap
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 from kbroker.testing.replay import ReplayError, replay
 from kbroker.version import __version__
+from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.heartbeat import HeartbeatRequest
 
 LISTENER_NAME = "kbroker.explorer.listener"
 LISTENER = {LISTENER_NAME: "http://127.0.0.1:0"}
@@ -204,6 +209,26 @@ def test_transactions_are_followed(broker: RunningBroker) -> None:
         told = watched.until(lambda told: [each for each in told for step in each.steps if step.is_end])
     steps = [step for each in told for step in each.steps if step.kind == "transaction"]
     assert {step.number for step in steps} == {steps[0].number} and "committed" in steps[-1].text
+
+
+def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allow_100(node: Any) -> None:
+        monkeypatch.setattr(tap, "RATE", 0)
+        monkeypatch.setattr(node.services.tap, "_allowance", 100.0)
+
+    request = HeartbeatRequest(group_id="flood", member_id="nobody")
+    address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))
+    with watching(port_of(broker), client="flood") as watched:
+        broker.in_broker(allow_100)
+        with socket.create_connection(address, 20) as sock, sock.makefile("rb") as answers:
+            sock.sendall(b"".join(request_bytes(4, number, "flood", request) for number in range(300)))
+            for number in range(300):
+                (size,) = struct.unpack(">i", answers.read(4))
+                assert answers.read(size)[:4] == struct.pack(">i", number)
+        shown = watched.until(lambda told: len(told) + watched.skipped == 300)
+    assert [each.decoded.correlation_id for each in shown] == list(range(100)) and watched.skipped == 200
 
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

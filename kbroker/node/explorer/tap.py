@@ -268,16 +268,21 @@ class Tap:
             return None
         if self._by_client and not self._is_wanted(seen, api_key, frame):
             return None
-        if self._allowance < 1:
-            now = perf_counter()
-            passed = now - self._refilled
-            if passed < REFILL_SECONDS:
-                self.skipped[api_key] += 1
-                return None
-            self._refilled = now
-            self._allowance = min(BURST, self._allowance + passed * RATE)
+        if self._allowance < 1 and not self._refill():
+            self.skipped[api_key] += 1
+            return None
         self._allowance -= 1
         return Begun(self, seen, api_key, _request_frame(api_key, frame))
+
+    def _refill(self) -> bool:
+        """Allow what has been saved since the last time; whether that is anything."""
+        now = perf_counter()
+        passed = now - self._refilled
+        if passed < REFILL_SECONDS:
+            return False
+        self._refilled = now
+        self._allowance = min(BURST, self._allowance + passed * RATE)
+        return self._allowance >= 1
 
     def _is_wanted(self, seen: Seen, api_key: int, frame: memoryview | bytes) -> bool:
         client_id = _client_id(frame)
