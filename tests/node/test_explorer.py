@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kbroker.cli import main
 from kbroker.cli.cluster_plan import free_ports
@@ -386,10 +386,12 @@ def test_logins_are_seen_without_their_secrets() -> None:
         client: dict[str, Any] = {"bootstrap.servers": node.bootstrap_servers, **security}
         admin = AdminClient(client | {"sasl.password": SECRET, "client.id": "alice-client"})
         admin.list_topics(timeout=20)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "1", {"listener.name.clients.ssl.key.password": SECRET})
-        for future in admin.alter_configs([resource]).values():
+        operation = AlterConfigOpType.SET
+        entry = ConfigEntry("listener.name.clients.ssl.key.password", SECRET, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
             future.exception(20)
-        (changed,) = watched.named("AlterConfigs")
+        (changed,) = watched.named("IncrementalAlterConfigs")
         metadata = watched.named("Metadata")[0]
         login = watched.named("SaslAuthenticate")[0]
         everything = b"".join(
