@@ -26,7 +26,8 @@ class Frame(NamedTuple):
     @property
     def kept(self) -> int:
         """Bytes that are there."""
-        return sum(len(piece) for _, piece in self.pieces)
+        pieces = self.pieces
+        return len(pieces[0][1]) if len(pieces) == 1 else sum([len(piece) for _, piece in pieces])
 
     @property
     def is_whole(self) -> bool:

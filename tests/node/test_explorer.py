@@ -217,6 +217,7 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
     def allow_100(node: Any) -> None:
         monkeypatch.setattr(tap, "RATE", 0)
         monkeypatch.setattr(node.services.tap, "_allowance", 100.0)
+        node.services.tap.refill()
 
     request = HeartbeatRequest(group_id="flood", member_id="nobody")
     address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))

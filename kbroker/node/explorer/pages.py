@@ -33,7 +33,7 @@ LINES_A_TURN: Final = 64
 """Lines that are made before others have their turn."""
 PULSE_SECONDS: Final = 1.0
 """After so long a watcher hears something in any case: how many were skipped, or an empty line."""
-GATHER_SECONDS: Final = 0.05
+GATHER_SECONDS: Final = 0.1
 """What comes within this time is sent together."""
 
 
@@ -100,7 +100,8 @@ class ExplorerPages:
             self._tap.remove(watcher)
 
     async def _next_lines(self, exchange: Exchange, watcher: Watcher) -> None:
-        await watcher.wait(PULSE_SECONDS)
+        await watcher.wait(PULSE_SECONDS if self._tap.is_open else GATHER_SECONDS)
+        self._tap.refill()
         items: list[Item] = [*watcher.take(LINES_A_TURN)]
         skipped = self._tap.take_skipped(watcher)
         if skipped is not None:

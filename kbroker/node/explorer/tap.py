@@ -35,8 +35,6 @@ RATE: Final = 500
 BURST: Final = 2000
 """Exchanges that are seen at once after a rest."""
 
-REFILL_SECONDS: Final = 0.05
-
 MAX_WAITING_BYTES: Final = 8 << 20
 """Bytes that wait for one watcher. The oldest give way to newer ones."""
 
@@ -48,28 +46,42 @@ MAX_LOGINS: Final = 1024
 
 CUT_OFF: Final = "the connection was closed"
 TOO_FAST: Final = "more requests than are shown"
+TOO_FAST_OF_ALL: Final = "more requests than are shown, of all clients"
 TOO_SLOW: Final = "the watcher does not read fast enough"
 
 
 class Seen:
     """A connection that a tap knows. What is asked of it comes from the connection itself, as long as that is open."""
 
-    __slots__ = ("connection", "is_controller", "node", "number", "software", "waiting")
+    __slots__ = ("_info", "_known", "connection", "is_controller", "missed", "node", "number", "software", "waiting")
 
-    def __init__(self, node: int, number: int, connection: Connection, software: str = "unknown") -> None:
-        """``software``: what the client said of itself when it logged in."""
+    def __init__(
+        self, node: int, number: int, connection: Connection, missed: list[int], software: str = "unknown"
+    ) -> None:
+        """``missed`` counts its requests that are not seen; ``software``: what it said of itself as it logged in."""
+        self.missed = missed
         self.node = node
         self.number = number
         self.software = software
+        self._known: tuple[object, str, str] | None = None
+        self._info: ConnectionInfo | None = None
         self.waiting: set[Begun] = set()
         """Requests that are seen and not complete."""
         self.connection = connection
         self.is_controller = connection.is_controller
 
     def info(self) -> ConnectionInfo:
-        """Who is at the other end, as far as it is known now."""
+        """Who is at the other end, as far as it is known now; the same object as long as nothing is new."""
         connection = self.connection
         name, version = connection.client_software_name, connection.client_software_version
+        known = connection.principal, name, version
+        if self._info is None or self._known != known:
+            self._known = known
+            self._info = self._make_info(name, version)
+        return self._info
+
+    def _make_info(self, name: str, version: str) -> ConnectionInfo:
+        connection = self.connection
         return ConnectionInfo(
             self.number,
             connection.peer,
@@ -91,7 +103,7 @@ class Watcher:
         self.api_keys = None if api_keys is None else frozenset(api_keys)
         self.client = client.encode()
         self.controllers = controllers
-        self._waiting: deque[tuple[Exchange, ConnectionInfo] | Closed] = deque()
+        self._waiting: deque[tuple[Exchange, ConnectionInfo, int] | Closed] = deque()
         self._bytes = 0
         self.skipped: Counter[int] = Counter()
         """Requests that were not seen, and of which it has not been told."""
@@ -109,12 +121,13 @@ class Watcher:
 
     def put(self, exchange: Exchange, info: ConnectionInfo) -> None:
         """Have an exchange wait to be taken."""
-        self._bytes += _size(exchange)
-        self._waiting.append((exchange, info))
+        size = _size(exchange)
+        self._bytes += size
+        self._waiting.append((exchange, info, size))
         while self._bytes > MAX_WAITING_BYTES:
             oldest = self._waiting.popleft()
             if not isinstance(oldest, Closed):
-                self._bytes -= _size(oldest[0])
+                self._bytes -= oldest[2]
                 self._lost[oldest[0].api_key] += 1
         self._some.set()
 
@@ -145,9 +158,10 @@ class Watcher:
                 self._told.pop(next_one.number, None)
                 items.append(next_one)
                 continue
-            exchange, info = next_one
-            self._bytes -= _size(exchange)
-            if self._told.get(info.number) != info:
+            exchange, info, size = next_one
+            self._bytes -= size
+            told = self._told.get(info.number)
+            if told is not info and told != info:
                 self._told[info.number] = info
                 items.append(info)
             items.append(exchange)
@@ -165,8 +179,11 @@ class Tap:
         self.env = env
         self.node = node
         self.is_watched = False
-        self.skipped: Counter[int] = Counter()
+        self.is_open = False
+        """Whether the next request may be seen. While it is not, whoever serves one counts it in ``Seen.missed``."""
+        self.missed = [0] * 256
         """Requests that were not seen since the watchers were last told, by API key."""
+        self.missed_by_controllers = [0] * 256
         self._watchers: list[Watcher] = []
         self._api_keys: frozenset[int] | None = frozenset()
         """Those that anybody asks for; None for all."""
@@ -195,19 +212,20 @@ class Tap:
         watchers = self._watchers
         self.is_watched = bool(watchers)
         if not watchers:
-            self.skipped.clear()
+            self.missed[:] = self.missed_by_controllers[:] = bytes(256)
         keys = [watcher.api_keys for watcher in watchers]
         self._api_keys = None if None in keys else frozenset().union(*(each for each in keys if each is not None))
         self._controllers = any(watcher.controllers for watcher in watchers)
         self._by_client = all(watcher.client for watcher in watchers)
+        self.refill()
 
     def connected(self, connection: Connection) -> Seen:
         """A connection is served from now on, and known until it ends."""
         login = self._logins.pop((connection.listener_name, connection.peer), None)
         if login is None:
-            seen = Seen(self.node, self._next_number(), connection)
+            seen = self._seen(self._next_number(), connection)
         else:
-            seen = Seen(self.node, login.number, connection, login.info().software)
+            seen = self._seen(login.number, connection, login.info().software)
         number = seen.number
         self._connections[number] = seen
 
@@ -245,8 +263,12 @@ class Tap:
         if seen is None or seen.connection is not connection:
             while len(self._logins) >= MAX_LOGINS:
                 del self._logins[next(iter(self._logins))]
-            seen = self._logins[key] = Seen(self.node, self._next_number(), connection)
+            seen = self._logins[key] = self._seen(self._next_number(), connection)
         return seen
+
+    def _seen(self, number: int, connection: Connection, software: str = "unknown") -> Seen:
+        missed = self.missed_by_controllers if connection.is_controller else self.missed
+        return Seen(self.node, number, connection, missed, software)
 
     def connections(self) -> list[ConnectionInfo]:
         """The connections that are open."""
@@ -268,21 +290,19 @@ class Tap:
             return None
         if self._by_client and not self._is_wanted(seen, api_key, frame):
             return None
-        if self._allowance < 1 and not self._refill():
-            self.skipped[api_key] += 1
+        if not self.is_open:
+            seen.missed[api_key & 0xFF] += 1
             return None
         self._allowance -= 1
+        self.is_open = self._allowance >= 1
         return Begun(self, seen, api_key, _request_frame(api_key, frame))
 
-    def _refill(self) -> bool:
-        """Allow what has been saved since the last time; whether that is anything."""
+    def refill(self) -> None:
+        """Allow what has been saved since the last time; whoever watches calls it again and again."""
         now = perf_counter()
-        passed = now - self._refilled
-        if passed < REFILL_SECONDS:
-            return False
+        self._allowance = min(float(BURST), self._allowance + (now - self._refilled) * RATE)
         self._refilled = now
-        self._allowance = min(BURST, self._allowance + passed * RATE)
-        return self._allowance >= 1
+        self.is_open = self.is_watched and self._allowance >= 1
 
     def _is_wanted(self, seen: Seen, api_key: int, frame: memoryview | bytes) -> bool:
         client_id = _client_id(frame)
@@ -302,15 +322,21 @@ class Tap:
                 watcher.put(exchange, info)
 
     def take_skipped(self, watcher: Watcher) -> Skipped | None:
-        """The requests that were not seen since the last call for this watcher, and that it asks for."""
-        if self.skipped:
-            for each in self._watchers:
-                each.skipped.update(self.skipped)
-            self.skipped.clear()
+        """The requests that were not seen since the last call for this watcher, and that it asks for.
+
+        For one who asks for certain clients those of all are counted.
+        """
+        for missed, of_controllers in ((self.missed, False), (self.missed_by_controllers, True)):
+            if any(missed):
+                counts = Counter({key: count for key, count in enumerate(missed) if count})
+                missed[:] = bytes(len(missed))
+                for each in self._watchers:
+                    if each.controllers or not of_controllers:
+                        each.skipped.update(counts)
         keys = watcher.api_keys
-        counts = {key: count for key, count in watcher.skipped.items() if keys is None or key in keys}
+        told = {key: count for key, count in watcher.skipped.items() if keys is None or key in keys}
         watcher.skipped.clear()
-        return Skipped(counts, TOO_FAST) if counts else None
+        return Skipped(told, TOO_FAST_OF_ALL if watcher.client else TOO_FAST) if told else None
 
 
 class Begun:

@@ -137,11 +137,12 @@ class WatchedReplies:
 class WatchedDispatcher:
     """Serves the requests of one connection by the dispatcher behind it."""
 
-    __slots__ = ("_handed_over", "_inner", "_replies", "_seen", "_tap")
+    __slots__ = ("_handed_over", "_inner", "_missed", "_replies", "_seen", "_tap")
 
     def __init__(self, tap: Tap, connection: Connection, replies: WatchedReplies, inner: Serves) -> None:
         self._tap = tap
         self._seen = tap.connected(connection)
+        self._missed = self._seen.missed
         self._replies = replies
         self._inner = inner
         self._handed_over = False
@@ -167,9 +168,15 @@ class WatchedDispatcher:
 
     def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
         """As `Dispatcher.serve_now`."""
-        if not self._tap.is_watched:
-            return self._inner.serve_now(frame, round)
-        begun = self._tap.begin(self._seen, frame)
+        tap = self._tap
+        if not tap.is_open:
+            if not tap.is_watched:
+                return self._inner.serve_now(frame, round)
+            self._missed[frame[1]] += 1
+            served = self._inner.serve_now(frame, round)
+            self._handed_over = not served
+            return served
+        begun = tap.begin(self._seen, frame)
         if begun is None:
             served = self._inner.serve_now(frame, round)
             self._handed_over = not served
