@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RATE: Final = 500
+RATE: Final = 300
 """Exchanges that are seen in a second, for long."""
 
 BURST: Final = 2000
