@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
     from kbroker.later import Later
+    from kbroker.node.reply_queue import ReplyQueue
     from kbroker.round import Round
     from kbroker.types import Part
 
@@ -49,6 +50,8 @@ class Serves(Protocol):
     @property
     def surplus_bytes(self) -> int: ...
 
+    def show_replies(self, between: Callable[[Replies], Replies]) -> None: ...
+
     def forget_requests(self) -> None: ...
 
     def restrict(self, api_keys: Collection[int] | None) -> None: ...
@@ -62,5 +65,5 @@ class MakeDispatcher(Protocol):
     """Makes the dispatcher of a connection."""
 
     def __call__(
-        self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: Replies, /
+        self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue, /
     ) -> Serves: ...

@@ -5,7 +5,8 @@ Requests are served as they would be without it, short ways included.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.tap import Begun, Tap
     from kbroker.node.replies import MakeDispatcher, Replies, Serves
+    from kbroker.node.reply_queue import ReplyQueue
     from kbroker.round import Round
 
 NO_ANSWER = "none is expected"
@@ -139,14 +141,22 @@ class WatchedDispatcher:
 
     __slots__ = ("_handed_over", "_inner", "_missed", "_replies", "_seen", "_tap")
 
-    def __init__(self, tap: Tap, connection: Connection, replies: WatchedReplies, inner: Serves) -> None:
+    def __init__(self, tap: Tap, connection: Connection, env: Env, inner: Serves) -> None:
         self._tap = tap
         self._seen = tap.connected(connection)
         self._missed = self._seen.missed
-        self._replies = replies
         self._inner = inner
+        inner.show_replies(partial(self._see, env, connection.is_controller))
         self._handed_over = False
         """Whether ``serve`` has the next request that ``serve_now`` has seen already."""
+
+    def _see(self, env: Env, hides_records: bool, queue: Replies) -> Replies:
+        self._replies = WatchedReplies(queue, env, hides_records=hides_records)
+        return self._replies
+
+    def show_replies(self, between: Callable[[Replies], Replies]) -> None:
+        """As `Dispatcher.show_replies`."""
+        self._inner.show_replies(between)
 
     @property
     def requests(self) -> int:
@@ -221,9 +231,8 @@ def watched(make: MakeDispatcher, tap: Tap) -> MakeDispatcher:
     """Make dispatchers as ``make`` does, that ``tap`` sees the requests of."""
 
     def make_watched(
-        connection: Connection, services: Services, table: Mapping[int, Registration], replies: Replies
+        connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
     ) -> Serves:
-        shown = WatchedReplies(replies, services.env, hides_records=connection.is_controller)
-        return WatchedDispatcher(tap, connection, shown, make(connection, services, table, shown))
+        return WatchedDispatcher(tap, connection, services.env, make(connection, services, table, replies))
 
     return make_watched
