@@ -206,6 +206,11 @@ def _says_what_the_version_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry, "handle", with_nodes)
 
 
+def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller writes no records when nothing happens."""
+    monkeypatch.setattr("kbroker.node.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -219,6 +224,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_knows_static_members_by_other_ids, "cluster-classic-groups"),
     (_asks_by_one_channel, "cluster-foolish-client"),
     (_says_what_the_version_cannot, "cluster-foolish-client"),
+    (_says_nothing_when_idle, "cluster-idle-controller"),
 ]
 
 
