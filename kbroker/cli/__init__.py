@@ -26,6 +26,7 @@ COMMANDS = {
     "token": Command("kbroker.cli.token", "list, make, renew and expire delegation tokens", actions=True),
     "acl": Command("kbroker.cli.acl", "list, add and remove rules about who may do what", actions=True),
     "quota": Command("kbroker.cli.quota", "list, set and remove quotas of clients", actions=True),
+    "console": Command("kbroker.console.command", "serve a page about a cluster, for the browser"),
     "client": Command("kbroker.cli.client", "list clients that push their metrics, and what they pushed", actions=True),
     "certs": Command("kbroker.cli.certs", "make certificates for nodes and clients, and an authority that signs them"),
     "format": Command("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),
