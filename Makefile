@@ -46,7 +46,7 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,browser]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev

@@ -17,7 +17,7 @@ OF_NODES = ("node", "log", "raft_metadata", "rules", "env", "cli.storage", "cli.
 def modules() -> Iterator[tuple[Path, ast.Module]]:
     """The code that runs in a node: all but what tests and simulates it."""
     for path in sorted((ROOT / "kbroker").rglob("*.py")):
-        if path.relative_to(ROOT / "kbroker").parts[0] not in ("testing", "sim"):
+        if path.relative_to(ROOT / "kbroker").parts[0] not in ("testing", "sim", "console"):
             yield path, ast.parse(path.read_text("utf-8"))
 
 

@@ -56,22 +56,14 @@ def _seconds(text: str) -> float:
 def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
     """A client for the cluster that the options name; its errors come out as :class:`FatalError`."""
     from kbroker.client import Client, ConnectionFailed
-    from kbroker.client.cluster import parse_bootstrap
 
     with readable_errors():
-        properties = _client_properties(arguments.command_config)
-        told, security = "--bootstrap-server", None
-        text = arguments.bootstrap_server
+        addresses, properties = cluster_address(arguments)
+        security = None
         if properties is not None:
             from kbroker.client.security import security_of
 
             security = security_of(properties)
-            if not text and properties["bootstrap.servers"]:
-                told, text = f"{properties.source}: bootstrap.servers", properties["bootstrap.servers"]
-        try:
-            addresses = parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP)
-        except ValueError as error:
-            raise UsageError(f"{told}: {error}") from None
         client_id = (properties and properties["client.id"]) or "kbroker-cli"
         try:
             with Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client:
@@ -80,6 +72,20 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
             if properties is None and error.perhaps_secured:
                 raise FatalError(f"{error}; for a listener with TLS or SASL give --command-config FILE") from None
             raise
+
+
+def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]], ClientProperties | None]:
+    """Where the cluster is, and the properties of ``--command-config``; ``UsageError``, ``ClientError``."""
+    from kbroker.client.cluster import parse_bootstrap
+
+    properties = _client_properties(arguments.command_config)
+    told, text = "--bootstrap-server", arguments.bootstrap_server
+    if properties is not None and not text and properties["bootstrap.servers"]:
+        told, text = f"{properties.source}: bootstrap.servers", properties["bootstrap.servers"]
+    try:
+        return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP), properties
+    except ValueError as error:
+        raise UsageError(f"{told}: {error}") from None
 
 
 def _client_properties(path: Path | None) -> ClientProperties | None:

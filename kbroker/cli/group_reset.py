@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
     committed = committed_offsets(client, arguments.group)
     partitions = _partitions(client, arguments, strategy, committed)
     try:
-        rows = plan(strategy, _states(client, partitions, committed, strategy))
+        rows = plan(strategy, offset_states(client, partitions, committed, strategy))
     except CannotReset as error:
         raise FatalError(str(error)) from None
     if arguments.export is not None:
@@ -196,12 +196,13 @@ def _partitions(
     return choose_partitions(client, arguments.topic)
 
 
-def _states(
+def offset_states(
     client: Client,
     partitions: Sequence[TopicPartition],
-    committed: dict[TopicPartition, CommittedOffset],
+    committed: Mapping[TopicPartition, CommittedOffset],
     strategy: Strategy,
 ) -> list[PartitionOffsets]:
+    """The offsets of a group and of its partitions' logs, from which a new one is planned. ``ResponseError``."""
     from kbroker.client import ResponseError
     from kbroker.client.topics import list_offsets, list_ranges
 

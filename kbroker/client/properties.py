@@ -163,6 +163,12 @@ class ClientProperties:
             given = {name: value for name, value in given.items() if not name.startswith(PROVIDERS)}
         return cls(given, str(path))
 
+    def with_login(self, jaas: str) -> ClientProperties:
+        """The same settings with another login (``sasl.jaas.config``)."""
+        other = ClientProperties({"sasl.jaas.config": jaas}, self.source)
+        other._values = self._values | other._values
+        return other
+
     def __getitem__(self, name: str) -> Any:
         if name in self._values:
             return self._values[name]

@@ -118,6 +118,12 @@ class Reader:
             if time.monotonic() >= deadline or self.finished:
                 return []
 
+    def close(self) -> None:
+        """Give up the fetches that are under way; the client connects to their brokers anew when it asks again."""
+        for connection in self._in_flight:
+            connection.close()
+        self._in_flight.clear()
+
     # --- Requests ---------------------------------------------------------------------------------------------------
 
     def _send_fetches(self) -> None:

@@ -32,7 +32,7 @@ from kbroker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kbroker.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -241,15 +241,20 @@ def partition_sizes(client: Client) -> dict[TopicPartition, dict[int, int]]:
     for node_id, response in client.ask_nodes(
         {node_id: DescribeLogDirsRequest(topics=None) for node_id in client.all_nodes()}
     ).items():
-        if response.error_code:  # from version 3 on; before, there is nothing in the answer
-            raise ResponseError(response.error_code, "sizes")
-        for directory in response.results:
-            for topic in directory.topics:
-                for partition in topic.partitions:
-                    if not partition.is_future_key:
-                        known = sizes.setdefault(TopicPartition(topic.name, partition.partition_index), {})
-                        known[node_id] = partition.partition_size
+        add_sizes(sizes, node_id, response)
     return sizes
+
+
+def add_sizes(sizes: dict[TopicPartition, dict[int, int]], node_id: int, response: DescribeLogDirsResponse) -> None:
+    """Add the sizes of one broker's answer; :class:`ResponseError` as of `partition_sizes`."""
+    if response.error_code:  # from version 3 on; before, there is nothing in the answer
+        raise ResponseError(response.error_code, "sizes")
+    for directory in response.results:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                if not partition.is_future_key:
+                    known = sizes.setdefault(TopicPartition(topic.name, partition.partition_index), {})
+                    known[node_id] = partition.partition_size
 
 
 def create_topics(

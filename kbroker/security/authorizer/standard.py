@@ -157,6 +157,12 @@ class StandardAuthorizer:
                 self._decisions[key] = allowed
         return allowed
 
+    def explain(
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> tuple[bool, str]:
+        """The decision of `authorize`, and the rule that makes it, in words."""
+        return self._decide(principal, host, operation, resource_type, name)
+
     def _decide(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> tuple[bool, str]:

@@ -1,0 +1,150 @@
+"""A console beside the broker under test, what it shows, and Chromium to look at it with."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compat_tests.console.world import World
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
+
+SCREENSHOTS = Path(__file__).parents[2] / "out" / "screenshots"
+
+
+class RunningConsole:
+    """``kbroker console`` as a process; ``audit`` are the lines that it has logged."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "kbroker", "console", "--listen", "127.0.0.1:0", *words]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = re.search(r"http://\S+/", line)
+        if found is None:
+            self._process.wait(10)
+            assert self._process.stderr is not None
+            raise AssertionError(self._process.stderr.read())
+        self.url = found.group()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        self.log += iter(self._process.stderr.readline, "")
+
+    @property
+    def audit(self) -> list[str]:
+        return [line for line in self.log if line.startswith("audit ")]
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does; it has to go at once, and to have logged nothing but its audit."""
+        self._process.terminate()
+        code = self._process.wait(10)
+        self._reader.join(5)
+        assert code == 0, self.log
+        assert [line for line in self.log if not line.startswith("audit ")] == []
+
+
+@contextmanager
+def running_console(*words: str) -> Iterator[RunningConsole]:
+    """A console until the block ends."""
+    console = RunningConsole(*words)
+    try:
+        yield console
+    finally:
+        console.stop()
+
+
+@pytest.fixture(scope="package")
+def world(bootstrap: str) -> Iterator[World]:
+    """Topics, records, groups and a transaction to be looked at."""
+    made = World(bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="package")
+def console(world: World) -> Iterator[RunningConsole]:
+    """A console that may change things, with a mask."""
+    with running_console("-b", world.bootstrap, "--writes", "--mask", f"{world.masked}=$.card,headers") as running:
+        yield running
+
+
+# Chromium's driver keeps an event loop in this thread while it lives: it ends with these tests, for those after them.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window, with an empty profile."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no chromium on this machine")
+    api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+    with tempfile.TemporaryDirectory() as profile, api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium, args=FLAGS, downloads_path=profile)
+        yield made
+        made.close()
+
+
+OpenPage = Callable[..., "Page"]
+
+
+@pytest.fixture
+def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
+    """``open_page("#/topics")`` shows a page of the console; nothing may go wrong in the browser meanwhile."""
+    contexts: list[Any] = []
+    complaints: list[str] = []
+
+    def open_at(place: str, *, url: str | None = None, expect: tuple[int, ...] = (), **options: Any) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+
+        def told(text: str) -> None:
+            # The browser tells each answer that is an error; those that a test makes on purpose are none.
+            if not any(f"status of {status}" in text for status in expect):
+                complaints.append(text)
+
+        page.on("console", lambda message: told(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{url or console.url}{place}")
+        page.wait_for_selector("main h1")
+        return page
+
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def eventually(check: Callable[[], bool], what: str, timeout: float = 10) -> None:
+    """Wait for something that is not in the page."""
+    until = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)

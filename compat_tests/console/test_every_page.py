@@ -1,0 +1,202 @@
+"""Each page in both themes, on a laptop's screen and a phone's: accessibility by axe-core, screenshots, no overflow."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
+from compat_tests.console.world import World
+
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+from playwright.sync_api import Page, Route, expect
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def places(world: World) -> dict[str, tuple[str, str]]:
+    """Every page by the name of its screenshot: its address, and what it shows when it is there."""
+    return {
+        "overview": ("#/overview", "table[aria-label='Metadata quorum']"),
+        "topics": (f"#/topics?filter={world.run}", ".paged a"),
+        "topic-tree": (f"#/topics?filter={world.run}&view=tree", ".tree li"),
+        "records": (f"#/topic?name={world.orders}", "tr[data-record]"),
+        "partitions": (f"#/topic?name={world.orders}&tab=partitions", "table[aria-label=Partitions]"),
+        "configs": (f"#/topic?name={world.orders}&tab=configs", "table[aria-label=Configs]"),
+        "topic-groups": (f"#/topic?name={world.orders}&tab=groups", f"text={world.group}"),
+        "groups": (f"#/groups?filter={world.group}", "table[aria-label=Groups]"),
+        "group": (f"#/group?group={world.group}", "table[aria-label=Partitions]"),
+        "transactions": ("#/transactions", "h1:text('Transactions') >> xpath=../.. >> .card *"),
+        "access": ("#/access", "text=Quotas"),
+        "broker": ("#/overview", "table[aria-label=Brokers]"),
+    }
+
+
+def show(page: Page, name: str, place: tuple[str, str]) -> None:
+    """Go to a page and wait until it shows what it is about; some show a part that is opened first."""
+    page.goto(page.url.split("#")[0] + place[0])
+    page.wait_for_selector(f"main {place[1]}" if not place[1].startswith(("text", "main")) else place[1])
+    if name == "broker":
+        page.get_by_role("table", name="Brokers").get_by_role("link").first.click()
+        expect(page.get_by_role("table", name="Configs")).to_be_visible()
+    elif name == "records":
+        page.locator("tr[data-record]").nth(3).click()
+        expect(page.locator("tr.detail .code").first).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_violates_a_rule_of_accessibility(open_page: OpenPage, world: World, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page = open_page("#/overview", color_scheme=theme, expect=(409,))
+    # The document is the same in both themes: what differs are its colours.
+    options: dict[str, object] = {"resultTypes": ["violations"]}
+    if theme == "dark":
+        options["runOnly"] = ["color-contrast"]
+    found: dict[str, str] = {}
+    for name, place in places(world).items():
+        show(page, name, place)
+        page.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png")
+        results = axe.Axe().run(page, options=options)
+        if results.violations_count:
+            found[name] = results.generate_report()
+    page.keyboard.press("?")
+    results = axe.Axe().run(page, options=options)
+    if results.violations_count:
+        found["keys"] = results.generate_report()
+    assert found == {}, "\n".join(found.values())
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_troubles_are_told_with_what_helps(open_page: OpenPage, theme: str) -> None:
+    """The server's sentences are shown in tests/console; here is how they look."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_page("#/groups", color_scheme=theme)
+
+    def with_troubles(route: Route) -> None:
+        told = route.fetch().json()
+        topic = "Topic orders: partitions 0 and 3 of 6 have"
+        told["troubles"] = [
+            {"severity": "error", "text": "Broker 2 is fenced: it is registered, and does not serve.", "link": ""},
+            {"severity": "error", "text": f"{topic} no leader: nobody can read or write there.", "link": "#/topic"},
+            {"severity": "warning", "text": f"{topic} replicas that are not in sync.", "link": "#/topic"},
+        ]
+        for number, trouble in enumerate(told["troubles"]):
+            since = told["now"] - 180_000
+            trouble |= {"key": f"{number}", "advice": "Start broker 2.", "since": since, "exact": number != 2}
+        told["troubles_count"] = len(told["troubles"])
+        route.fulfill(json=told)
+
+    page.route("**/api/overview**", with_troubles)
+    page.goto(page.url.split("#")[0] + "#/overview")
+    expect(page.get_by_role("heading", name="3 things are wrong")).to_be_visible()
+    expect(page.locator(".troubles li").nth(2)).to_contain_text("for at least 3 min")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"troubles-{theme}.png")
+    assert axe.Axe().run(page).violations_count == 0
+
+
+def test_no_page_is_wider_than_a_phone(open_page: OpenPage, world: World) -> None:
+    page = open_page("#/overview", **PHONE, expect=(409,))
+    for name, place in places(world).items():
+        show(page, name, place)
+        page.screenshot(path=SCREENSHOTS / f"{name}-phone.png")
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, name
+
+
+def test_everything_is_reached_by_the_keyboard_alone(open_page: OpenPage, world: World) -> None:
+    page = open_page("#/overview")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page.get_by_role("heading", name="Topics")).to_be_focused()
+    page.keyboard.press("/")
+    page.keyboard.type(world.run)
+    expect(page.get_by_role("status").first).to_contain_text("4 of")
+    page.keyboard.press("Escape")
+    page.get_by_role("region", name="Topics").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("link", name=world.orders)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("link", name=world.masked)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=world.orders)).to_be_visible()
+    expect(page.locator("tr[data-record]").first).to_be_visible()
+    page.get_by_role("region", name="Records").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr.detail")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.locator("tr.detail")).to_have_count(0)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    # From the top of the page, Tab comes by everything.
+    page.reload()
+    expect(page.locator("tr[data-record]").first).to_be_visible()
+    reached: list[str] = []
+    for _ in range(45):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id"))
+    for name in ("Overview", "Keys", "Topics", "Configs", "Read", "Live", "Export CSV", "Produce"):
+        assert name in reached, reached
+
+
+def test_the_theme_is_chosen_and_kept(open_page: OpenPage) -> None:
+    page = open_page("#/overview", color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="Theme: auto").click()
+    light = page.evaluate(ground)
+    assert light != dark
+    page.reload()
+    page.wait_for_selector("main h1")
+    assert page.evaluate(ground) == light
+
+
+def test_a_hundred_thousand_topics_leave_the_page_responsive(open_page: OpenPage) -> None:
+    page = open_page("#/groups")
+
+    def many(route: Route) -> None:
+        """The server's answer for so many topics; that it gives it in time is shown in tests/console."""
+        from urllib.parse import parse_qs, urlsplit
+
+        asked = parse_qs(urlsplit(route.request.url).query)
+        offset, limit = int(asked["offset"][0]), int(asked["limit"][0])
+        rows = [
+            {
+                "name": f"topic-{n:06}",
+                "internal": False,
+                "partitions": 1,
+                "replicas": 1,
+                "state": "ok",
+                "size": n,
+                "records": n,
+            }
+            for n in range(offset, min(offset + limit, 100_000))
+        ]
+        answer = {"total": 100_000, "all": 100_000, "offset": offset, "rows": rows, "at": 0, "no_sizes": ""}
+        route.fulfill(json=answer)
+
+    page.route("**/api/topics?**", many)
+    page.goto(page.url.split("#")[0] + "#/topics")
+    expect(page.get_by_role("link", name="topic-000000")).to_be_visible()
+    region = page.get_by_role("region", name="Topics")
+    longest = page.evaluate(
+        """async () => {
+            const box = document.querySelector(".tall");
+            let longest = 0;
+            for (let step = 1; step <= 20; step += 1) {
+                const before = performance.now();
+                box.scrollTop = (box.scrollHeight * step) / 21;
+                await new Promise(requestAnimationFrame);
+                longest = Math.max(longest, performance.now() - before);
+            }
+            box.scrollTop = box.scrollHeight;
+            return longest;
+        }"""
+    )
+    expect(page.get_by_role("link", name="topic-099999")).to_be_visible()
+    assert region.locator("tr").count() < 100
+    assert longest < 3000, "milliseconds for a frame while the list is scrolled"

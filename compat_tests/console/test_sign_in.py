@@ -1,0 +1,85 @@
+"""Signing in, in the browser, beside a broker whose users have passwords and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.console.conftest import (
+    NO_PLAYWRIGHT,
+    SCREENSHOTS,
+    OpenPage,
+    RunningConsole,
+    running_console,
+)
+from kbroker.client import Client
+from kbroker.client.acls import Acl, create_acls
+from kbroker.client.properties import ClientProperties
+from kbroker.client.security import security_of
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.testing import running_broker
+
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+from playwright.sync_api import expect
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    """A console whose users sign in; alice may read the topic orders."""
+    config: Path = tmp_path_factory.mktemp("console") / "client.properties"
+    config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n")
+    with running_broker(security="sasl_plaintext", super_users=["admin"]) as broker:
+        security = security_of(ClientProperties(broker.client_properties("admin")))
+        with Client(broker.bootstrap_servers, security=security) as client:
+            create_topics(client, [NewTopic("orders", 1, 1), NewTopic("salaries", 1, 1)])
+            rule = (ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", AclOperation.READ)
+            assert create_acls(client, [Acl(*rule, AclPermission.ALLOW)]) == []
+        words = ("-b", broker.bootstrap_servers, "--command-config", str(config), "--sign-in", "--writes")
+        with running_console(*words) as running:
+            yield running
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_sees_what_the_cluster_lets_them(open_page: OpenPage, secure: RunningConsole, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_page("", url=secure.url, color_scheme=theme, expect=(401, 403))
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"sign-in-{theme}.png")
+    assert axe.Axe().run(page).violations_count == 0
+    page.get_by_label("User").fill("alice")
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("the password is another")
+    page.get_by_label("Password").fill("alice-secret")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.get_by_role("link", name="Topics").click()
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+    expect(page.get_by_role("link", name="salaries")).to_have_count(0)
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name", exact=True).fill("alices")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("not authorized")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill("admin-secret")
+    page.keyboard.press("Enter")
+    expect(page.locator(".user")).to_have_text("signed in as admin")
+    page.goto(f"{secure.url}#/access")
+    page.get_by_label("Who").fill("User:alice")
+    page.get_by_label("Name").fill("orders")
+    page.get_by_role("button", name="Ask the rules").click()
+    expect(page.locator(".answer")).to_contain_text("yes allowed by the ACL ALLOW READ for User:alice")
+    page.get_by_label("May").select_option("WRITE")
+    page.get_by_role("button", name="Ask the rules").click()
+    expect(page.locator(".answer")).to_contain_text("no no ACL allows it")
+    expect(page.get_by_role("table", name="Rules")).to_contain_text("User:alice")
+    page.screenshot(path=SCREENSHOTS / f"access-rules-{theme}.png")
+    assert axe.Axe().run(page).violations_count == 0
+    text = "\n".join(secure.log)
+    assert "alice-secret" not in text and "admin-secret" not in text

@@ -1,0 +1,296 @@
+"""Groups of every type: the list, members, lag of each partition; offsets reset after a preview, with ``--writes``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from kbroker.cli.group_reset import offset_states
+from kbroker.cli.reset import (
+    CannotReset,
+    NewOffset,
+    ShiftBy,
+    Strategy,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+    plan,
+)
+from kbroker.cli.times import parse_moment
+from kbroker.client import ApiNotServed, Client, ResponseError
+from kbroker.client.groups import (
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    commit_offsets,
+    committed_offsets,
+    delete_group,
+    describe_group,
+    list_groups,
+)
+from kbroker.client.other_groups import (
+    SHARE,
+    STREAMS,
+    describe_share_group,
+    describe_streams_group,
+    share_offsets,
+)
+from kbroker.client.topics import list_ranges
+from kbroker.console.call import Call, Refused
+from kbroker.console.json_types import Json
+from kbroker.console.scan import Budget, Look, forward
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+
+_MAX_LISTED: Final = 2000
+_MAX_WAITING: Final = 50
+"""Partitions of which it is asked for how long their next record has been waiting."""
+
+
+async def list_all(call: Call) -> Json:
+    """The groups by name, with type and state."""
+    words = call.text("filter", "").lower().split()
+    found = await call.ask(list_groups)
+    chosen = [group for group in found if all(word in group.group_id.lower() for word in words)]
+    rows: list[Json] = [
+        {"group": group.group_id, "type": group.type, "protocol": group.protocol_type, "state": group.state}
+        for group in chosen[:_MAX_LISTED]
+    ]
+    return {"rows": rows, "total": len(chosen), "all": len(found)}
+
+
+async def describe_one(call: Call) -> Json:
+    """A group with its members and, for each partition, where it stands and how far it is behind."""
+    group_id = call.text("group")
+    return await call.ask(lambda client: _describe(client, group_id))
+
+
+def _find(client: Client, group_id: str) -> GroupDescription:
+    """The group, whatever its type; the list tells the type where the broker is not too old."""
+    kind = next((group.type for group in list_groups(client) if group.group_id == group_id), None)
+    if kind is None:
+        raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+    if kind == SHARE:
+        return describe_share_group(client, group_id)
+    if kind == STREAMS:
+        return describe_streams_group(client, group_id)
+    return describe_group(client, group_id)
+
+
+def _describe(client: Client, group_id: str) -> Json:
+    group = _find(client, group_id)
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    partitions: list[Json]
+    if group.type == SHARE:
+        partitions = _share_partitions(client, group)
+    else:
+        partitions = _partitions(client, group_id, owners if group.type != STREAMS else {})
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol": group.protocol_type,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": [_member(member) for member in group.members],
+        "partitions": partitions,
+        "now": time.time_ns() // 1_000_000,
+    }
+
+
+def _member(member: GroupMember) -> Json:
+    return {
+        "id": member.member_id,
+        "instance": member.instance_id,
+        "client": member.client_id,
+        "host": member.host.removeprefix("/"),
+        "rack": member.rack,
+        "epoch": member.epoch,
+        "protocol": member.protocol,
+        "topics": list(member.topics),
+        "regex": member.topic_regex,
+        "assignment": [str(partition) for partition in member.assignment],
+        "pending": None
+        if member.target is None or set(member.target) == set(member.assignment)
+        else [str(partition) for partition in member.target],
+    }
+
+
+def _partitions(client: Client, group_id: str, owners: Mapping[TopicPartition, GroupMember]) -> list[Json]:
+    committed = committed_offsets(client, group_id)
+    wanted = sorted({*committed, *owners})
+    ranges = list_ranges(client, wanted)
+    waiting = _waiting_since(client, committed, ranges)
+    rows: list[Json] = []
+    for partition in wanted:
+        offset = committed.get(partition)
+        limits = ranges.get(partition)
+        start, end = limits if isinstance(limits, tuple) else (None, None)
+        owner = owners.get(partition)
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": None if offset is None else offset.offset,
+                "start": start,
+                "end": end,
+                "lag": None if offset is None or end is None else max(end - offset.offset, 0),
+                "waiting_since": waiting.get(partition),
+                "metadata": "" if offset is None else offset.metadata,
+                "member": None if owner is None else owner.member_id,
+                "client": None if owner is None else owner.client_id,
+                "problem": str(limits) if isinstance(limits, ResponseError) else "",
+            }
+        )
+    return rows
+
+
+def _waiting_since(
+    client: Client,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
+) -> dict[TopicPartition, int]:
+    """Partition -> timestamp in ms of the first record that the group has not had: its lag in time.
+
+    Where the log has none at that offset (it is compacted, or a marker), that of the next record.
+    """
+    behind: dict[str, dict[int, tuple[int, int]]] = {}
+    for partition, offset in list(committed.items())[: _MAX_WAITING * 4]:
+        limits = ranges.get(partition)
+        if isinstance(limits, tuple) and offset.offset < limits[1]:
+            behind.setdefault(partition.topic, {})[partition.partition] = (max(offset.offset, limits[0]), limits[1])
+    found: dict[TopicPartition, int] = {}
+    budget = Budget(records=20_000, seconds=2)
+    for topic, partitions in behind.items():
+        for number, (begin, end) in partitions.items():
+            if len(found) >= _MAX_WAITING or budget.spent:
+                return found
+            page = forward(client, Look(topic), {number: begin}, {number: end}, 1, budget)
+            if page.records:
+                found[TopicPartition(topic, number)] = page.records[0].record.timestamp
+    return found
+
+
+def _share_partitions(client: Client, group: GroupDescription) -> list[Json]:
+    """Where a share group stands; a partition may have several members, and none of its records may be done yet."""
+    try:
+        offsets = share_offsets(client, group.group_id)
+    except ApiNotServed:
+        offsets = {}
+    members: dict[TopicPartition, list[GroupMember]] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            members.setdefault(partition, []).append(member)
+    wanted = sorted({*offsets, *members})
+    ranges = list_ranges(client, wanted)
+    rows: list[Json] = []
+    for partition in wanted:
+        share = offsets.get(partition)
+        limits = ranges.get(partition)
+        start, end = limits if isinstance(limits, tuple) else (None, None)
+        lag = None if share is None else share.lag
+        if lag is None and share is not None and end is not None:
+            lag = max(end - share.start, 0)
+        own = members.get(partition, [])
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": None if share is None else share.start,
+                "start": start,
+                "end": end,
+                "lag": lag,
+                "waiting_since": None,
+                "metadata": "",
+                "member": own[0].member_id if own else None,
+                "client": ", ".join(member.client_id for member in own) or None,
+                "problem": str(limits) if isinstance(limits, ResponseError) else "",
+            }
+        )
+    return rows
+
+
+# --- Reset and delete -----------------------------------------------------------------------------------------------
+
+STRATEGIES: Final = ("earliest", "latest", "offset", "shift", "time")
+
+
+def _strategy(call: Call) -> Strategy:
+    match call.choice("to", STRATEGIES, ""):
+        case "earliest":
+            return ToEarliest()
+        case "latest":
+            return ToLatest()
+        case "offset":
+            return ToOffset(call.number("offset"))
+        case "shift":
+            return ShiftBy(call.number("by", lowest=-(2**62), highest=2**62))
+        case _:
+            try:
+                return ToTime(parse_moment(call.text("at"), time.time_ns() // 1_000_000))
+            except ValueError as error:
+                raise Refused(400, str(error)) from None
+
+
+async def preview_reset(call: Call) -> Json:
+    """What a reset would change; nothing is changed."""
+    group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
+    rows = await call.ask(lambda client: _plan(client, group_id, topic, strategy))
+    return {"rows": [_new_offset(row) for row in rows]}
+
+
+async def reset_offsets(call: Call) -> Json:
+    """Reset a group's offsets of a topic, or of all that it has offsets for."""
+    group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
+
+    def reset(client: Client) -> list[NewOffset]:
+        rows = _plan(client, group_id, topic, strategy)
+        refused = commit_offsets(client, group_id, {row.partition: row.new for row in rows})
+        if refused:
+            error = next(iter(refused.values()))
+            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {error}")
+        return rows
+
+    rows = await call.write("reset-offsets", group_id, {"topic": topic, "strategy": str(strategy)}, reset)
+    return {"done": f"{len(rows)} offsets of group {group_id} are reset", "rows": [_new_offset(row) for row in rows]}
+
+
+def _plan(client: Client, group_id: str, topic: str, strategy: Strategy) -> list[NewOffset]:
+    group = _find(client, group_id)
+    if group.type in (SHARE, STREAMS):
+        raise Refused(409, f"offsets of a {group.type.lower()} group are not reset here: use Kafka's own tool")
+    committed = committed_offsets(client, group_id)
+    if topic:
+        partitions = [TopicPartition(topic, number) for number in client.partitions_of(topic)]
+    else:
+        partitions = list(committed)
+    if not partitions:
+        raise Refused(409, f"group {group_id} has no offsets: choose a topic")
+    try:
+        return plan(strategy, offset_states(client, partitions, committed, strategy))
+    except CannotReset as error:
+        raise Refused(409, str(error)) from None
+
+
+def _new_offset(row: NewOffset) -> Json:
+    return {
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "current": row.current,
+        "new": row.new,
+        "change": row.change,
+        "note": row.note,
+    }
+
+
+async def delete_one(call: Call) -> Json:
+    """Delete a group without members, with its offsets."""
+    group_id = call.text("group")
+    if call.text("confirm", "") != group_id:
+        raise Refused(400, "type the group's name to delete it")
+    await call.write("delete-group", group_id, None, lambda client: delete_group(client, group_id))
+    return {"done": f"group {group_id} is deleted"}

@@ -1,0 +1,296 @@
+"""Records: a page of them, one in full, a file of them, the live tail; produced with ``--writes``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import trio
+from starlette.responses import Response, StreamingResponse
+
+from kbroker.cli.record_format import json_formatter
+from kbroker.client import Client, ClientError
+from kbroker.client.producer import Producer
+from kbroker.client.producer import Refused as RefusedRecord
+from kbroker.console.api.topics import find_topic
+from kbroker.console.call import Call, Refused
+from kbroker.console.json_types import Json
+from kbroker.console.masking import Masking
+from kbroker.console.record_range import (
+    RecordRange,
+    find_limits,
+    parse_positions,
+    range_of,
+    show_positions,
+)
+from kbroker.console.record_view import shown_record
+from kbroker.console.scan import Budget, Found, Look, Page, backward, every, forward, latest_per_key
+from kbroker.console.spark_code import spark_code
+from kbroker.console.tail import Step, Tail
+from kbroker.wire.record_batch import Record
+
+MAX_LIMIT: Final = 1000
+
+_ALIVE_SECONDS: Final = 2.0
+_EXPORT_CHUNK: Final = 64 << 10
+
+
+async def list_records(call: Call) -> Json:
+    """A page of records. ``goon`` of the answer, given with the same parameters, brings the next."""
+    wanted = range_of(call)
+    limit = call.number("limit", 100, lowest=1, highest=MAX_LIMIT)
+    per_key = call.flag("latest_per_key")
+    bootstrap, secured = call.console.settings.bootstrap, call.console.settings.properties is not None
+    return await call.ask(lambda client: _list(client, wanted, limit, per_key, bootstrap, secured))
+
+
+def _list(client: Client, wanted: RecordRange, limit: int, per_key: bool, bootstrap: str, secured: bool) -> Json:
+    topic = find_topic(client, wanted.look.topic)
+    limits = find_limits(client, wanted, topic)
+    budget = Budget()
+    newest_first = wanted.begin == "latest" or per_key
+    began = time.monotonic()
+    if per_key:
+        begins = limits.starts if wanted.begin == "latest" else limits.begins
+        page = latest_per_key(client, wanted.look, begins, limits.ends, MAX_LIMIT, budget)
+    elif newest_first:
+        page = backward(client, wanted.look, limits.starts, limits.begins, limit, budget)
+    else:
+        page = forward(client, wanted.look, limits.begins, limits.ends, limit, budget)
+    shown_begins, shown_ends = _shown_range(page, wanted, limits.begins, limits.ends)
+    return {
+        "rows": [shown_record(found, wanted.look.masking) for found in page.records],
+        "newest_first": newest_first,
+        "finished": page.finished,
+        "goon": show_positions(page.positions),
+        "scanned": page.scanned,
+        "milliseconds": round((time.monotonic() - began) * 1000),
+        "notes": [*limits.notes, *page.notes],
+        "ends": show_positions(limits.ends),
+        "masked": bool(wanted.look.masking),
+        "spark": spark_code(bootstrap, topic.name, shown_begins, shown_ends, secured=secured),
+    }
+
+
+def _shown_range(
+    page: Page, wanted: RecordRange, begins: dict[int, int], ends: dict[int, int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The offsets that a page covers, for a program that reads the same."""
+    if wanted.begin == "latest":
+        return {p: min(page.positions.get(p, o), o) for p, o in begins.items()}, begins
+    return begins, {p: min(page.positions.get(p, o), o) for p, o in ends.items()}
+
+
+async def describe_record(call: Call) -> Json:
+    """One record in full, by its offset."""
+    name, partition, offset = call.text("topic"), call.number("partition"), call.number("offset")
+    masking = call.console.settings.masking(name)
+
+    def ask(client: Client) -> Json:
+        find_topic(client, name)
+        look = Look(name, None, masking, read_committed=False)
+        page = forward(client, look, {partition: offset}, {partition: offset + 1}, 1, Budget(seconds=5))
+        if not page.records:
+            raise Refused(404, f"there is no record at offset {offset} of partition {partition} any more")
+        return shown_record(page.records[0], masking, whole=True)
+
+    return await call.ask(ask)
+
+
+# --- Export ---------------------------------------------------------------------------------------------------------
+
+
+async def export_records(call: Call) -> Response:
+    """A file of all records that fit: CSV, or JSON lines as ``kbroker consume --json`` writes them."""
+    wanted = range_of(call)
+    kind = call.choice("format", ("csv", "json"), "json")
+    if call.console.exports.available_tokens < 1:
+        raise Refused(429, "too many exports are under way: try again in a moment")
+    name = wanted.look.topic
+    # What is wrong is told before the file begins.
+    await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
+    writer = _csv_writer() if kind == "csv" else _json_writer(name)
+    media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
+    return StreamingResponse(
+        _exported(call, wanted, writer),
+        media_type=media,
+        headers={"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
+    )
+
+
+async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], bytes]) -> AsyncIterator[bytes]:
+    """The file, piece by piece; the thread that reads waits until the browser takes more."""
+    send, receive = trio.open_memory_channel[bytes](2)
+    make_client = call.view.cluster.make_client
+
+    def run() -> None:
+        pieces: list[bytes] = []
+        size = 0
+
+        def take(found: Found) -> None:
+            nonlocal size
+            pieces.append(write(found))
+            size += len(pieces[-1])
+            if size >= _EXPORT_CHUNK:
+                trio.from_thread.run(send.send, b"".join(pieces))
+                pieces.clear()
+                size = 0
+
+        with make_client() as client:
+            limits = find_limits(client, wanted, find_topic(client, wanted.look.topic))
+            begins = limits.starts if wanted.begin == "latest" else limits.begins
+            every(client, wanted.look, begins, limits.ends, take)
+        if pieces:
+            trio.from_thread.run(send.send, b"".join(pieces))
+
+    async def read() -> None:
+        async with send:
+            await trio.to_thread.run_sync(run, limiter=call.console.exports)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        async with receive:
+            async for piece in receive:
+                yield piece
+
+
+def _json_writer(topic: str) -> Callable[[Found], bytes]:
+    show = json_formatter()
+    return lambda found: show(topic, found.partition, found.record, found.timestamp_type)
+
+
+_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def _csv_writer() -> Callable[[Found], bytes]:
+    """A row a record, after a row of names. Null is empty; what is not UTF-8 is in hexadecimal after 0x."""
+    begun = False
+
+    def write(found: Found) -> bytes:
+        nonlocal begun
+        out = io.StringIO()
+        rows = csv.writer(out)
+        if not begun:
+            rows.writerow(_COLUMNS)
+            begun = True
+        record = found.record
+        headers = json.dumps([[name, _text(content)] for name, content in record.headers]) if record.headers else ""
+        rows.writerow(
+            [found.partition, record.offset, record.timestamp, _text(record.key), _text(record.value), headers]
+        )
+        return out.getvalue().encode("utf-8", "backslashreplace")
+
+    return write
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
+
+
+# --- The live tail --------------------------------------------------------------------------------------------------
+
+
+async def tail_records(call: Call) -> Response:
+    """Server-sent events: ``records`` as they come. An event's id is where to go on, so nothing is lost at a break."""
+    wanted = range_of(call)
+    resumed = call.request.headers.get("last-event-id", "") or call.text("goon", "")
+    positions = parse_positions(resumed)
+    if call.console.tails.available_tokens < 1:
+        raise Refused(429, "too many live tails are open: close one")
+    client = call.view.cluster.make_client()
+
+    def begin() -> Tail:
+        limits = find_limits(client, wanted, find_topic(client, wanted.look.topic))
+        begins = dict(limits.ends)
+        begins.update({p: o for p, o in positions.items() if p in begins})
+        return Tail(client, wanted.look, begins)
+
+    try:
+        tail = await trio.to_thread.run_sync(begin, limiter=call.console.limiter)
+    except BaseException:
+        client.close()
+        raise
+    return StreamingResponse(_followed(call, client, tail, wanted.look.masking), media_type="text/event-stream")
+
+
+async def _followed(call: Call, client: Client, tail: Tail, masking: Masking) -> AsyncIterator[str]:
+    told_at = 0.0
+    try:
+        yield "retry: 1000\n\n"
+        # Who has signed out sees no more, in whatever window the tail is.
+        while call.console.sessions.lives(call.session):
+            try:
+                step = await trio.to_thread.run_sync(tail.step, limiter=call.console.tails)
+            except ClientError as error:
+                # The browser connects again after this, from the last id on.
+                yield f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n"
+                return
+            if step.records or step.not_shown or step.notes or time.monotonic() - told_at >= _ALIVE_SECONDS:
+                told_at = time.monotonic()
+                yield _event(step, masking)
+    finally:
+        tail.close()
+        client.close()
+
+
+def _event(step: Step, masking: Masking) -> str:
+    document = {
+        "rows": [shown_record(found, masking) for found in step.records],
+        "not_shown": [
+            {"partition": partition, "first": each.first, "last": each.last, "count": each.count}
+            for partition, each in sorted(step.not_shown.items())
+        ],
+        "notes": step.notes,
+        "seen": step.seen,
+    }
+    return f"event: records\nid: {show_positions(step.positions)}\ndata: {json.dumps(document)}\n\n"
+
+
+# --- Produce --------------------------------------------------------------------------------------------------------
+
+
+async def produce_record(call: Call) -> Json:
+    """Produce one record; ``key`` and ``value`` are text, or base64 where ``*_base64`` is given, or null."""
+    name = call.text("topic")
+    partition = call.number("partition", -1, lowest=-1, highest=1_000_000)
+    headers = tuple((header, content.encode()) for header, content in call.texts("headers").items())
+    record = Record(0, time.time_ns() // 1_000_000, _bytes(call, "key"), _bytes(call, "value"), headers)
+    refused: list[RefusedRecord] = []
+
+    def produce(client: Client) -> tuple[int, int]:
+        numbers = client.partitions_of(name)
+        if partition >= 0 and partition not in numbers:
+            raise Refused(404, f"topic {name} has no partition {partition}")
+        producer = Producer(client, name, numbers, on_refused=refused.append)
+        producer.send(record, 0, partition if partition >= 0 else None)
+        producer.flush()
+        if refused:
+            raise Refused(409, f"the record is refused: {refused[0].error}")
+        [(chosen, stored)] = producer.stored.items()
+        return chosen, stored.last_offset
+
+    size = len(record.key or b"") + len(record.value or b"")
+    chosen, offset = await call.write("produce", name, {"partition": partition, "bytes": size}, produce)
+    return {"done": f"stored at offset {offset} of partition {chosen}", "partition": chosen, "offset": offset}
+
+
+def _bytes(call: Call, name: str) -> bytes | None:
+    if call.has(f"{name}_base64"):
+        try:
+            return base64.b64decode(call.text(f"{name}_base64"), validate=True)
+        except (binascii.Error, ValueError):
+            raise Refused(400, f"{name} is not base64") from None
+    if call.flag(f"{name}_null"):
+        return None
+    return call.text(name, "").encode()

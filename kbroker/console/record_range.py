@@ -1,0 +1,136 @@
+"""Which records of a topic are looked at, as the page asks for them: partitions, where to begin, where to end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbroker.cli.times import parse_moment
+from kbroker.client import Client
+from kbroker.client.topics import TopicDescription
+from kbroker.console.call import Call, Refused
+from kbroker.console.record_filter import BadFilter, parse_filter
+from kbroker.console.scan import Look, offsets_at, ranges
+
+FROM: Final = ("latest", "earliest", "offset", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRange:
+    """``partitions`` is None for all; ``at`` is an offset or a time in ms; ``until`` a time in ms."""
+
+    look: Look
+    partitions: tuple[int, ...] | None
+    begin: str
+    at: int = 0
+    until: int | None = None
+    positions: dict[int, int] = field(default_factory=dict)
+    """Where an earlier look ended: this one goes on there."""
+
+
+def range_of(call: Call) -> RecordRange:
+    """What the parameters of a request ask for; ``Refused`` says which is wrong."""
+    topic = call.text("topic")
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        fits = parse_filter(call.text("filter", ""))
+    except BadFilter as error:
+        raise Refused(400, f"filter: {error}") from None
+    look = Look(topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"))
+    begin = call.choice("from", FROM, "latest")
+    at = 0
+    if begin == "offset":
+        at = call.number("at", 0)
+    elif begin == "time":
+        at = _moment(call, "at", now_ms)
+    until = _moment(call, "until", now_ms) if call.has("until") else None
+    return RecordRange(
+        look, parse_partitions(call.text("partitions", "")), begin, at, until, parse_positions(call.text("goon", ""))
+    )
+
+
+def _moment(call: Call, name: str, now_ms: int) -> int:
+    try:
+        return parse_moment(call.text(name), now_ms)
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
+
+
+def parse_partitions(text: str) -> tuple[int, ...] | None:
+    """``0,3-5`` as numbers; None for an empty text."""
+    if not text.strip():
+        return None
+    found: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, dash, last = part.strip().partition("-")
+            begin, end = int(first), int(last) if dash else int(first)
+            if not 0 <= begin <= end < 1_000_000 or end - begin >= 10_000:
+                raise ValueError
+            found.update(range(begin, end + 1))
+    except ValueError:
+        raise Refused(400, f"{text!r} are no partitions such as 0 or 0,3-5") from None
+    return tuple(sorted(found))
+
+
+def parse_positions(text: str) -> dict[int, int]:
+    """``0:12,1:40`` as partition -> offset."""
+    if not text:
+        return {}
+    try:
+        pairs = [part.split(":") for part in text.split(",")]
+        positions = {int(partition): int(offset) for partition, offset in pairs}
+    except ValueError:
+        raise Refused(400, f"{text[:100]!r} are no positions such as 0:12,1:40") from None
+    if any(partition < 0 or not 0 <= offset < 2**63 for partition, offset in positions.items()):
+        raise Refused(400, f"{text[:100]!r} are no positions such as 0:12,1:40")
+    return positions
+
+
+def show_positions(positions: dict[int, int]) -> str:
+    """The text that ``parse_positions`` reads."""
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Partition -> offset: the log's start, where to begin, where to end; and what a person has to know of it."""
+
+    starts: dict[int, int]
+    begins: dict[int, int]
+    ends: dict[int, int]
+    notes: tuple[str, ...] = ()
+
+
+def find_limits(client: Client, wanted: RecordRange, topic: TopicDescription) -> Limits:
+    """The offsets that a range means now. ``latest`` begins at the ends, and is read backward."""
+    there = {entry.partition: entry.leader for entry in topic.partitions}
+    partitions = list(there) if wanted.partitions is None else list(wanted.partitions)
+    unknown = [partition for partition in partitions if partition not in there]
+    if unknown:
+        raise Refused(404, f"topic {topic.name} has no partition {unknown[0]}")
+    dead = [partition for partition in partitions if there[partition] is None]
+    notes = tuple(f"partition {partition} has no leader, and is left out" for partition in dead)
+    led = [partition for partition in partitions if there[partition] is not None]
+    limits = ranges(client, topic.name, led, read_committed=wanted.look.read_committed)
+    starts = {partition: start for partition, (start, _) in limits.items()}
+    ends = {partition: end for partition, (_, end) in limits.items()}
+    if wanted.until is not None:
+        for partition, offset in offsets_at(client, topic.name, led, wanted.until).items():
+            if offset is not None:
+                ends[partition] = max(min(offset, ends[partition]), starts[partition])
+    match wanted.begin:
+        case "latest":
+            begins = dict(ends)
+        case "offset":
+            begins = {p: min(max(wanted.at, starts[p]), ends[p]) for p in led}
+        case "time":
+            found = offsets_at(client, topic.name, led, wanted.at)
+            begins = {p: ends[p] if (offset := found[p]) is None else min(offset, ends[p]) for p in led}
+        case _:
+            begins = dict(starts)
+    for partition, offset in wanted.positions.items():
+        if partition in begins:
+            begins[partition] = offset
+    return Limits(starts, begins, ends, notes)

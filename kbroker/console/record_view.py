@@ -1,0 +1,73 @@
+"""A record as the page gets it: text, JSON or bytes, each part with its size. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from kbroker.console.json_types import Json, load_json
+from kbroker.console.masking import MASKED, Masking
+from kbroker.console.scan import Found
+
+LIST_LIMIT: Final = 2_000
+"""Characters of a key or value in a list; all of it is in the record's own view."""
+
+WHOLE_LIMIT: Final = 1 << 20
+"""Bytes of a key or value in the record's own view."""
+
+_HEX_LIMIT: Final = 16 << 10
+
+
+def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: bool = False) -> dict[str, Json]:
+    """A key, value or header: ``kind`` (null, text, json, binary, masked), ``text``, ``size`` and ``cut``.
+
+    ``whole`` adds ``pretty`` for JSON, and ``hex`` with up to 16 KiB.
+    """
+    if data is None:
+        return {"kind": "null", "text": "", "size": 0, "cut": False}
+    if masked and data == MASKED:
+        return {"kind": "masked", "text": data.decode(), "size": 0, "cut": False}
+    view: dict[str, Json] = {"size": len(data)}
+    # A few bytes more than characters may be needed, so that no letter is torn at the limit.
+    is_cut = len(data) > 4 * limit
+    try:
+        text = data.decode()
+        view["kind"] = "text"
+    except UnicodeDecodeError:
+        text = data[: limit // 2].hex(" ")
+        view["kind"] = "binary"
+        is_cut = len(data) > limit // 2
+    if view["kind"] == "text" and text[:1] in ("{", "["):
+        try:
+            document = load_json(data)
+        except ValueError:
+            pass
+        else:
+            view["kind"] = "json"
+            if whole and len(data) <= WHOLE_LIMIT:
+                view["pretty"] = json.dumps(document, indent=2, ensure_ascii=False)
+    view["text"] = text[:limit]
+    view["cut"] = is_cut or len(text) > limit
+    if whole:
+        view["hex"] = data[:_HEX_LIMIT].hex()
+        view["hex_cut"] = len(data) > _HEX_LIMIT
+    return view
+
+
+def shown_record(found: Found, masking: Masking, *, whole: bool = False) -> dict[str, Json]:
+    """A record of a list, or with ``whole`` of its own view."""
+    partition, record, kind = found
+    limit = WHOLE_LIMIT if whole else LIST_LIMIT
+    masked = bool(masking)
+    headers: list[Json] = [
+        [name, shown_part(content, limit=limit, masked=masked, whole=whole)] for name, content in record.headers
+    ]
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": "LogAppendTime" if kind else "CreateTime",
+        "key": shown_part(record.key, limit=limit, masked=masked, whole=whole),
+        "value": shown_part(record.value, limit=limit, masked=masked, whole=whole),
+        "headers": headers,
+    }

@@ -1,0 +1,278 @@
+"""Records of a topic for a page: forward from positions, backward from the end, the latest of each key.
+
+Everything here runs in a worker thread with a client of its own. A look is bounded by what it reads and by time; it
+says how far it came, so that the next one goes on exactly there and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kbroker.client import Client, ResponseError
+from kbroker.client.reader import Reader, Skipped
+from kbroker.client.topics import list_offsets, list_ranges
+from kbroker.console.masking import Masking
+from kbroker.console.record_filter import Predicate, Subject
+from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
+
+MAX_RECORDS: Final = 200_000
+MAX_SECONDS: Final = 5.0
+MAX_KEYS: Final = 20_000
+
+_FIRST_WINDOW: Final = 2_000
+_LARGEST_WINDOW: Final = 50_000
+
+
+class Found(NamedTuple):
+    """A record with its place."""
+
+    partition: int
+    record: Record
+    timestamp_type: TimestampType
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How records of a topic are looked at: which fit, what is hidden, whether aborted ones are shown."""
+
+    topic: str
+    fits: Predicate | None = None
+    masking: Masking = field(default_factory=lambda: Masking((), ""))
+    read_committed: bool = True
+
+    def sift(self, partition: int, record: Record, kind: TimestampType) -> Found | None:
+        """The record as it may be shown, or None if it does not fit.
+
+        What is hidden cannot be looked for either: it could be guessed letter by letter.
+        """
+        shown = self.masking.apply(record)
+        if self.fits is not None and not self.fits(Subject(partition, shown)):
+            return None
+        return Found(partition, shown, kind)
+
+
+@dataclass(slots=True)
+class Page:
+    """What a look has found. ``positions``: where the next one goes on; ``finished``: nothing is left there."""
+
+    records: list[Found]
+    positions: dict[int, int]
+    finished: bool
+    scanned: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class Budget:
+    """What one look may take."""
+
+    def __init__(self, *, records: int = MAX_RECORDS, seconds: float = MAX_SECONDS) -> None:
+        self._records = records
+        self._until = time.monotonic() + seconds
+        self.scanned = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the look has to end."""
+        return self.scanned >= self._records or time.monotonic() >= self._until
+
+
+def ranges(client: Client, topic: str, partitions: list[int], *, read_committed: bool) -> dict[int, tuple[int, int]]:
+    """Partition -> (start, end); ``ResponseError`` if one of them cannot be asked."""
+    found = list_ranges(
+        client, [TopicPartition(topic, partition) for partition in partitions], read_committed=read_committed
+    )
+    result: dict[int, tuple[int, int]] = {}
+    for (_, partition), limits in found.items():
+        if isinstance(limits, ResponseError):
+            raise limits
+        result[partition] = limits
+    return result
+
+
+def offsets_at(client: Client, topic: str, partitions: list[int], timestamp: int) -> dict[int, int | None]:
+    """Partition -> the first offset at or after a time in ms; None where there is none."""
+    wanted = {TopicPartition(topic, partition): timestamp for partition in partitions}
+    result: dict[int, int | None] = {}
+    for (_, partition), listed in list_offsets(client, wanted).items():
+        if isinstance(listed, ResponseError):
+            raise listed
+        result[partition] = listed.offset if listed.offset >= 0 else None
+    return result
+
+
+def forward(
+    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], limit: int, budget: Budget
+) -> Page:
+    """At most ``limit`` records from ``positions`` on, by time across partitions and by offset within each."""
+    matches: dict[int, list[Found]] = {partition: [] for partition in positions}
+    reached = {partition: min(offset, ends[partition]) for partition, offset in positions.items()}
+    notes: list[str] = []
+    while not budget.spent:
+        # A partition that has enough is not read on; the others may be longer in finding what fits.
+        wanted = {p: o for p, o in reached.items() if o < ends[p] and len(matches[p]) < limit}
+        if not wanted:
+            break
+        for partition, chunk, next_offset in _read(client, look, wanted, ends, budget, notes):
+            if len(matches[partition]) >= limit:
+                continue
+            found, stopped = _up_to(look, partition, chunk, limit - len(matches[partition]))
+            matches[partition] += found
+            reached[partition] = next_offset if stopped is None else stopped
+            if all(len(matches[p]) >= limit for p in wanted):
+                break
+    merged = list(heapq.merge(*matches.values(), key=lambda found: found.record.timestamp))
+    shown, left = merged[:limit], merged[limit:]
+    for each in reversed(left):
+        reached[each.partition] = each.record.offset
+    finished = all(offset >= ends[partition] for partition, offset in reached.items())
+    return Page(shown, reached, finished, budget.scanned, notes)
+
+
+class _Chunk(NamedTuple):
+    records: list[Record]
+    kind: TimestampType
+
+
+def _up_to(look: Look, partition: int, chunk: _Chunk, limit: int) -> tuple[list[Found], int | None]:
+    """The first records that fit, and the offset after the last of them if there may be more in the chunk."""
+    found: list[Found] = []
+    for record in chunk.records:
+        fitting = look.sift(partition, record, chunk.kind)
+        if fitting is not None:
+            found.append(fitting)
+            if len(found) >= limit:
+                return found, record.offset + 1
+    return found, None
+
+
+def _read(
+    client: Client,
+    look: Look,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    budget: Budget,
+    notes: list[str],
+) -> Iterator[tuple[int, _Chunk, int]]:
+    """(partition, records, the offset to go on at), until all partitions are at their ends or the budget is spent.
+
+    What holds no records to be shown (aborted, control batches) moves the position on all the same.
+    """
+    reader = Reader(
+        client,
+        look.topic,
+        positions,
+        ends={partition: ends[partition] for partition in positions},
+        read_committed=look.read_committed,
+        partition_bytes=256 << 10,
+        max_bytes=4 << 20,
+        max_wait_ms=200,
+    )
+    try:
+        while not reader.finished and not budget.spent:
+            chunks = reader.poll(0.5)
+            for index, chunk in enumerate(chunks):
+                partition = chunk.partition
+                if isinstance(chunk, Skipped):
+                    notes.append(
+                        f"partition {partition}: offsets {chunk.wanted} to {chunk.start - 1} are gone from the log"
+                    )
+                    yield partition, _Chunk([], TimestampType.CREATE_TIME), chunk.start
+                    continue
+                budget.scanned += len(chunk.records)
+                is_last = not any(later.partition == partition for later in chunks[index + 1 :])
+                after = chunk.records[-1].offset + 1
+                yield partition, _Chunk(chunk.records, chunk.timestamp_type), after
+                if is_last and reader.positions[partition] > after:
+                    yield partition, _Chunk([], chunk.timestamp_type), reader.positions[partition]
+        for partition in positions:
+            yield partition, _Chunk([], TimestampType.CREATE_TIME), reader.positions[partition]
+    finally:
+        reader.close()
+
+
+def backward(
+    client: Client, look: Look, starts: Mapping[int, int], before: Mapping[int, int], limit: int, budget: Budget
+) -> Page:
+    """The newest ``limit`` records before some offsets, the newest first; ``positions`` is the next ``before``."""
+    matches: dict[int, list[Found]] = {partition: [] for partition in before}
+    lowest = dict(before)
+    notes: list[str] = []
+    window = limit if look.fits is None else max(limit, _FIRST_WINDOW)
+    while True:
+        wanted = {p: max(starts[p], low - window) for p, low in lowest.items() if low > starts[p]}
+        wanted = {p: from_offset for p, from_offset in wanted.items() if len(matches[p]) < limit}
+        if not wanted or budget.spent:
+            break
+        found: dict[int, list[Found]] = {partition: [] for partition in wanted}
+        reached = dict(wanted)
+        for partition, chunk, next_offset in _read(client, look, wanted, lowest, budget, notes):
+            for record in chunk.records:
+                fitting = look.sift(partition, record, chunk.kind)
+                if fitting is not None:
+                    found[partition].append(fitting)
+            reached[partition] = max(reached[partition], next_offset)
+        for partition, records in found.items():
+            if reached[partition] < lowest[partition]:
+                # The budget ended within the window: what was found is not the newest. It is looked at again.
+                continue
+            matches[partition] += reversed(records)
+            lowest[partition] = wanted[partition]
+        window = min(2 * window, _LARGEST_WINDOW)
+    merged = list(heapq.merge(*matches.values(), key=lambda found: -found.record.timestamp))
+    shown, left = merged[:limit], merged[limit:]
+    for each in left:
+        lowest[each.partition] = max(lowest[each.partition], each.record.offset + 1)
+    finished = all(low <= starts[partition] for partition, low in lowest.items())
+    return Page(shown, lowest, finished, budget.scanned, notes)
+
+
+def latest_per_key(
+    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], limit: int, budget: Budget
+) -> Page:
+    """The last record of each key, as if the topic were compacted; keys whose last record is a tombstone too.
+
+    Records without a key are left out. ``positions`` says how far the topic was read: ``finished`` is whether to its
+    ends.
+    """
+    everything = Look(look.topic, None, Masking((), ""), look.read_committed)
+    last: dict[tuple[int, bytes], Found] = {}
+    reached = dict(positions)
+    notes: list[str] = []
+    full = False
+    for partition, chunk, next_offset in _read(client, everything, positions, ends, budget, notes):
+        for record in chunk.records:
+            if record.key is not None:
+                last.pop((partition, record.key), None)
+                last[partition, record.key] = Found(partition, record, chunk.kind)
+        reached[partition] = max(reached[partition], next_offset)
+        if len(last) > MAX_KEYS:
+            full = True
+            break
+    if full:
+        notes.append(f"there are more than {MAX_KEYS:,} keys: choose a partition or a later beginning")
+    fitting = [look.sift(each.partition, each.record, each.timestamp_type) for each in last.values()]
+    records = [each for each in fitting if each is not None]
+    records.sort(key=lambda found: (-found.record.timestamp, found.partition, -found.record.offset))
+    if len(records) > limit:
+        notes.append(f"{len(records):,} keys are found, and the newest {limit:,} are shown")
+    finished = all(offset >= ends[partition] for partition, offset in reached.items())
+    return Page(records[:limit], reached, finished, budget.scanned, notes)
+
+
+def every(
+    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], write: Callable[[Found], None]
+) -> int:
+    """Give every record that fits to ``write``, up to the ends; how many were read. For exports."""
+    budget = Budget(records=1 << 62, seconds=1e9)
+    for partition, chunk, _ in _read(client, look, positions, ends, budget, []):
+        for record in chunk.records:
+            fitting = look.sift(partition, record, chunk.kind)
+            if fitting is not None:
+                write(fitting)
+    return budget.scanned

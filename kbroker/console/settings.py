@@ -1,0 +1,33 @@
+"""Settings of a console, as the command line has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kbroker.console.masking import Masking, MaskRule
+
+if TYPE_CHECKING:
+    from kbroker.client.properties import ClientProperties
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """``hosts``: the values of a Host header that are taken, with their ports (``127.0.0.1:8080``)."""
+
+    addresses: tuple[tuple[str, int], ...]
+    hosts: frozenset[str]
+    properties: ClientProperties | None = None
+    timeout: float = 10.0
+    writes: bool = False
+    sign_in: bool = False
+    masks: tuple[MaskRule, ...] = field(default=())
+
+    def masking(self, topic: str) -> Masking:
+        """The masks of a topic's records."""
+        return Masking(self.masks, topic)
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses as one text."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses)

@@ -1,0 +1,72 @@
+"""Sizes of partitions, from those brokers that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
+from kbroker.client.topics import add_sizes
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+_PATIENCE: Final = 1.5
+"""Seconds that one broker is waited for: a page must not wait for one that is down."""
+
+
+@dataclass(slots=True)
+class Sizes:
+    """``of``: partition -> broker -> bytes, None if they may not be seen, for the reason in ``problem``."""
+
+    of: dict[TopicPartition, dict[int, int]] | None = field(default_factory=dict)
+    problem: str = ""
+    silent: dict[int, str] = field(default_factory=dict)
+    """Brokers that are listed and do not answer, with what was tried."""
+
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    """Log directories that have failed, with their brokers."""
+
+    def of_leader(self, partition: TopicPartition, leader: int | None) -> int | None:
+        """Bytes on the leader's disk; 0 for a partition without a directory, None if that is not to be known."""
+        if self.of is None or leader is None or leader in self.silent:
+            return None
+        return self.of.get(partition, {}).get(leader, 0)
+
+    def of_brokers(self) -> Mapping[int, int]:
+        """Broker -> bytes of all its replicas."""
+        found: dict[int, int] = {}
+        for on_brokers in (self.of or {}).values():
+            for broker, size in on_brokers.items():
+                found[broker] = found.get(broker, 0) + size
+        return found
+
+
+def ask_sizes(client: Client) -> Sizes:
+    """Ask each broker for itself: one that is down harms only its own."""
+    found: dict[TopicPartition, dict[int, int]] = {}
+    sizes = Sizes(found)
+    for broker in client.all_nodes():
+        try:
+            with patience(client, _PATIENCE):
+                response = client.ask_node(broker, DescribeLogDirsRequest(topics=None))
+            add_sizes(found, broker, response)
+        except (ApiNotServed, ResponseError) as error:
+            return Sizes(None, str(error), sizes.silent)
+        except ClientError as error:
+            sizes.silent[broker] = str(error)
+            continue
+        sizes.failed += [(broker, each.log_dir) for each in response.results if each.error_code]
+    return sizes
+
+
+@contextmanager
+def patience(client: Client, seconds: float) -> Iterator[None]:
+    """Let operations within the block take no longer than so many seconds each."""
+    before = client.timeout
+    client.timeout = min(before, seconds)
+    try:
+        yield
+    finally:
+        client.timeout = before

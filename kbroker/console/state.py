@@ -1,0 +1,55 @@
+"""The state of one console: its settings, its sessions, its limits, and the clients by which it asks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import trio
+
+from kbroker.client import Client
+from kbroker.client.properties import ClientProperties
+from kbroker.client.security import security_of
+from kbroker.console.asking import THREADS, Cluster
+from kbroker.console.sessions import Session, Sessions, View
+from kbroker.console.settings import ConsoleSettings
+
+TAILS: Final = 16
+"""Live tails at once."""
+
+EXPORTS: Final = 4
+"""Exports at once."""
+
+SIGN_INS: Final = 2
+"""Sign-ins that are judged at once; a failed one keeps its place for a while."""
+
+_CLIENT_ID: Final = "kbroker-console"
+
+
+class Console:
+    """What all requests share."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.settings = settings
+        self.sessions = Sessions()
+        self.limiter = trio.CapacityLimiter(THREADS)
+        self.tails = trio.CapacityLimiter(TAILS)
+        self.exports = trio.CapacityLimiter(EXPORTS)
+        self.sign_ins = trio.CapacityLimiter(SIGN_INS)
+        self._everybody = None if settings.sign_in else self.view_of(settings.properties)
+
+    def view_of(self, properties: ClientProperties | None) -> View:
+        """The cluster as whoever the properties name sees it."""
+        return View(Cluster(partial(self._client, properties), self.limiter))
+
+    def _client(self, properties: ClientProperties | None) -> Client:
+        return Client(
+            self.settings.addresses,
+            client_id=(properties and properties["client.id"]) or _CLIENT_ID,
+            timeout=self.settings.timeout,
+            security=None if properties is None else security_of(properties),
+        )
+
+    def begin_session(self) -> Session:
+        """A session of a browser that has none: of everybody, or of nobody yet where users sign in."""
+        return self.sessions.begin(self._everybody)

@@ -1,0 +1,125 @@
+// Elements are made here and nowhere else. Text only ever becomes text: nothing is parsed as HTML.
+
+/** An element. `on…` attributes are listeners; true is an attribute without value; null and false are left out. */
+export function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  add(element, children);
+  return element;
+}
+
+function add(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) add(element, child);
+    else element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/** Put other children in place of an element's own. */
+export function fill(element, ...children) {
+  const made = document.createDocumentFragment();
+  add(made, children);
+  element.replaceChildren(made);
+  return element;
+}
+
+const focusable = "a[href], button, input, select, textarea, summary, [tabindex]";
+const nameOf = (element) => `${element.tagName} ${element.getAttribute("aria-label") ?? element.textContent}`;
+
+/** As `fill`, of something that is shown anew now and then: focus and places of scrolling stay where they were.
+ * While the reader has text of it selected, or a detail open, nothing is changed; returns whether it was. */
+export function refill(element, ...children) {
+  const selection = getSelection();
+  if (selection && !selection.isCollapsed && element.contains(selection.anchorNode)) return false;
+  if (element.querySelector("details[open]")) return false;
+  const places = [...element.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const name = active && nameOf(active);
+  const before = active ? [...element.querySelectorAll(focusable)].filter((each) => nameOf(each) === name) : [];
+  const index = before.indexOf(active);
+  fill(element, ...children);
+  [...element.querySelectorAll(".scroll")].forEach((box, at) => {
+    if (places[at]) [box.scrollLeft, box.scrollTop] = places[at];
+  });
+  if (active) {
+    const after = [...element.querySelectorAll(focusable)].filter((each) => nameOf(each) === name);
+    (after[index] ?? after[0])?.focus({ preventScroll: true });
+  }
+  return true;
+}
+
+let lastId = 0;
+/** An id that nothing else has. */
+export const freshId = (prefix) => `${prefix}-${++lastId}`;
+
+/** A field with its label above. */
+export function field(label, input, hint) {
+  input.id ||= freshId("field");
+  const told = hint ? h("span", { class: "hint", id: freshId("hint") }, hint) : null;
+  if (told) input.setAttribute("aria-describedby", told.id);
+  return h("div", { class: "field" }, h("label", { for: input.id }, label), input, told);
+}
+
+/** A choice: options are [value, text] pairs. */
+export function select(options, value, attributes) {
+  const made = h("select", attributes, options.map(([key, text]) => h("option", { value: key }, text)));
+  made.value = value;
+  return made;
+}
+
+/** A box to tick, with its label behind. */
+export function tick(label, checked, attributes) {
+  const input = h("input", { type: "checkbox", id: freshId("tick"), ...attributes });
+  input.checked = checked;
+  return { input, element: h("div", { class: "tick" }, input, h("label", { for: input.id }, label)) };
+}
+
+/** A table of rows that are all there. Columns: {title, number, cell(row), head}. */
+export function table(label, columns, rows, { empty = "There is nothing here.", rowClass } = {}) {
+  if (!rows.length) return h("p", { class: "empty" }, empty);
+  const align = (column) => (column.number ? "number" : column.class);
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    h(
+      "table",
+      { "aria-label": label },
+      h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", class: align(c) }, c.title)))),
+      h(
+        "tbody",
+        null,
+        rows.map((row) =>
+          h("tr", { class: rowClass?.(row) }, columns.map((c) => h("td", { class: align(c) }, c.cell(row)))),
+        ),
+      ),
+    ),
+  );
+}
+
+/** A word in a colour of its own: good, warn, bad or quiet. */
+export const badge = (text, kind = "quiet") => h("span", { class: `badge ${kind}` }, text);
+
+/** A link into the page. */
+export const link = (text, href, attributes) => h("a", { href, ...attributes }, text);
+
+/** An error that stands where content should be. */
+export function problem(error, again) {
+  return h(
+    "div",
+    { class: "problem", role: "alert" },
+    h("p", null, h("strong", null, "This could not be shown. "), String(error.message ?? error)),
+    again ? h("button", { type: "button", onclick: again }, "Try again") : null,
+  );
+}
+
+/** A line that passes: what has been done, or why not. */
+export function toast(text, kind = "good") {
+  const line = h("div", { class: `toast ${kind}` }, text);
+  document.getElementById("toasts").append(line);
+  setTimeout(() => line.remove(), 6000);
+}

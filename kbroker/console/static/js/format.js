@@ -1,0 +1,49 @@
+// Numbers, sizes and times as people read them.
+
+const whole = new Intl.NumberFormat("en");
+
+export const number = (value) => (value === null || value === undefined ? "–" : whole.format(value));
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  let left = value;
+  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    if (left < 1024 || unit === "TiB") return `${unit === "B" ? left : left.toFixed(left < 10 ? 1 : 0)} ${unit}`;
+    left /= 1024;
+  }
+  return "";
+}
+
+const pad = (value, width = 2) => String(value).padStart(width, "0");
+
+/** A time of this browser's zone: 2026-01-31 12:00:00.000. */
+export function moment(ms, { millis = true } = {}) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  const t = new Date(ms);
+  if (Number.isNaN(t.getTime())) return String(ms);
+  const day = `${t.getFullYear()}-${pad(t.getMonth() + 1)}-${pad(t.getDate())}`;
+  const time = `${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}`;
+  return `${day} ${time}${millis ? `.${pad(t.getMilliseconds(), 3)}` : ""}`;
+}
+
+export const clock = (ms) => moment(ms, { millis: false }).slice(11);
+
+/** A length of time: 45 s, 3 min, 2 h 5 min, 4 d. */
+export function duration(ms) {
+  if (ms === null || ms === undefined) return "–";
+  const seconds = Math.max(Math.round(ms / 1000), 0);
+  if (seconds < 90) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return `${Math.floor(hours / 24)} d`;
+}
+
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+/** A time that was chosen in a field of the kind datetime-local, with this browser's zone, for the server. */
+export function withZone(local) {
+  const parsed = new Date(local);
+  return Number.isNaN(parsed.getTime()) ? local : parsed.toISOString();
+}

@@ -1,0 +1,89 @@
+// The live tail: records as they come. It can be paused, and goes on where it was; what is not shown is counted.
+
+import { query } from "./api.js";
+import { badge, fill, h, link } from "./dom.js";
+import { number, plural } from "./format.js";
+import { href } from "./router.js";
+
+const KEPT = 500;
+
+export class LiveTail {
+  constructor({ params, bar, list, onStop }) {
+    this.params = params;
+    this.list = list;
+    this.positions = "";
+    this.shown = 0;
+    this.notShown = 0;
+    this.left = 0;
+    this.rates = [];
+    this.state = h("span", null, badge("connecting", "quiet"));
+    this.text = h("span", { class: "quiet", role: "status" });
+    this.pause = h("button", { type: "button", onclick: () => (this.source ? this.#stop() : this.start()) }, "Pause");
+    fill(bar, this.state, this.text, h("div", { class: "spacer" }), this.pause, h("button", { type: "button", onclick: onStop }, "Leave live"));
+  }
+
+  start() {
+    const { from, at, until, latest_per_key, ...rest } = this.params;
+    this.source = new EventSource(query("records/tail", { ...rest, goon: this.positions }));
+    this.source.addEventListener("records", (event) => this.#take(event));
+    this.source.addEventListener("trouble", (event) => {
+      this.#tell("trouble", "bad");
+      fill(this.text, JSON.parse(event.data).error);
+    });
+    this.source.addEventListener("open", () => this.#tell("live", "good"));
+    this.source.addEventListener("error", () => {
+      if (this.source?.readyState === EventSource.CLOSED) {
+        this.#stop();
+        this.#tell("stopped", "bad");
+        fill(this.text, "The console does not let it go on; what has come is below.");
+      } else {
+        this.#tell("connecting again", "warn");
+      }
+    });
+    fill(this.pause, "Pause");
+  }
+
+  #tell(text, kind) {
+    fill(this.state, badge(text, kind));
+  }
+
+  #stop() {
+    this.source?.close();
+    this.source = null;
+    this.#tell("paused", "warn");
+    fill(this.pause, "Go on");
+  }
+
+  #take(event) {
+    const told = JSON.parse(event.data);
+    this.positions = event.lastEventId;
+    const now = performance.now();
+    this.rates.push([now, told.seen]);
+    while (this.rates.length && this.rates[0][0] < now - 5000) this.rates.shift();
+    if (told.rows.length) {
+      this.left += this.list.prepend(told.rows, KEPT);
+      this.shown += told.rows.length;
+    }
+    for (const each of told.not_shown) {
+      this.notShown += each.count;
+      const where = `offsets ${number(each.first)} to ${number(each.last)} of partition ${each.partition}`;
+      this.list.gap(
+        `${plural(each.count, "record")} not shown, ${where}. `,
+        link("Read them", href("topic", { name: this.params.topic, from: "offset", at: each.first, partitions: each.partition })),
+      );
+    }
+    for (const note of told.notes) this.list.gap(note);
+    if (told.not_shown.length || told.notes.length) this.left += this.list.trim(KEPT);
+    const seen = this.rates.reduce((sum, [, count]) => sum + count, 0);
+    const seconds = Math.max((now - this.rates[0][0]) / 1000, 1);
+    const parts = [`${number(Math.round(seen / seconds))} records/s`, `${number(this.shown)} shown`];
+    if (this.notShown) parts.push(`${number(this.notShown)} not shown: too many at once`);
+    if (this.left) parts.push(`${number(this.left)} older ones have left the list`);
+    fill(this.text, parts.join(" · "));
+  }
+
+  end() {
+    this.source?.close();
+    this.source = null;
+  }
+}

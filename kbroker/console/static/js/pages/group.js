@@ -1,0 +1,240 @@
+// One group: who is in it, and how far it is behind in each partition, in records and in time.
+
+import { get, post, session } from "../api.js";
+import { confirmByName, openDialog } from "../dialog.js";
+import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
+import { duration, moment, number, plural, withZone } from "../format.js";
+import { go, href } from "../router.js";
+import { STATE_KINDS } from "./groups.js";
+
+export async function show(main, params, scope) {
+  const body = h("div", { class: "stack grow" });
+  const head = h("div", { class: "page-head" });
+  const load = async () => {
+    const told = await get("group", { group: params.group }, scope.signal);
+    drawHead(head, told, load);
+    draw(body, told);
+  };
+  await load();
+  fill(
+    main,
+    h("nav", { class: "crumbs", "aria-label": "You are here" }, h("a", { href: "#/groups" }, "Groups")),
+    head,
+    body,
+  );
+  scope.every(4000, () => load().catch(() => {}));
+}
+
+function drawHead(head, told, again) {
+  const resettable = ["Classic", "Consumer", ""].includes(told.type);
+  refill(
+    head,
+    h("h1", { class: "mono" }, told.group),
+    badge(told.state, STATE_KINDS[told.state] ?? "warn"),
+    h(
+      "span",
+      { class: "quiet" },
+      [
+        `${told.type || "classic"} group`.toLowerCase(),
+        told.assignor ? `assignor ${told.assignor}` : null,
+        told.epoch === null ? null : `epoch ${told.epoch}`,
+        `coordinator ${told.coordinator}`,
+      ]
+        .filter(Boolean)
+        .join(" · "),
+    ),
+    h("div", { class: "spacer" }),
+    session.writes
+      ? h(
+          "div",
+          { class: "buttons" },
+          resettable ? h("button", { type: "button", onclick: () => reset(told, again) }, "Reset offsets") : null,
+          h("button", { type: "button", class: "danger", onclick: () => remove(told) }, "Delete"),
+        )
+      : null,
+  );
+}
+
+function remove(told) {
+  confirmByName("Delete the group", told.group, "Its committed offsets are gone for good.", "Delete", async (typed) => {
+    toast((await post("group/delete", { group: told.group, confirm: typed })).done);
+    go("groups");
+  });
+}
+
+const tile = (name, value, note) =>
+  h("div", { class: "tile" }, h("dt", null, name), h("dd", null, value, note ? h("small", null, note) : null));
+
+function draw(body, told) {
+  const known = told.partitions.filter((each) => each.lag !== null);
+  const lag = known.reduce((sum, each) => sum + each.lag, 0);
+  const waiting = told.partitions.map((each) => each.waiting_since).filter((each) => each !== null);
+  const oldest = waiting.length ? Math.min(...waiting) : null;
+  const idle = told.partitions.filter((each) => each.lag > 0 && !each.member).length;
+  const share = told.type === "Share";
+  refill(
+    body,
+    h(
+      "dl",
+      { class: "tiles" },
+      tile("Members", number(told.members.length)),
+      tile("Partitions", number(told.partitions.length)),
+      tile("Lag", number(lag), "records"),
+      share ? null : tile("Waiting", oldest === null ? "–" : duration(told.now - oldest), oldest === null ? "nothing waits" : "the longest"),
+    ),
+    idle && told.members.length && told.type !== "Streams"
+      ? h("p", { class: "note" }, `${plural(idle, "partition")} with lag ${idle === 1 ? "has" : "have"} no member that reads it.`)
+      : null,
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Partitions"),
+      table(
+        "Partitions",
+        [
+          { title: "Topic", class: "name", cell: (p) => link(p.topic, href("topic", { name: p.topic })) },
+          { title: "Partition", number: true, cell: (p) => p.partition },
+          {
+            title: share ? "Done before" : "Committed",
+            number: true,
+            cell: (p) =>
+              p.offset === null
+                ? "–"
+                : link(number(p.offset), href("topic", { name: p.topic, from: "offset", at: p.offset, partitions: p.partition }), {
+                    title: "The records from there on",
+                  }),
+          },
+          { title: "End", number: true, cell: (p) => number(p.end) },
+          { title: "Lag", number: true, cell: (p) => (p.lag ? h("span", { class: "strong" }, number(p.lag)) : number(p.lag)) },
+          share
+            ? null
+            : {
+                title: "Waiting for",
+                number: true,
+                cell: (p) =>
+                  p.waiting_since === null
+                    ? "–"
+                    : h("span", { title: `since ${moment(p.waiting_since)}` }, duration(told.now - p.waiting_since)),
+              },
+          { title: "Member", class: "mono", cell: (p) => p.client ?? (p.problem ? h("span", { class: "warn-text" }, p.problem) : "–") },
+        ].filter(Boolean),
+        told.partitions,
+        { empty: "The group has committed nothing, and reads nothing." },
+      ),
+    ),
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Members"),
+      table(
+        "Members",
+        [
+          { title: "Client", class: "name", cell: (m) => h("span", { title: m.id }, m.client || m.id) },
+          { title: "Host", class: "mono", cell: (m) => m.host },
+          { title: "Instance", cell: (m) => m.instance ?? "–" },
+          { title: "Epoch", number: true, cell: (m) => m.epoch ?? "–" },
+          { title: told.type === "Streams" ? "Tasks" : "Assigned", class: "mono wrap", cell: (m) => assigned(m) },
+        ],
+        told.members,
+        { empty: "Nobody is in the group." },
+      ),
+    ),
+  );
+}
+
+function assigned(member) {
+  return [
+    member.assignment.join(", ") || "nothing",
+    member.pending ? h("div", { class: "warn-text" }, `moving to: ${member.pending.join(", ") || "nothing"}`) : null,
+  ];
+}
+
+/** A reset: first what would change, then the change. */
+function reset(told, again) {
+  const topics = [...new Set(told.partitions.map((each) => each.topic))];
+  const topic = select([["", "all topics with offsets"], ...topics.map((name) => [name, name])], "");
+  const to = select(
+    [["earliest", "the beginning"], ["latest", "the end"], ["time", "a time"], ["offset", "an offset"], ["shift", "on or back by"]],
+    "earliest",
+  );
+  const value = h("input", { type: "number" });
+  const time = h("input", { type: "datetime-local", step: "1" });
+  const valueField = field("Number", value, "Negative goes back");
+  const timeField = field("Time", time);
+  const preview = h("div", { class: "preview", role: "status" });
+  const trouble = h("p", { class: "form-trouble", role: "alert" });
+  const apply = h("button", { type: "button", class: "primary", disabled: true }, "Reset");
+  const asked = () => ({
+    group: told.group,
+    topic: topic.value,
+    to: to.value,
+    offset: to.value === "offset" ? value.value : "",
+    by: to.value === "shift" ? value.value : "",
+    at: to.value === "time" ? withZone(time.value) : "",
+  });
+  const adjust = () => {
+    valueField.hidden = !["offset", "shift"].includes(to.value);
+    timeField.hidden = to.value !== "time";
+    apply.disabled = true;
+    fill(preview);
+    fill(trouble);
+  };
+  for (const input of [topic, to, value, time]) input.addEventListener("input", adjust);
+  adjust();
+  openDialog(
+    `Reset offsets of ${told.group}`,
+    (close) => {
+      const look = async (event) => {
+        event.preventDefault();
+        fill(trouble);
+        try {
+          const plan = await get("group/reset", asked());
+          fill(preview, planTable(plan.rows));
+          apply.disabled = !plan.rows.length;
+        } catch (error) {
+          fill(trouble, error.message);
+        }
+      };
+      apply.addEventListener("click", async () => {
+        apply.disabled = true;
+        fill(trouble);
+        try {
+          toast((await post("group/reset", asked())).done);
+          close();
+          again().catch(() => {});
+        } catch (error) {
+          fill(trouble, error.message);
+          apply.disabled = false;
+        }
+      });
+      return h(
+        "form",
+        { class: "form", onsubmit: look },
+        told.members.length
+          ? h("p", { class: "note" }, `${plural(told.members.length, "member is", "members are")} in the group: stop them first, or the broker refuses.`)
+          : null,
+        h("div", { class: "columns" }, field("Topic", topic), field("To", to), valueField, timeField),
+        preview,
+        trouble,
+        h("div", { class: "actions" }, h("button", { type: "button", onclick: close }, "Cancel"), h("button", { type: "submit" }, "Preview"), apply),
+      );
+    },
+    { wide: true },
+  );
+}
+
+function planTable(rows) {
+  return table(
+    "What would change",
+    [
+      { title: "Topic", class: "name", cell: (r) => r.topic },
+      { title: "Partition", number: true, cell: (r) => r.partition },
+      { title: "Now", number: true, cell: (r) => number(r.current) },
+      { title: "New", number: true, cell: (r) => h("span", { class: "strong" }, number(r.new)) },
+      { title: "Change", number: true, cell: (r) => (r.change === null ? "–" : `${r.change > 0 ? "+" : ""}${number(r.change)}`) },
+      { title: "Note", cell: (r) => r.note },
+    ],
+    rows,
+  );
+}
+

@@ -1,0 +1,54 @@
+// Groups of every type.
+
+import { get } from "../api.js";
+import { badge, fill, h, link, problem, refill, table } from "../dom.js";
+import { number, plural } from "../format.js";
+import { href, note } from "../router.js";
+
+export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
+
+export async function show(main, params, scope) {
+  const count = h("span", { class: "quiet", role: "status" });
+  const body = h("div", { class: "card grow" });
+  const filter = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter groups by name" });
+  filter.dataset.filter = "";
+  filter.value = params.filter ?? "";
+  const load = async () => {
+    note("groups", { filter: filter.value });
+    try {
+      const told = await get("groups", { filter: filter.value }, scope.signal);
+      const all = told.total === told.all ? plural(told.all, "group") : `${number(told.total)} of ${number(told.all)}`;
+      fill(count, all, told.total > told.rows.length ? `, ${number(told.rows.length)} shown: filter by name` : "");
+      refill(
+        body,
+        table(
+          "Groups",
+          [
+            { title: "Group", class: "name", cell: (g) => link(g.group || "(empty)", href("group", { group: g.group })) },
+            { title: "Type", cell: (g) => g.type || "–" },
+            { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
+            { title: "Protocol", cell: (g) => g.protocol || "–" },
+          ],
+          told.rows,
+          { empty: filter.value ? "No group fits." : "There are no groups yet: one begins with its first member." },
+        ),
+      );
+    } catch (error) {
+      if (error.name !== "AbortError") fill(body, problem(error, load));
+    }
+  };
+  let timer = 0;
+  filter.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(load, 150);
+  });
+  scope.onEnd(() => clearTimeout(timer));
+  fill(
+    main,
+    h("div", { class: "page-head" }, h("h1", null, "Groups")),
+    h("div", { class: "bar" }, filter, h("div", { class: "spacer" }), count),
+    body,
+  );
+  await load();
+  scope.every(5000, load);
+}

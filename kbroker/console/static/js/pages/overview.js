@@ -1,0 +1,175 @@
+// The overview: is the cluster well, and if not, what is wrong, since when, and what helps.
+
+import { get } from "../api.js";
+import { badge, fill, h, link, problem, refill, table } from "../dom.js";
+import { bytes, clock, duration, moment, number, plural } from "../format.js";
+import { href } from "../router.js";
+
+export async function show(main, params, scope) {
+  const status = h("div", { role: "status" });
+  const troubles = h("div");
+  const health = h("section", { "aria-labelledby": "health-title" }, status, troubles);
+  const rest = h("div", { class: "stack" });
+  const at = h("span", { class: "quiet" });
+  const refresh = h("button", { type: "button", onclick: () => load(true) }, "Refresh");
+  fill(
+    main,
+    h("div", { class: "page-head" }, h("h1", null, "Overview"), h("div", { class: "spacer" }), at, refresh),
+    health,
+    rest,
+  );
+  let drawn = "";
+  const load = async (fresh) => {
+    try {
+      const told = await get("overview", { fresh }, scope.signal);
+      fill(at, `as of ${clock(told.now)}`);
+      const text = JSON.stringify([told.troubles.map((trouble) => trouble.key), told.brokers.length]);
+      // Who hears the page is told only of what has changed.
+      if (text !== drawn) drawStatus(status, told);
+      drawn = text;
+      drawTroubles(troubles, told);
+      drawRest(rest, told);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      drawn = "";
+      fill(status, problem(error, () => load(true)));
+      fill(troubles);
+    }
+  };
+  await load(false);
+  scope.every(5000, () => load(false));
+}
+
+function drawStatus(status, told) {
+  const errors = told.troubles.filter((trouble) => trouble.severity === "error").length;
+  const kind = !told.troubles_count ? "good" : errors ? "bad" : "warn";
+  const title = !told.troubles_count
+    ? "The cluster is well"
+    : `${plural(told.troubles_count, "thing is", "things are")} wrong`;
+  const calm = `Every partition has a leader, and every replica is in sync on ${plural(told.brokers.length, "broker")}.`;
+  fill(
+    status,
+    h(
+      "div",
+      { class: `health ${kind}` },
+      h("span", { class: "mark", "aria-hidden": "true" }, kind === "good" ? "✓" : "!"),
+      h("div", null, h("h2", { id: "health-title" }, title), told.troubles_count ? null : h("p", null, calm)),
+    ),
+  );
+}
+
+function drawTroubles(box, told) {
+  refill(
+    box,
+    told.troubles.length
+      ? h("ul", { class: "troubles" }, told.troubles.map((trouble) => drawTrouble(trouble, told.now)))
+      : null,
+    told.troubles_count > told.troubles.length
+      ? h("p", { class: "quiet" }, `and ${number(told.troubles_count - told.troubles.length)} more of the same kinds`)
+      : null,
+  );
+}
+
+function drawTrouble(trouble, now) {
+  const since = trouble.exact
+    ? [`for ${duration(now - trouble.since)}`, `since ${moment(trouble.since, { millis: false })}`]
+    : [`for at least ${duration(now - trouble.since)}`, "there when first looked"];
+  return h(
+    "li",
+    { class: trouble.severity === "error" ? "bad" : "warn" },
+    h("div", null, badge(trouble.severity, trouble.severity === "error" ? "bad" : "warn")),
+    h(
+      "div",
+      null,
+      h("p", null, trouble.link ? link(trouble.text, trouble.link) : trouble.text),
+      h("p", { class: "quiet" }, trouble.advice),
+    ),
+    h("div", { class: "since" }, since.map((line) => h("div", null, line))),
+  );
+}
+
+const tile = (name, value, note) =>
+  h("div", { class: "tile" }, h("dt", null, name), h("dd", null, value, note ? h("small", null, note) : null));
+
+function drawRest(rest, told) {
+  const controller =
+    told.controller === null ? "not told" : told.controller < 0 ? "none" : `node ${told.controller}`;
+  refill(
+    rest,
+    h(
+      "dl",
+      { class: "tiles" },
+      tile("Brokers", number(told.brokers.length)),
+      tile("Topics", number(told.topics), told.internal_topics ? `and ${told.internal_topics} internal` : null),
+      tile("Partitions", number(told.partitions)),
+      tile("Data, one copy", bytes(told.size)),
+      tile("Active controller", controller, told.controller_epoch === null ? null : `epoch ${told.controller_epoch}`),
+    ),
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Brokers"),
+      table(
+        "Brokers",
+        [
+          { title: "Broker", cell: (b) => link(String(b.id), href("broker", { id: b.id }), { class: "strong" }) },
+          { title: "Address", class: "mono", cell: (b) => b.address },
+          { title: "State", cell: brokerState },
+          { title: "Rack", cell: (b) => b.rack ?? "–" },
+          { title: "Leads", number: true, cell: (b) => number(b.leads) },
+          { title: "Replicas", number: true, cell: (b) => number(b.replicas) },
+          {
+            title: "Not in sync",
+            number: true,
+            cell: (b) => (b.out_of_sync ? h("span", { class: "warn-text" }, number(b.out_of_sync)) : "0"),
+          },
+          { title: "On disk", number: true, cell: (b) => bytes(b.size) },
+        ],
+        told.brokers,
+      ),
+    ),
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Metadata quorum"),
+      told.quorum_problem
+        ? h("p", { class: "quiet" }, `It cannot be seen: ${told.quorum_problem}`)
+        : table(
+            "Metadata quorum",
+            [
+              { title: "Node", cell: (node) => h("span", { class: "strong" }, node.id) },
+              {
+                title: "Role",
+                cell: (node) => badge(node.role, node.role === "leader" ? "good" : "quiet"),
+              },
+              { title: "End offset", number: true, cell: (node) => number(node.end_offset) },
+              { title: "Behind", number: true, cell: (node) => number(node.behind) },
+              {
+                title: "Last caught up",
+                number: true,
+                cell: (node) =>
+                  node.role === "leader"
+                    ? "–"
+                    : node.caught_up === null
+                      ? "never"
+                      : `${duration(told.now - node.caught_up)} ago`,
+              },
+            ],
+            told.quorum,
+          ),
+    ),
+    h(
+      "p",
+      { class: "quiet small" },
+      `Cluster ${told.cluster_id ?? "without an id"}`,
+      told.metadata_version ? `, metadata.version ${told.metadata_version}` : null,
+    ),
+  );
+}
+
+function brokerState(broker) {
+  return [
+    broker.fenced ? badge("fenced", "bad") : badge("serves", "good"),
+    broker.controller ? [" ", badge("active controller")] : null,
+  ];
+}

@@ -1,0 +1,287 @@
+// One topic: its records, partitions, configs and groups, a tab each.
+
+import { get, post, session } from "../api.js";
+import { configTable } from "../configs.js";
+import { confirmByName, openForm } from "../dialog.js";
+import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
+import { bytes, moment, number, plural } from "../format.js";
+import { go, href } from "../router.js";
+import { showRecords } from "../records.js";
+
+const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups" };
+const STATES = { ok: ["in sync", "good"], short: ["replicas not in sync", "warn"], offline: ["no leader", "bad"] };
+
+export async function show(main, params, scope) {
+  const tab = params.tab in TABS ? params.tab : "records";
+  const topic = await get("topic", { name: params.name }, scope.signal);
+  const body = h("div", { class: "stack grow" });
+  fill(
+    main,
+    h("nav", { class: "crumbs", "aria-label": "You are here" }, h("a", { href: "#/topics" }, "Topics")),
+    h(
+      "div",
+      { class: "page-head" },
+      h("h1", { class: "mono" }, topic.name),
+      badge(...STATES[topic.state]),
+      topic.internal ? badge("internal") : null,
+      h("span", { class: "quiet" }, summary(topic)),
+      h("div", { class: "spacer" }),
+      session.writes ? actions(topic) : null,
+    ),
+    h(
+      "nav",
+      { class: "tabs", "aria-label": "Parts of the topic" },
+      Object.entries(TABS).map(([key, title]) =>
+        h("a", { href: href("topic", { name: topic.name, tab: key }), "aria-current": key === tab ? "page" : null }, title),
+      ),
+    ),
+    body,
+  );
+  try {
+    await { records: showRecords, partitions, configs, groups }[tab](body, topic, scope, params);
+  } catch (error) {
+    if (error.name !== "AbortError") fill(body, problem(error));
+  }
+}
+
+function summary(topic) {
+  const known = topic.partitions.every((each) => each.end !== null);
+  const records = known ? topic.partitions.reduce((sum, each) => sum + each.end - each.start, 0) : null;
+  const size = topic.no_sizes ? null : topic.partitions.reduce((sum, each) => sum + (each.size ?? 0), 0);
+  return [
+    plural(topic.partitions.length, "partition"),
+    plural(topic.replicas, "replica"),
+    `${number(records)} offsets`,
+    bytes(size),
+  ].join(" · ");
+}
+
+function actions(topic) {
+  return h(
+    "div",
+    { class: "buttons" },
+    h("button", { type: "button", onclick: () => addPartitions(topic) }, "Add partitions"),
+    h(
+      "button",
+      {
+        type: "button",
+        class: "danger",
+        onclick: () =>
+          confirmByName(
+            "Delete the topic",
+            topic.name,
+            "Its records are gone for good, for everybody.",
+            "Delete",
+            async (typed) => {
+              toast((await post("topic/delete", { name: topic.name, confirm: typed })).done);
+              go("topics");
+            },
+          ),
+      },
+      "Delete",
+    ),
+  );
+}
+
+function addPartitions(topic) {
+  const total = h("input", { type: "number", min: topic.partitions.length + 1, required: true });
+  total.value = topic.partitions.length + 1;
+  openForm("Add partitions", {
+    action: "Add",
+    fields: [
+      h("p", null, "Keys go to other partitions from then on, and partitions cannot be taken away again."),
+      field("Partitions in all", total),
+    ],
+    send: async () => {
+      toast((await post("topic/partitions", { name: topic.name, total: total.value })).done);
+      window.dispatchEvent(new HashChangeEvent("hashchange"));
+    },
+  });
+}
+
+function partitions(body, topic, scope) {
+  const before = new Map();
+  const draw = (told, seconds) =>
+    refill(
+      body,
+      told.no_sizes ? h("p", { class: "quiet" }, `Sizes cannot be seen: ${told.no_sizes}`) : null,
+      h(
+        "div",
+        { class: "card" },
+        table(
+          "Partitions",
+          [
+            { title: "Partition", number: true, cell: (p) => h("span", { class: "strong" }, p.partition) },
+            { title: "Leader", number: true, cell: (p) => p.leader ?? badge("none", "bad") },
+            { title: "Replicas", cell: (p) => replicas(p) },
+            { title: "Start offset", number: true, cell: (p) => number(p.start) },
+            { title: "End offset", number: true, cell: (p) => number(p.end) },
+            { title: "Records / s", number: true, cell: (p) => rate(before.get(p.partition), p.end, seconds) },
+            { title: "Size", number: true, cell: (p) => bytes(p.size) },
+            {
+              title: "Look",
+              cell: (p) =>
+                link("Records", href("topic", { name: topic.name, partitions: p.partition }), {
+                  "aria-label": `Records of partition ${p.partition}`,
+                }),
+            },
+          ],
+          told.partitions,
+        ),
+      ),
+    );
+  const remember = (told) => told.partitions.forEach((each) => before.set(each.partition, each.end));
+  draw(topic, 0);
+  remember(topic);
+  let last = performance.now();
+  scope.every(3000, async () => {
+    try {
+      const told = await get("topic", { name: topic.name }, scope.signal);
+      const now = performance.now();
+      draw(told, (now - last) / 1000);
+      remember(told);
+      last = now;
+    } catch {
+      // The next look may succeed; what was seen last stays.
+    }
+  });
+}
+
+function rate(before, end, seconds) {
+  if (!seconds || before === undefined || before === null || end === null) return "…";
+  return number(Math.round((end - before) / seconds));
+}
+
+function replicas(partition) {
+  return partition.replicas.map((id, index) => {
+    const inSync = partition.isr.includes(id);
+    return [
+      index ? ", " : "",
+      inSync ? String(id) : h("span", { class: "warn-text", title: "not in sync" }, `${id} (not in sync)`),
+    ];
+  });
+}
+
+async function configs(body, topic, scope) {
+  const told = await get("topic/configs", { name: topic.name }, scope.signal);
+  const change = session.writes
+    ? (entry) =>
+        entry.read_only
+          ? null
+          : h(
+              "button",
+              { type: "button", class: "plain", "aria-label": `Change ${entry.name}`, onclick: () => edit(entry) },
+              "Change",
+            )
+    : null;
+  const edit = (entry) => {
+    const value = h("input", { type: "text", spellcheck: "false" });
+    value.value = entry.value ?? "";
+    const send = async (operation) => {
+      const body = { name: topic.name, config: entry.name, value: value.value, operation };
+      toast((await post("topic/config", body)).done);
+      await again();
+    };
+    const dialog = openForm(`Change ${entry.name}`, {
+      action: "Set",
+      fields: [field("Value", value, `of type ${entry.type}`)],
+      send: () => send("set"),
+      extra: entry.source.startsWith("DYNAMIC_TOPIC")
+        ? h(
+            "button",
+            {
+              type: "button",
+              onclick: () => send("delete").then(() => dialog.close(), (error) => toast(error.message, "bad")),
+            },
+            "Back to its default",
+          )
+        : null,
+    });
+  };
+  const again = () => configs(body, topic, scope);
+  fill(body, h("div", { class: "card" }, configTable(told, change)));
+}
+
+async function groups(body, topic, scope) {
+  fill(body, h("p", { class: "quiet" }, "Asking every group for its offsets …"));
+  const told = await get("topic/groups", { name: topic.name }, scope.signal);
+  fill(
+    body,
+    told.groups > told.asked
+      ? h("p", { class: "quiet" }, `${number(told.asked)} of ${number(told.groups)} groups were asked.`)
+      : null,
+    h(
+      "div",
+      { class: "card" },
+      table(
+        "Groups with offsets of this topic",
+        [
+          { title: "Group", class: "name", cell: (g) => link(g.group, href("group", { group: g.group })) },
+          { title: "State", cell: (g) => badge(g.state || "unknown") },
+          { title: "Partitions", number: true, cell: (g) => number(g.partitions) },
+          { title: "Lag", number: true, cell: (g) => number(g.lag) },
+        ],
+        told.rows,
+        { empty: "No group has committed offsets of this topic." },
+      ),
+    ),
+    await held(topic, scope),
+  );
+}
+
+/** Open transactions that keep readers of committed records from going on. */
+async function held(topic, scope) {
+  let told;
+  try {
+    told = await get("topic/held", { topic: topic.name }, scope.signal);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return null; // producers may not be seen, or not be served: then nothing is claimed of them
+  }
+  if (!told.rows.length) return null;
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Held up by open transactions"),
+    table(
+      "Open transactions",
+      [
+        { title: "Partition", number: true, cell: (r) => r.partition },
+        { title: "Readable to", number: true, cell: (r) => number(r.stable) },
+        { title: "End offset", number: true, cell: (r) => number(r.end) },
+        { title: "Producer id", number: true, cell: (r) => String(r.producer) },
+        { title: "Begins at", number: true, cell: (r) => number(r.start) },
+        { title: "Last write", cell: (r) => moment(r.last) },
+        {
+          title: "Change",
+          cell: (r) =>
+            session.writes
+              ? h("button", { type: "button", class: "danger", onclick: () => abortHeld(topic.name, r) }, "Abort")
+              : null,
+        },
+      ],
+      told.rows,
+    ),
+  );
+}
+
+function abortHeld(name, row) {
+  openForm("Abort a transaction in one partition", {
+    danger: true,
+    action: "Abort",
+    fields: [
+      h(
+        "p",
+        null,
+        "This is for a transaction that its coordinator has forgotten. One that is still open belongs on the page",
+        " Transactions: there it is aborted in all its partitions.",
+      ),
+      h("p", null, `Partition ${row.partition}, from offset ${number(row.start)}, producer ${row.producer}.`),
+    ],
+    send: async () => {
+      const body = { topic: name, partition: row.partition, start: row.start };
+      toast((await post("topic/abort-hanging", body)).done);
+      window.dispatchEvent(new HashChangeEvent("hashchange"));
+    },
+  });
+}

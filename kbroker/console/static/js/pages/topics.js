@@ -1,0 +1,233 @@
+// Topics: the list of any length, the tree by name, and a new topic.
+
+import { get, post, session } from "../api.js";
+import { openForm } from "../dialog.js";
+import { badge, field, fill, h, link, problem, tick, toast } from "../dom.js";
+import { bytes, clock, number, plural } from "../format.js";
+import { PagedTable } from "../paged_table.js";
+import { go, href, note } from "../router.js";
+
+const STATES = { ok: ["in sync", "good"], short: ["not in sync", "warn"], offline: ["no leader", "bad"] };
+
+export async function show(main, params, scope) {
+  const state = {
+    filter: params.filter ?? "",
+    internal: params.internal === "true",
+    troubled: params.troubled === "true",
+    view: params.view === "tree" ? "tree" : "list",
+  };
+  const count = h("span", { class: "quiet", role: "status" });
+  const filter = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter topics by name" });
+  filter.dataset.filter = "";
+  filter.value = state.filter;
+  const internal = tick("internal", state.internal);
+  const troubled = tick("in trouble", state.troubled);
+  const body = h("div", { class: "grow" });
+  const views = h("div", { class: "segments", role: "group", "aria-label": "How topics are shown" });
+  let shown = null;
+
+  const told = (answer) => {
+    const fits = answer.total === answer.all ? plural(answer.all, "topic") : `${number(answer.total)} of ${number(answer.all)}`;
+    fill(count, `${fits}, as of ${clock(answer.at)}`);
+  };
+  const order = { sort: params.sort ?? "name", descending: params.descending === "true" };
+  const draw = async ({ keep = false } = {}) => {
+    note("topics", { ...state, view: state.view === "tree" ? "tree" : "", ...(shown?.order ?? {}) });
+    if (keep && shown) {
+      // The same table with other rows: what the reader has in hand stays.
+      await shown.reload().catch((error) => error.name === "AbortError" || fill(body, problem(error, draw)));
+      return;
+    }
+    shown?.end?.();
+    fill(
+      views,
+      [["list", "List"], ["tree", "Tree"]].map(([view, text]) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(state.view === view),
+            onclick: () => {
+              state.view = view;
+              draw();
+            },
+          },
+          text,
+        ),
+      ),
+    );
+    troubled.element.hidden = state.view === "tree";
+    shown = state.view === "tree" ? new TopicTree(state, scope, count) : list(state, scope, order, told);
+    fill(body, shown.element);
+    try {
+      await shown.reload();
+    } catch (error) {
+      if (error.name !== "AbortError") fill(body, problem(error, draw));
+    }
+  };
+  let timer = 0;
+  filter.addEventListener("input", () => {
+    state.filter = filter.value;
+    clearTimeout(timer);
+    timer = setTimeout(() => draw({ keep: true }), 150);
+  });
+  internal.input.addEventListener("change", () => {
+    state.internal = internal.input.checked;
+    draw({ keep: true });
+  });
+  troubled.input.addEventListener("change", () => {
+    state.troubled = troubled.input.checked;
+    draw({ keep: true });
+  });
+  scope.onEnd(() => {
+    clearTimeout(timer);
+    shown?.end?.();
+  });
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page-head" },
+      h("h1", null, "Topics"),
+      h("div", { class: "spacer" }),
+      session.writes ? h("button", { type: "button", class: "primary", onclick: newTopic }, "New topic") : null,
+    ),
+    h("div", { class: "bar" }, filter, views, internal.element, troubled.element, h("div", { class: "spacer" }), count),
+    body,
+  );
+  await draw();
+  scope.every(10000, () => {
+    if (state.view === "list") shown.reload({ keep: true }).catch(() => {});
+  });
+}
+
+function list(state, scope, order, onTotal) {
+  const made = new PagedTable({
+    label: "Topics",
+    order,
+    onTotal,
+    empty: () => (state.filter || state.troubled ? "No topic fits." : "There are no topics yet."),
+    columns: [
+      { title: "Topic", sort: "name", class: "name", cell: (t) => link(t.name, href("topic", { name: t.name })) },
+      { title: "State", cell: (t) => badge(...STATES[t.state]) },
+      { title: "Partitions", sort: "partitions", number: true, cell: (t) => number(t.partitions) },
+      { title: "Replicas", sort: "replicas", number: true, cell: (t) => number(t.replicas) },
+      { title: "Records", number: true, cell: (t) => number(t.records) },
+      { title: "Size", sort: "size", number: true, cell: (t) => bytes(t.size) },
+    ],
+    load: (offset, limit, sorted) =>
+      get(
+        "topics",
+        {
+          filter: state.filter,
+          internal: state.internal,
+          troubled: state.troubled,
+          offset,
+          limit,
+          sort: sorted.sort,
+          descending: sorted.descending,
+          counts: true,
+        },
+        scope.signal,
+      ),
+  });
+  return made;
+}
+
+/** Names as a tree, a level at a time. */
+class TopicTree {
+  constructor(state, scope, count) {
+    this.state = state;
+    this.scope = scope;
+    this.count = count;
+    this.element = h("div", { class: "card tree" });
+  }
+
+  async reload() {
+    const { list: made, answer } = await this.#level("");
+    fill(this.count, `as of ${clock(answer.at)}`);
+    fill(this.element, answer.total ? made : h("p", { class: "empty" }, "No topic fits."));
+  }
+
+  async #level(prefix) {
+    const { filter, internal } = this.state;
+    const answer = await get("topics/tree", { prefix, filter, internal }, this.scope.signal);
+    const rest = answer.total - answer.rows.length;
+    const made = h(
+      "ul",
+      null,
+      answer.rows.map((row) => h("li", null, row.topic ? this.#leaf(row, prefix) : this.#branch(row, prefix))),
+      rest ? h("li", { class: "quiet" }, `and ${number(rest)} more: filter by name`) : null,
+    );
+    return { list: made, answer };
+  }
+
+  #leaf(row, prefix) {
+    return h(
+      "div",
+      { class: "leaf" },
+      link(row.prefix.slice(prefix.length) || row.prefix, href("topic", { name: row.prefix }), { title: row.prefix }),
+      h("span", { class: "quiet" }, `${plural(row.partitions, "partition")}, ${bytes(row.size)}`),
+    );
+  }
+
+  #branch(row, prefix) {
+    const inner = h("div");
+    const details = h(
+      "details",
+      null,
+      h(
+        "summary",
+        null,
+        h("span", { class: "strong" }, `${row.prefix.slice(prefix.length)}…`),
+        h("span", { class: "quiet" }, ` ${plural(row.topics, "topic")}, ${bytes(row.size)}`),
+      ),
+      inner,
+    );
+    details.addEventListener("toggle", async () => {
+      if (!details.open || inner.childElementCount) return;
+      try {
+        fill(inner, (await this.#level(row.prefix)).list);
+      } catch (error) {
+        if (error.name !== "AbortError") fill(inner, problem(error));
+      }
+    });
+    return details;
+  }
+}
+
+function newTopic() {
+  const name = h("input", { type: "text", required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", spellcheck: "false" });
+  const partitions = h("input", { type: "number", min: 1, placeholder: "as the brokers have it" });
+  const replicas = h("input", { type: "number", min: 1, placeholder: "as the brokers have it" });
+  const configs = h("textarea", { rows: 3, spellcheck: "false", placeholder: "retention.ms=86400000" });
+  openForm("New topic", {
+    action: "Create",
+    fields: [
+      field("Name", name, "Letters, digits, dots, dashes and underscores"),
+      h("div", { class: "columns" }, field("Partitions", partitions), field("Replicas", replicas)),
+      field("Configs", configs, "A line each: name=value"),
+    ],
+    send: async () => {
+      const told = await post("topic/create", {
+        name: name.value,
+        partitions: partitions.value,
+        replicas: replicas.value,
+        configs: pairs(configs.value),
+      });
+      toast(told.done);
+      go("topic", { name: name.value });
+    },
+  });
+}
+
+/** Lines of name=value as an object. */
+export function pairs(text) {
+  const found = {};
+  for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`“${line}” is not of the form name=value`);
+    found[line.slice(0, at).trim()] = line.slice(at + 1).trim();
+  }
+  return found;
+}

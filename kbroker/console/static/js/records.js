@@ -1,0 +1,256 @@
+// The records of a topic: looked up, filtered, followed live, exported, produced.
+
+import { get, post, query, session } from "./api.js";
+import { openDialog, openForm } from "./dialog.js";
+import { field, fill, h, problem, select, tick, toast } from "./dom.js";
+import { number, plural, withZone } from "./format.js";
+import { LiveTail } from "./live_tail.js";
+import { RecordList } from "./record_list.js";
+
+const FILTER_HELP = [
+  ["error", "the text is in the key or the value"],
+  ['value ~ "not found"', "contains; !~ does not"],
+  ["key = order-17", "is equal; != is not"],
+  ["$.customer.id = 42", "a member of a JSON value; also < <= > >= ~"],
+  ["header.trace = abc", "a header"],
+  ["partition = 3, offset > 100", "also timestamp (ms) and size (bytes)"],
+  ["value is null", "also: is not null"],
+  ["a and (b or not c)", "and binds closer than or"],
+];
+
+export async function showRecords(body, topic, scope, params) {
+  const begin = select(
+    [["latest", "newest first"], ["earliest", "the beginning"], ["offset", "offset"], ["time", "time"]],
+    params.from ?? (params.at ? "offset" : "latest"),
+  );
+  const at = h("input", { type: "text", inputmode: "numeric", pattern: "[0-9]*", placeholder: "0" });
+  at.value = params.at ?? "";
+  const time = h("input", { type: "datetime-local", step: "1" });
+  const until = h("input", { type: "datetime-local", step: "1" });
+  const partitions = h("input", { type: "text", placeholder: "all", size: 6, pattern: "[0-9,\\s\\-]*" });
+  partitions.value = params.partitions ?? "";
+  const filter = h("input", { type: "search", class: "wide", placeholder: "text, or $.customer.id = 42", spellcheck: "false" });
+  filter.dataset.filter = "";
+  const perKey = tick("latest per key", false);
+  const uncommitted = tick("also uncommitted", false);
+  const read = h("button", { type: "submit", class: "primary" }, "Read");
+  const live = h("button", { type: "button", onclick: () => startLive() }, "Live");
+  const help = h("button", { type: "button", class: "plain", onclick: showFilterHelp, "aria-label": "How to filter" }, "?");
+  const status = h("div", { class: "status", role: "status" });
+  const liveBar = h("div", { class: "live-bar", hidden: true });
+  const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "More");
+  const list = new RecordList(topic.name, scope);
+  const spark = h("button", { type: "button", disabled: true }, "Code for Spark");
+  const atField = field("At offset", at);
+  const timeField = field("At time", time);
+  let tail = null;
+  let page = null;
+  let abort = new AbortController();
+  scope.onEnd(() => {
+    abort.abort();
+    tail?.end();
+  });
+
+  const asked = () => ({
+    topic: topic.name,
+    from: begin.value,
+    at: begin.value === "offset" ? at.value : begin.value === "time" ? withZone(time.value) : "",
+    until: until.value ? withZone(until.value) : "",
+    partitions: partitions.value.replace(/\s/g, ""),
+    filter: filter.value,
+    latest_per_key: perKey.input.checked,
+    uncommitted: uncommitted.input.checked,
+  });
+  const adjust = () => {
+    atField.hidden = begin.value !== "offset";
+    timeField.hidden = begin.value !== "time";
+  };
+  begin.addEventListener("change", adjust);
+  adjust();
+
+  const load = async (goOn) => {
+    stopLive();
+    abort.abort();
+    abort = new AbortController();
+    const mine = abort;
+    fill(status, "Reading …");
+    more.hidden = true;
+    try {
+      const told = await get("records", { ...asked(), goon: goOn ? page.goon : "" }, abort.signal);
+      page = told;
+      if (goOn) list.append(told.rows);
+      else list.show(told.rows);
+      more.hidden = told.finished || perKey.input.checked;
+      fill(more, told.rows.length || !filter.value ? "More" : "Look further");
+      fill(status, describe(told, list.count, filter.value), told.notes.map((text) => h("div", { class: "note" }, text)));
+      spark.disabled = false;
+    } catch (error) {
+      if (error.name === "AbortError" || mine.signal.aborted) return;
+      fill(status);
+      list.tell(problem(error, () => load(goOn)));
+    }
+  };
+
+  const stopLive = () => {
+    tail?.end();
+    tail = null;
+    liveBar.hidden = true;
+    live.hidden = false;
+  };
+  const startLive = () => {
+    abort.abort();
+    tail?.end();
+    more.hidden = true;
+    live.hidden = true;
+    liveBar.hidden = false;
+    fill(status);
+    list.show([]);
+    tail = new LiveTail({
+      params: asked(),
+      bar: liveBar,
+      list,
+      onStop: () => {
+        stopLive();
+        load(false);
+      },
+    });
+    tail.start();
+  };
+
+  spark.addEventListener("click", () => showSpark(page.spark));
+  const exportLink = (format, text) =>
+    h(
+      "button",
+      {
+        type: "button",
+        onclick: () => {
+          // A link that is clicked for the reader: the file comes without the page being left.
+          const made = h("a", { href: query("records/export", { ...asked(), format }), download: "" });
+          made.click();
+        },
+      },
+      text,
+    );
+  fill(
+    body,
+    h(
+      "form",
+      {
+        class: "records-form card",
+        onsubmit: (event) => {
+          event.preventDefault();
+          if (tail) startLive();
+          else load(false);
+        },
+      },
+      h(
+        "div",
+        { class: "bar fields" },
+        field("From", begin),
+        atField,
+        timeField,
+        field("Until time", until),
+        field("Partitions", partitions),
+        h("div", { class: "field grow" }, filterLabel(filter, help), filter),
+        h("div", { class: "buttons" }, read, live),
+      ),
+      h(
+        "div",
+        { class: "bar" },
+        perKey.element,
+        uncommitted.element,
+        h("div", { class: "spacer" }),
+        spark,
+        exportLink("json", "Export JSON lines"),
+        exportLink("csv", "Export CSV"),
+        session.writes ? h("button", { type: "button", onclick: () => produce(topic, () => load(false)) }, "Produce") : null,
+      ),
+    ),
+    liveBar,
+    status,
+    list.element,
+    more,
+  );
+  await load(false);
+}
+
+function filterLabel(filter, help) {
+  filter.id = "record-filter";
+  return h("div", { class: "label-row" }, h("label", { for: filter.id }, "Filter"), help);
+}
+
+function describe(told, count, filtered) {
+  const scanned = `${plural(told.scanned, "record")} read in ${number(told.milliseconds)} ms`;
+  const what = count ? `${plural(count, "record")} shown` : filtered ? "No record fits" : "No record is there";
+  const left = told.finished ? "" : " – there are more";
+  return `${what} (${scanned})${left}.${told.masked ? " Parts of them are masked." : ""}`;
+}
+
+function showFilterHelp() {
+  openDialog("How to filter", () =>
+    h("dl", { class: "examples" }, FILTER_HELP.map(([text, what]) => [h("dt", null, h("code", null, text)), h("dd", null, what)])),
+  );
+}
+
+function showSpark(code) {
+  openDialog(
+    "Code for Spark",
+    () => [
+      h("p", { class: "quiet" }, "Reads what the page shows, as a batch and as a stream. The filter is not part of it."),
+      h("pre", { class: "code", tabindex: "0" }, code),
+      h(
+        "div",
+        { class: "actions" },
+        h(
+          "button",
+          {
+            type: "button",
+            class: "primary",
+            onclick: () => navigator.clipboard.writeText(code).then(() => toast("copied"), () => toast("it cannot be copied", "bad")),
+          },
+          "Copy",
+        ),
+      ),
+    ],
+    { wide: true },
+  );
+}
+
+function produce(topic, done) {
+  const key = h("input", { type: "text", spellcheck: "false" });
+  const value = h("textarea", { rows: 6, spellcheck: "false" });
+  const noKey = tick("no key", true);
+  const noValue = tick("null: a tombstone", false);
+  const headers = h("textarea", { rows: 2, spellcheck: "false", placeholder: "name=value" });
+  const partition = select(
+    [["", "by its key"], ...topic.partitions.map((each) => [String(each.partition), String(each.partition)])],
+    "",
+  );
+  key.addEventListener("input", () => (noKey.input.checked = !key.value));
+  openForm("Produce a record", {
+    wide: true,
+    action: "Produce",
+    fields: [
+      field("Key", key),
+      noKey.element,
+      field("Value", value),
+      noValue.element,
+      field("Headers", headers, "A line each: name=value"),
+      field("Partition", partition),
+    ],
+    send: async () => {
+      const { pairs } = await import("./pages/topics.js");
+      const told = await post("records/produce", {
+        topic: topic.name,
+        key: key.value,
+        key_null: noKey.input.checked,
+        value: value.value,
+        value_null: noValue.input.checked,
+        headers: pairs(headers.value),
+        partition: partition.value,
+      });
+      toast(told.done);
+      done();
+    },
+  });
+}

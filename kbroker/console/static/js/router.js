@@ -1,0 +1,55 @@
+// Addresses within the page: #/topic?name=orders. What is looked for in records never becomes part of one.
+
+export function parse(hash) {
+  const [path, text = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  return { path: path || "overview", params: Object.fromEntries(new URLSearchParams(text)) };
+}
+
+export function href(path, params) {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(params ?? {})) {
+    if (value !== null && value !== undefined && value !== "" && value !== false) given.set(name, String(value));
+  }
+  const text = given.toString();
+  return text ? `#/${path}?${text}` : `#/${path}`;
+}
+
+export function go(path, params) {
+  location.hash = href(path, params);
+}
+
+/** Remember a state in the address without drawing the page anew. */
+export function note(path, params) {
+  history.replaceState(null, "", href(path, params));
+}
+
+/** The life of one page: what it started ends when another is shown. */
+export class Scope {
+  #ends = [];
+  #abort = new AbortController();
+
+  get signal() {
+    return this.#abort.signal;
+  }
+
+  get over() {
+    return this.#abort.signal.aborted;
+  }
+
+  onEnd(action) {
+    this.#ends.push(action);
+  }
+
+  /** Call `action` now and then, but only while the page can be seen. */
+  every(ms, action) {
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible" && !this.over) action();
+    }, ms);
+    this.onEnd(() => clearInterval(timer));
+  }
+
+  end() {
+    this.#abort.abort();
+    for (const action of this.#ends.splice(0)) action();
+  }
+}

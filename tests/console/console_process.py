@@ -1,0 +1,136 @@
+"""``kbroker console`` as a process, and raw requests to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+
+@dataclass
+class Answer:
+    """An answer of HTTP."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        return str(self.json["error"])
+
+
+class ConsoleProcess:
+    """A console, and a browser's session with it: the cookie and the token."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "kbroker", "console", "--listen", "127.0.0.1:0", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None and self.process.stderr is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://(\S+?)/", line)
+        assert found is not None, self.process.stderr.read()
+        self.host = found[1]
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.cookie = ""
+        self.csrf = ""
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.log += iter(self.process.stderr.readline, "")
+
+    def audit(self) -> list[dict[str, Any]]:
+        return [json.loads(line.removeprefix("audit ")) for line in self.log if line.startswith("audit ")]
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str | None] | None = None
+    ) -> Answer:
+        """A request with exactly these headers and Host; None leaves one of those out that is sent otherwise."""
+        sent: dict[str, str | None] = {"Host": self.host, **(headers or {})}
+        connection = http.client.HTTPConnection(*urlsplit(f"//{self.host}").netloc.split(":"), timeout=20)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in sent.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def enter(self) -> Any:
+        """Begin a session, as the page does when it is loaded."""
+        answer = self.request("GET", "/api/session", headers={"Cookie": self.cookie} if self.cookie else {})
+        self._take(answer)
+        return answer.json
+
+    def _take(self, answer: Answer) -> None:
+        if cookie := answer.headers.get("Set-Cookie"):
+            self.cookie = cookie.split(";")[0]
+        if answer.status == 200 and isinstance(answer.json, dict) and "csrf" in answer.json:
+            self.csrf = answer.json["csrf"]
+
+    def get(self, path: str, **params: object) -> Answer:
+        """Ask as the page does."""
+        if not self.cookie:
+            self.enter()
+        query = f"?{urlencode(params)}" if params else ""
+        return self.request("GET", f"/api/{path}{query}", headers={"Cookie": self.cookie})
+
+    def post(self, path: str, document: object, headers: Mapping[str, str | None] | None = None) -> Answer:
+        """Change something as the page does."""
+        if not self.cookie:
+            self.enter()
+        own = {
+            "Cookie": self.cookie,
+            "Origin": f"http://{self.host}",
+            "Content-Type": "application/json",
+            "X-CSRF-Token": self.csrf,
+        }
+        answer = self.request("POST", f"/api/{path}", json.dumps(document).encode(), {**own, **(headers or {})})
+        self._take(answer)
+        return answer
+
+    def stop(self) -> None:
+        """End it by SIGTERM: it goes at once, and has logged nothing but its audit."""
+        self.process.terminate()
+        code = self.process.wait(10)
+        self._reader.join(5)
+        assert code == 0, self.log
+        assert [line for line in self.log if not line.startswith("audit ")] == []
+
+
+@contextmanager
+def console_process(*words: str) -> Iterator[ConsoleProcess]:
+    """A console for the length of a block."""
+    console = ConsoleProcess(*words)
+    try:
+        yield console
+    finally:
+        console.stop()
+
+
+def eventually(check: Callable[[], bool], what: str, timeout: float = 20) -> None:
+    """Wait for a condition."""
+    until = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)

@@ -1,0 +1,202 @@
+"""The console's answers by raw requests: what is asked, what is changed, what is refused, what is audited."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.client import Client
+from kbroker.client.producer import Producer
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.testing import RunningBroker
+from kbroker.wire.record_batch import Record
+from tests.console.console_process import ConsoleProcess, console_process
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(broker: RunningBroker) -> Iterator[None]:
+    """A topic to look at, and one whose records have secrets."""
+    now = time.time_ns() // 1_000_000
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("orders", 2, 1), NewTopic("secret-cards", 1, 1)])
+        for name in ("orders", "secret-cards"):
+            producer = Producer(client, name, client.partitions_of(name), on_refused=print)
+            for number in range(10):
+                value = json.dumps({"n": number, "card": "no-4111"}).encode()
+                producer.send(Record(0, now + number, b"k%d" % number, value, (("h", b"no-4111"),)), number)
+            producer.send(Record(0, now + 10, b"\xff", None), 10)
+            producer.flush()
+    yield
+
+
+def test_the_session_tells_what_the_console_does(console: ConsoleProcess) -> None:
+    told = console.enter()
+    assert (told["user"], told["sign_in"], told["writes"]) == (None, False, True)
+    assert len(told["csrf"]) > 30
+
+
+def test_the_overview(console: ConsoleProcess) -> None:
+    told = console.get("overview").json
+    assert told["troubles"] == [] and told["partitions"] == 3
+    assert [broker["leads"] for broker in told["brokers"]] == [3]
+    assert [(node["role"], node["behind"]) for node in told["quorum"]] == [("leader", 0)]
+    assert told["metadata_version"].startswith("4.")
+
+
+def test_a_page_of_topics(console: ConsoleProcess) -> None:
+    told = console.get("topics", filter="ord", counts=1, limit=1).json
+    assert (told["total"], told["all"]) == (1, 2)
+    assert [(row["name"], row["partitions"], row["records"]) for row in told["rows"]] == [("orders", 2, 11)]
+    assert console.get("topics", offset=5).json["rows"] == []
+
+
+def test_records_and_how_to_go_on(console: ConsoleProcess) -> None:
+    told = console.get("records", topic="orders", **{"from": "earliest", "limit": 4}).json
+    seen = [(row["partition"], row["offset"]) for row in told["rows"]]
+    while not told["finished"]:
+        told = console.get("records", topic="orders", goon=told["goon"], **{"from": "earliest", "limit": 4}).json
+        seen += [(row["partition"], row["offset"]) for row in told["rows"]]
+    assert len(seen) == len(set(seen)) == 11
+
+
+def test_masked_parts_are_in_no_answer(console: ConsoleProcess) -> None:
+    answers = [
+        console.get("records", topic="secret-cards"),
+        console.get("record", topic="secret-cards", partition=0, offset=3),
+        console.get("records/export", topic="secret-cards", format="csv"),
+        console.get("records/export", topic="secret-cards", format="json"),
+        console.get("records", topic="secret-cards", filter="no-4111"),
+    ]
+    for answer in answers:
+        assert answer.status == 200
+        assert b"no-4111" not in answer.body
+        assert b"no-4111".hex().encode() not in answer.body
+    assert answers[-1].json["rows"] == []
+
+
+def test_exports(console: ConsoleProcess) -> None:
+    lines = console.get("records/export", topic="orders", format="json", filter="$.n >= 5").body.splitlines()
+    assert sorted(json.loads(json.loads(line)["value"])["n"] for line in lines) == [5, 6, 7, 8, 9]
+    table = list(csv.DictReader(io.StringIO(console.get("records/export", topic="orders", format="csv").body.decode())))
+    assert len(table) == 11
+    assert {row["key"] for row in table} == {"0xff", *(f"k{number}" for number in range(10))}
+    assert console.get("records/export", topic="none", format="csv").status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "status", "told"),
+    [
+        ("topic", {}, 400, "name is missing"),
+        ("topic", {"name": "none"}, 404, "there is no such topic"),
+        ("topic", {"name": "a/b"}, 400, "cannot be the name of a topic"),
+        ("topic", {"name": "x" * 300}, 400, "cannot be the name of a topic"),
+        ("topics", {"limit": "0"}, 400, "limit has to be a whole number"),
+        ("topics", {"limit": "ten"}, 400, "limit has to be a whole number"),
+        ("topics", {"sort": "colour"}, 400, "sort has to be one of"),
+        ("records", {"topic": "orders", "filter": "("}, 400, "filter: something is missing"),
+        ("records", {"topic": "orders", "partitions": "9"}, 404, "topic orders has no partition 9"),
+        ("records", {"topic": "orders", "partitions": "0-"}, 400, "are no partitions"),
+        ("records", {"topic": "orders", "goon": "0:x"}, 400, "are no positions"),
+        ("records", {"topic": "orders", "from": "time", "at": "soon"}, 400, "is not a time"),
+        ("record", {"topic": "orders", "partition": 0, "offset": 10**6}, 404, "the offset is outside of the log"),
+        ("records/tail", {"topic": "none"}, 404, "there is no such topic"),
+        ("group", {"group": "none"}, 404, "there is no such group"),
+        ("group/reset", {"group": "none", "to": "never"}, 400, "to has to be one of"),
+        ("broker", {"id": "-1"}, 400, "id has to be a whole number"),
+        ("acls/check", {"principal": "alice"}, 400, "a principal is of the form"),
+        ("acls", {}, 409, "No Authorizer"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_in_a_line(
+    console: ConsoleProcess, path: str, params: dict[str, object], status: int, told: str
+) -> None:
+    answer = console.get(path, **params)
+    assert answer.status == status
+    assert told in answer.error and "\n" not in answer.error
+
+
+def test_the_live_tail_sends_what_comes(console: ConsoleProcess, broker: RunningBroker) -> None:
+    import http.client
+
+    console.enter()
+    connection = http.client.HTTPConnection(console.host, timeout=20)
+    connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
+    response = connection.getresponse()
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    assert response.readline() == b"retry: 1000\n"
+    produced = console.post("records/produce", {"topic": "orders", "key": "live", "value": "here", "partition": 1})
+    lines = iter(response.readline, b"")
+    place = ""
+    for line in lines:
+        if line.startswith(b"id: "):
+            place = line.decode().removeprefix("id: ").strip()
+        if line.startswith(b"data: ") and (rows := json.loads(line[6:])["rows"]):
+            break
+    connection.close()
+    assert [(row["offset"], row["value"]["text"]) for row in rows] == [(produced.json["offset"], "here")]
+    assert f"1:{produced.json['offset'] + 1}" in place
+
+
+def test_writes_are_done_and_audited(console: ConsoleProcess) -> None:
+    made = {"name": "made", "partitions": 2, "configs": {"retention.ms": "1000"}}
+    assert console.post("topic/create", made).status == 200
+    assert console.post("topic/create", {"name": "made"}).status == 409
+    assert console.post("topic/config", {"name": "made", "config": "retention.ms", "value": "2000"}).status == 200
+    configs = {each["name"]: each for each in console.get("topic/configs", name="made").json}
+    assert (configs["retention.ms"]["value"], configs["retention.ms"]["source"]) == ("2000", "DYNAMIC_TOPIC_CONFIG")
+    assert console.post("topic/config", {"name": "made", "config": "retention.ms", "operation": "delete"}).status == 200
+    assert console.post("topic/partitions", {"name": "made", "total": 3}).status == 200
+    assert console.post("topic/delete", {"name": "made", "confirm": "mad"}).status == 400
+    assert console.post("topic/delete", {"name": "made", "confirm": "made"}).status == 200
+    assert console.get("topic", name="made").status == 404
+    told = [(line["action"], line["outcome"].split(":")[0]) for line in console.audit() if line["target"] == "made"]
+    assert told == [
+        ("create-topic", "done"),
+        ("create-topic", "failed"),
+        ("change-topic-config", "done"),
+        ("change-topic-config", "done"),
+        ("add-partitions", "done"),
+        ("delete-topic", "done"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("topic/create", {"name": "x y"}),
+        ("topic/create", {"name": 3}),
+        ("topic/create", {"name": "ok", "partitions": 1.5}),
+        ("topic/create", {"name": "ok", "partitions": True}),
+        ("topic/create", {"name": "ok", "configs": ["a"]}),
+        ("topic/create", {"name": "ok", "configs": {"a": 1}}),
+        ("records/produce", {"topic": "orders", "value_base64": "?"}),
+        ("topic/partitions", {"name": "orders", "total": "many"}),
+        ("group/reset", {"group": "g", "to": "offset"}),
+    ],
+)
+def test_bad_documents_change_nothing(console: ConsoleProcess, path: str, document: dict[str, object]) -> None:
+    assert console.post(path, document).status == 400
+
+
+def test_a_console_is_read_only_unless_it_is_asked_for(broker: RunningBroker) -> None:
+    with console_process("-b", broker.bootstrap_servers) as console:
+        assert console.enter()["writes"] is False
+        paths = ("topic/create", "topic/delete", "topic/config", "topic/partitions", "records/produce", "group/delete")
+        for path in paths:
+            document = {"name": "orders", "topic": "orders", "group": "orders", "confirm": "orders"}
+            answer = console.post(path, document | {"config": "retention.ms", "value": "1", "total": 5})
+            assert (answer.status, "read-only" in answer.error) == (403, True), path
+        assert [line["outcome"] for line in console.audit()] == ["refused: read-only"] * len(paths)
+        assert console.get("topic", name="orders").json["replicas"] == 1
+
+
+def test_a_cluster_that_is_not_there_is_told() -> None:
+    with console_process("-b", "127.0.0.1:1", "--timeout", "1") as console:
+        answer = console.get("overview")
+        assert answer.status == 502
+        assert answer.error == "cannot connect to 127.0.0.1:1: Connection refused"

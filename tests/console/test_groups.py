@@ -1,0 +1,144 @@
+"""Groups of every type, with members that ask by raw heartbeats; resets; transactions that hold up readers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.client import Client
+from kbroker.client.groups import commit_offsets
+from kbroker.client.producer import Producer
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.testing import RunningBroker, running_broker
+from kbroker.types import TopicPartition
+from kbroker.wire.messages import streams_group_heartbeat as streams
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.record_batch import Record
+from tests.console.console_process import ConsoleProcess, eventually
+
+BEGIN = time.time_ns() // 1_000_000 - 300_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with running_broker(properties={"unstable.api.versions.enable": "true"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(broker: RunningBroker) -> Iterator[Client]:
+    """A topic with ten records in each partition, the first of which is five minutes old."""
+    with Client(broker.bootstrap_servers) as made:
+        create_topics(made, [NewTopic("work", 2, 1)])
+        producer = Producer(made, "work", [0, 1], on_refused=print)
+        for number in range(20):
+            producer.send(Record(0, BEGIN + number * 1000, None, b"job"), number, number % 2)
+        producer.flush()
+        yield made
+
+
+def join(client: Client, group_id: str, request: Any) -> None:
+    """Be a member; the answer has to be no error."""
+
+    def check(response: Any) -> None:
+        assert response.error_code == 0, response
+
+    client.ask_coordinator(group_id, request, check)
+
+
+def test_a_consumer_group(client: Client, console: ConsoleProcess) -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="consumers", member_id="m-1", member_epoch=0, rebalance_timeout_ms=60_000, topic_partitions=[]
+    )
+    request.subscribed_topic_names = ["work"]
+    join(client, "consumers", request)
+    told = console.get("group", group="consumers").json
+    assert (told["type"], told["state"]) == ("Consumer", "Stable")
+    assert [(m["id"], m["assignment"]) for m in told["members"]] == [("m-1", ["work-0", "work-1"])]
+    # Nothing is committed: the partitions are there with their member all the same.
+    assert [(p["partition"], p["offset"], p["end"], p["member"]) for p in told["partitions"]] == [
+        (0, None, 10, "m-1"),
+        (1, None, 10, "m-1"),
+    ]
+
+
+def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
+    request = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=0)
+    request.subscribed_topic_names = ["work"]
+    join(client, "sharers", request)
+
+    def is_assigned() -> bool:
+        """A member is told its partitions once their states are there, by a later heartbeat."""
+        [member] = console.get("group", group="sharers").json["members"]
+        again = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=member["epoch"])
+        join(client, "sharers", again)
+        return len(member["assignment"]) == 2
+
+    eventually(is_assigned, "the member has partitions")
+    told = console.get("group", group="sharers").json
+    assert (told["type"], told["state"]) == ("Share", "Stable")
+    assert told["members"][0]["assignment"] == ["work-0", "work-1"]
+    assert [p["end"] for p in told["partitions"]] == [10, 10]
+    answer = console.post("group/reset", {"group": "sharers", "to": "earliest"})
+    assert (answer.status, "share group" in answer.error) == (409, True)
+
+
+def test_a_streams_group(client: Client, console: ConsoleProcess) -> None:
+    parts = [streams.Subtopology(subtopology_id="0", source_topics=["work"])]
+    request = streams.StreamsGroupHeartbeatRequest(
+        group_id="streamers",
+        member_id="t-1",
+        process_id="p",
+        rebalance_timeout_ms=60_000,
+        topology=streams.Topology(epoch=1, subtopologies=parts),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    join(client, "streamers", request)
+    told = console.get("group", group="streamers").json
+    assert told["type"] == "Streams"
+    assert told["members"][0]["id"] == "t-1"
+
+
+def test_all_types_are_listed(client: Client, console: ConsoleProcess) -> None:
+    commit_offsets(client, "offsets-only", {TopicPartition("work", 0): 4})
+    found = {row["group"]: row["type"] for row in console.get("groups").json["rows"]}
+    assert found["offsets-only"] == "Classic"
+    assert set(found) <= {"offsets-only", "consumers", "sharers", "streamers", "resetting"}
+    assert console.get("groups", filter="only").json["total"] == 1
+
+
+def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, console: ConsoleProcess) -> None:
+    commit_offsets(client, "offsets-only", {TopicPartition("work", 0): 4, TopicPartition("work", 1): 10})
+    told = console.get("group", group="offsets-only").json
+    behind, done = told["partitions"]
+    assert (behind["lag"], done["lag"], done["waiting_since"]) == (6, 0, None)
+    assert behind["waiting_since"] == BEGIN + 8000
+    [row] = [row for row in console.get("topic/groups", name="work").json["rows"] if row["group"] == "offsets-only"]
+    assert (row["lag"], row["partitions"]) == (6, 2)
+
+
+def test_a_reset_is_looked_at_before_it_is_done(client: Client, console: ConsoleProcess) -> None:
+    partition = TopicPartition("work", 1)
+    commit_offsets(client, "resetting", {partition: 7})
+
+    def offset() -> int:
+        return int(console.get("group", group="resetting").json["partitions"][0]["offset"])
+
+    plan = console.get("group/reset", group="resetting", to="shift", by=-10).json["rows"]
+    assert [(row["current"], row["new"], row["note"]) for row in plan] == [(7, 0, "-3 is before the start")]
+    assert offset() == 7
+    # Partition 1 has the odd seconds.
+    at = f"@{(BEGIN + 4500) / 1000:.3f}"
+    assert console.get("group/reset", group="resetting", to="time", at=at).json["rows"][0]["new"] == 2
+    assert console.post("group/reset", {"group": "resetting", "to": "offset", "offset": "3"}).status == 200
+    assert offset() == 3
+    answer = console.post("group/reset", {"group": "consumers", "topic": "work", "to": "earliest"})
+    assert answer.status == 409, "it has a member"
+    assert console.post("group/delete", {"group": "resetting", "confirm": "resetting"}).status == 200
+    assert console.get("group", group="resetting").status == 404

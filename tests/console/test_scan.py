@@ -1,0 +1,157 @@
+"""Pages of records over a broker: together they are all records, each once, however they are asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kbroker.client import Client
+from kbroker.client.producer import Producer
+from kbroker.client.topics import NewTopic, create_topics, delete_records
+from kbroker.console.record_filter import parse_filter
+from kbroker.console.scan import Budget, Look, Page, backward, forward, latest_per_key, ranges
+from kbroker.console.tail import STEP_RECORDS, Step, Tail
+from kbroker.testing import RunningBroker
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record
+
+COUNT = 1000
+NOW = time.time_ns() // 1_000_000 - 60_000
+
+
+@pytest.fixture(scope="module")
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.bootstrap_servers) as made:
+        topics = [NewTopic(name, 3, 1, {"retention.ms": "-1"}) for name in ("numbers", "cut", "tail")]
+        create_topics(made, topics)
+        fill(made, "numbers", range(COUNT))
+        yield made
+
+
+def fill(client: Client, topic: str, numbers: range) -> None:
+    """Records with a number each, in batches of a few; keys repeat."""
+    producer = Producer(client, topic, client.partitions_of(topic), batch_bytes=700, on_refused=print)
+    for number in numbers:
+        value = json.dumps({"n": number}).encode()
+        producer.send(Record(0, NOW + number, b"key-%d" % (number % 17), value), number)
+    producer.flush()
+
+
+def numbers_of(page: Page) -> list[int]:
+    return [json.loads(found.record.value or b"")["n"] for found in page.records]
+
+
+def limits(client: Client, topic: str = "numbers") -> tuple[dict[int, int], dict[int, int]]:
+    found = ranges(client, topic, [0, 1, 2], read_committed=True)
+    return {p: start for p, (start, _) in found.items()}, {p: end for p, (_, end) in found.items()}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100, 999, 1000])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", range(COUNT)),
+        ("$.n >= 500", range(500, COUNT)),
+        ("$.n = 3 or $.n = 998", [3, 998]),
+    ],
+)
+def test_pages_forward_are_everything_once(client: Client, limit: int, text: str, expected: Sequence[int]) -> None:
+    starts, ends = limits(client)
+    look = Look("numbers", parse_filter(text))
+    seen: list[int] = []
+    positions = starts
+    rounds = 0
+    while rounds < (30 if limit < 7 else 1000):
+        rounds += 1
+        page = forward(client, look, positions, ends, limit, Budget())
+        assert len(page.records) <= limit
+        seen += numbers_of(page)
+        if page.finished:
+            break
+        positions = page.positions
+    if page.finished:
+        assert seen == list(expected)
+    assert len(set(seen)) == len(seen)
+    # By time across partitions, although they are read one by one.
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("limit", [7, 100, 1000])
+@pytest.mark.parametrize("text", ["", "$.n < 500"])
+def test_pages_backward_are_everything_once(client: Client, limit: int, text: str) -> None:
+    starts, ends = limits(client)
+    look = Look("numbers", parse_filter(text))
+    seen: list[int] = []
+    before = ends
+    while True:
+        page = backward(client, look, starts, before, limit, Budget())
+        seen += numbers_of(page)
+        if page.finished:
+            break
+        before = page.positions
+    expected = [n for n in range(COUNT) if not text or n < 500]
+    assert seen == expected[::-1]
+
+
+@pytest.mark.parametrize("records", [1, 50, 400])
+def test_a_look_that_runs_out_of_its_budget_goes_on_where_it_was(client: Client, records: int) -> None:
+    starts, ends = limits(client)
+    look = Look("numbers", parse_filter("$.n >= 0"))
+    for step in (forward, backward):
+        positions = starts if step is forward else ends
+        seen: list[int] = []
+        for _ in range(2000):
+            if step is forward:
+                page = forward(client, look, positions, ends, 100, Budget(records=records))
+            else:
+                page = backward(client, look, starts, positions, 100, Budget(records=records))
+            seen += numbers_of(page)
+            positions = page.positions
+            if page.finished or (step is backward and records == 1):
+                break
+        if page.finished:
+            assert sorted(seen) == list(range(COUNT))
+
+
+def test_the_latest_of_each_key(client: Client) -> None:
+    starts, ends = limits(client)
+    page = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget())
+    assert numbers_of(page) == list(range(COUNT - 1, COUNT - 18, -1))
+    assert page.finished
+    page = latest_per_key(client, Look("numbers"), starts, ends, 5, Budget())
+    assert len(page.records) == 5
+    assert page.notes == ["17 keys are found, and the newest 5 are shown"]
+
+
+def test_what_is_gone_from_the_log_is_told(client: Client) -> None:
+    fill(client, "cut", range(60))
+    _, ends = limits(client, "cut")
+    partition = max(ends, key=lambda each: ends[each])
+    delete_records(client, {TopicPartition("cut", partition): 5})
+    page = forward(client, Look("cut"), {partition: 0}, {partition: ends[partition]}, 100, Budget())
+    assert page.notes == [f"partition {partition}: offsets 0 to 4 are gone from the log"]
+    assert len(page.records) == ends[partition] - 5
+
+
+def test_a_tail_shows_or_counts_each_record(client: Client) -> None:
+    _, ends = limits(client, "tail")
+    tail = Tail(client, Look("tail"), ends)
+    try:
+        with Client(client.bootstrap) as other:
+            fill(other, "tail", range(5 * STEP_RECORDS))
+        steps: list[Step] = []
+        while sum(step.seen for step in steps) < 5 * STEP_RECORDS:
+            steps.append(tail.step())
+        shown = [json.loads(found.record.value or b"")["n"] for step in steps for found in step.records]
+        skipped = sum(each.count for step in steps for each in step.not_shown.values())
+        assert len(shown) == len(set(shown)) >= STEP_RECORDS
+        assert len(shown) + skipped == 5 * STEP_RECORDS
+        # Where it ended is where another begins.
+        again = Tail(client, Look("tail"), steps[-1].positions)
+        assert again.step().seen == 0
+        again.close()
+    finally:
+        tail.close()
