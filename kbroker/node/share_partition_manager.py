@@ -240,7 +240,7 @@ class SharePartitionManager:
             return False
         write = led.core.expire_locks(now_ms)
         led.locks_end_ms = None
-        deadline = led.core.next_deadline()
+        deadline = led.core.next_deadline(led.now_ms())
         if deadline is not None:
             self.locked(led, deadline)
         if write is None:

@@ -133,9 +133,13 @@ class SharePartition:
         """Whether a fetch can bring anything: too many records in delivery hold up new ones alone."""
         return self.next_fetch_offset() != self._end or self._end - self._start < self._settings().max_record_locks
 
-    def next_deadline(self) -> int | None:
-        """The time at which the next lock ends, in ms; None without locks."""
-        return min((run.locked_until_ms for run in self._runs if run.locked_until_ms is not None), default=None)
+    def next_deadline(self, now_ms: int = -1) -> int | None:
+        """The time at which the next lock ends, in ms; None without locks.
+
+        Locks that were over by ``now_ms`` are those of records whose end is being kept: `finish` sees to them.
+        """
+        ends = (run.locked_until_ms for run in self._runs if run.locked_until_ms is not None)
+        return min((end for end in ends if end > now_ms), default=None)
 
     # -- acquire -------------------------------------------------------------------------------
 
