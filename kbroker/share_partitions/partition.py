@@ -80,6 +80,7 @@ class SharePartition:
         self._leader_epoch = loaded.leader_epoch
         self._runs = Runs()
         self._start = start_offset
+        self._log_start = 0
         position = start_offset
         for first, last, state, count in loaded.batches:
             if first < position or last < first:
@@ -274,8 +275,10 @@ class SharePartition:
             raise ApiError(ErrorCode.INVALID_REQUEST, "The types do not fit the offsets.")
         if AcknowledgeType.RENEW in kinds and not self._settings().renew_enabled:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
-        if last < self._start:
-            return []  # the log has moved on: these are gone
+        if last < self._log_start:
+            return []  # the log does not have them any more
+        if last < self._start:  # another member has ended them, after this one's locks were over
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The batch offsets are done with.")
         if last >= self._end:
             raise ApiError(ErrorCode.INVALID_REQUEST, "The last offset in the request is past acquired records.")
         if len(kinds) == 1:
@@ -361,7 +364,7 @@ class SharePartition:
         for run in self._runs.drop_below(log_start_offset):
             if run.counts_as_done:
                 self._done_count -= len(run)
-        self._start = log_start_offset
+        self._start = self._log_start = log_start_offset
         self._end = max(self._end, log_start_offset)
         self._settle()
 
