@@ -82,6 +82,10 @@ class SharePartitionManager:
         self.replicas.start_soon(led.load)
         return led
 
+    def led(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """The share partition in memory, for those who look; None if there is none."""
+        return self._led.get(key)
+
     def _forget(self, led: LedSharePartition) -> None:
         if self._led.get(led.key) is led:
             del self._led[led.key]
