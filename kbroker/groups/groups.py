@@ -26,7 +26,13 @@ class Groups:
     share: dict[str, ShareGroup] = field(default_factory=dict)
 
     def __contains__(self, group_id: object) -> bool:
-        return any(group_id in kind for kind in (self.classic, self.consumer, self.streams, self.share))
+        # Asked for each committed offset: the commonest kinds first, and no generator.
+        return (
+            group_id in self.classic
+            or group_id in self.consumer
+            or group_id in self.streams
+            or group_id in self.share
+        )
 
     def __len__(self) -> int:
         return len(self.classic) + len(self.consumer) + len(self.streams) + len(self.share)

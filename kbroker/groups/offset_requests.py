@@ -167,23 +167,9 @@ class OffsetRequests:
         Returns the member and its epoch where each partition is to be judged by the epoch that it was assigned in.
         """
         epoch = request.generation_id_or_member_epoch
-        self._groups.check_has_offsets(request.group_id)
-        streams = self._groups.streams.get(request.group_id)
-        if streams is not None:
-            if epoch < 0 and not streams.members:
-                return None
-            if streams.member(request.member_id) and api_version < _CONSUMER_MEMBER_VERSION:
-                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-            return _streams_committer(streams, request.member_id, epoch, request.topics, _wrong_epoch)
-        consumer = self._groups.consumer.get(request.group_id)
-        if consumer is not None:
-            return _validate_member_commit(consumer, request.member_id, epoch, api_version)
         group = self._groups.classic.get(request.group_id)
         if group is None:
-            if epoch >= 0:
-                missing = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
-                raise ApiError(missing)
-            return None  # A consumer without a group's membership: the first commit makes the group.
+            return self._validate_modern_commit(request, api_version)
         if group.state is _S.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if epoch < 0 and group.state is _S.EMPTY:
@@ -198,6 +184,24 @@ class OffsetRequests:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._classic.renew_session(group, member, now_ms)
         return None
+
+    def _validate_modern_commit(self, request: OffsetCommitRequest, api_version: int) -> _Committer | None:
+        """`_validate_commit` where no classic group has the id: for a modern group, or for none."""
+        epoch = request.generation_id_or_member_epoch
+        consumer = self._groups.consumer.get(request.group_id)
+        if consumer is not None:
+            return _validate_member_commit(consumer, request.member_id, epoch, api_version)
+        streams = self._groups.streams.get(request.group_id)
+        if streams is not None:
+            if epoch < 0 and not streams.members:
+                return None
+            if streams.member(request.member_id) and api_version < _CONSUMER_MEMBER_VERSION:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            return _streams_committer(streams, request.member_id, epoch, request.topics, _wrong_epoch)
+        self._groups.check_has_offsets(request.group_id)
+        if epoch >= 0:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION)
+        return None  # A consumer without a group's membership: the first commit makes the group.
 
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int
