@@ -29,9 +29,8 @@ SIZE, PARTITIONS, GROUPS = 1_000, 6, 1_000
 
 
 def _start(server: Server) -> None:
-    """Start a server whose share groups are served, as Apache Kafka's are without more."""
+    """Start a server that keeps states of share partitions on its only node."""
     server.more_properties = {
-        "unstable.api.versions.enable": "true",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
     }

@@ -30,23 +30,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
             ),
         ),
         *missing(
-            "kbroker has no dead-letter queues",
-            ConfigKey(
-                "errors.deadletterqueue.copy.record.enable",
-                BOOLEAN,
-                "false",
-                MEDIUM,
-                "Copy key and value of a record to the dead-letter topic.",
-            ),
-            ConfigKey(
-                "errors.deadletterqueue.topic.name",
-                STRING,
-                "",
-                MEDIUM,
-                "Topic that takes what the group cannot process.",
-            ),
-        ),
-        *missing(
             "sticky is the only assignor",
             ConfigKey(
                 "streams.assignor.name",

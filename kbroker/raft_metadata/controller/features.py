@@ -14,9 +14,7 @@ from kbroker.raft_metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
-    TOLERATED_FEATURES,
     FeatureRange,
-    features_to_register,
     unmet_dependency,
 )
 from kbroker.raft_metadata.metadata_version import METADATA_CHANGES
@@ -72,7 +70,7 @@ def _problem(view: ControllerView, update: FeatureUpdate, current: int, proposed
             reason = "Can't downgrade the version of this feature."
         else:
             reason = "A quorum of fixed voters cannot become a dynamic one on this node."
-    if reason is None and name not in SUPPORTED_FEATURES and name not in TOLERATED_FEATURES:
+    if reason is None and name not in SUPPORTED_FEATURES:
         reason = f"Feature {name} not found."
     if reason is None:
         reason = unmet_dependency(name, level, proposed)
@@ -101,8 +99,8 @@ def _general_problem(view: ControllerView, update: FeatureUpdate, current: int) 
 def _unsupported(view: ControllerView, name: str, level: int) -> str | None:
     """The first node that cannot work at this level, in Kafka's words; None if all can."""
     image = view.image
-    own = features_to_register(image.features.levels)
-    nodes: list[tuple[str, tuple[int, int]]] = [(f"Local controller {view.node_id}", own.get(name, _ABSENT))]
+    own = SUPPORTED_FEATURES.get(name, _ABSENT)
+    nodes: list[tuple[str, tuple[int, int]]] = [(f"Local controller {view.node_id}", own)]
     nodes += [(f"Broker {node.id}", node.features.get(name, _ABSENT)) for node in image.brokers.values()]
     nodes += [
         (f"Controller {node.id}", node.features.get(name, _ABSENT))

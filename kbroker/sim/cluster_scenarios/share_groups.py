@@ -11,7 +11,6 @@ from kbroker.sim.share_groups import STATE_TOPIC, SimShareGroup
 from kbroker.types import TopicPartition
 
 _PROPERTIES: Final = {
-    "unstable.api.versions.enable": "true",
     "share.coordinator.state.topic.num.partitions": "2",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "4000",
