@@ -8,14 +8,14 @@ from typing import Any
 import trio
 from node_harness import Client, Node, produce_request, run, running_node
 from node_harness import batch as records
-from share_state_harness import GROUP, UNSTABLE, errors, find, initialize, until_loaded
+from share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
 
-FEW = {**UNSTABLE, "share_coordinator_state_topic_num_partitions": "1"}
+FEW = {"share_coordinator_state_topic_num_partitions": "1"}
 GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
