@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -11,6 +11,7 @@ from kbroker.node.led_share_partition import LedSharePartition
 from kbroker.node.share_partition_manager import SharePartitionManager
 from kbroker.share_state import DeliveryState, SharePartitionKey
 from kbroker.sim.cluster import SimCluster
+from kbroker.sim.cluster_invariants import batches
 from kbroker.sim.share_clients import SimShareMember
 from kbroker.sim.share_history import ShareHistory
 from kbroker.sim.share_states import logged_states
@@ -21,6 +22,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kbroker.wire.record_batch import iter_records
 
 STATE_TOPIC: Final = "__share_group_state"
 _GROUP_RESOURCE = 32
@@ -29,8 +31,17 @@ _GROUP_RESOURCE = 32
 class SimShareGroup:
     """One group that reads a topic from its beginning."""
 
-    def __init__(self, cluster: SimCluster, name: str, partitions: list[TopicPartition]) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        name: str,
+        partitions: list[TopicPartition],
+        *,
+        dead_letters: TopicPartition | None = None,
+    ) -> None:
+        """``dead_letters`` is the only partition of the group's dead-letter topic (KIP-1191); None without one."""
         self.name = name
+        self._dead_letters = dead_letters
         self._cluster = cluster
         self._partitions = partitions
         self._members: list[SimShareMember] = []
@@ -46,9 +57,14 @@ class SimShareGroup:
 
     async def begin(self) -> None:
         """Set the group up: it reads from the earliest record."""
-        client = self._cluster.client()
-        config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
-        resource = AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=self.name, configs=[config])
+        client, letters = self._cluster.client(), self._dead_letters
+        settings = {"share.auto.offset.reset": "earliest"}
+        if letters is not None:
+            configs = {"min.insync.replicas": "2", "errors.deadletterqueue.group.enable": "true"}
+            await client.create_topic(letters.topic, 1, 3, configs)
+            settings["errors.deadletterqueue.topic.name"] = letters.topic
+        altered = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in settings.items()]
+        resource = AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=self.name, configs=altered)
         while True:
             response = await client.ask(client.any_node(), IncrementalAlterConfigsRequest(resources=[resource]))
             if response is not None and response.responses[0].error_code == ErrorCode.NONE:
@@ -107,12 +123,8 @@ class SimShareGroup:
     def _check_states(self) -> None:
         """Every record that a reader of the topic has seen is done with, in the way that members were told."""
         cluster = self._cluster
-        logs = []
-        for tp in cluster.all_partitions():
-            if tp.topic == STATE_TOPIC:
-                node = cluster.leader_of(tp)
-                assert node is not None and node.broker is not None
-                logs.append(node.broker.replica_manager.partitions[tp.topic, tp.partition].log)
+        logs = [self._log(tp) for tp in cluster.all_partitions() if tp.topic == STATE_TOPIC]
+        archived: set[tuple[int, int]] = set()
         pruned = any(log.log_start_offset for log in logs)  # what ended before that is not told any more
         states = {key.partition: each for key, each in logged_states(logs).items() if key.group_id == self.name}
         for tp in self._partitions:
@@ -124,4 +136,31 @@ class SimShareGroup:
                 raise Violation(f"{self.name}: {tp} begins at {state.first}")
             for offset in [*(offset for offset in offsets if offset >= state.first), *state.passed]:
                 count, kept = state.end(offset)
+                if kept == DeliveryState.ARCHIVED:
+                    archived.add((tp.partition, offset))
                 self.history.check_end(tp, offset, DeliveryState(kept).name, count)
+        if self._dead_letters is not None:
+            self._check_dead_letters(self._dead_letters, archived)
+
+    def _check_dead_letters(self, letters: TopicPartition, archived: set[tuple[int, int]]) -> None:
+        """Each record that was given up has a letter, or several, and no other has one."""
+        log = self._log(letters)
+        written = [
+            dict(record.headers)
+            for _, _, data in batches(log, log.log_start_offset, log.log_end_offset)
+            for record in iter_records(data)
+        ]
+        told = {(_number(each, "partition"), _number(each, "offset")) for each in written}
+        if told != archived:
+            missing, needless = sorted(archived - told), sorted(told - archived)
+            raise Violation(f"{self.name}: without a letter are {missing}, and not given up {needless}")
+        self._cluster.trace.note(f"{len(written)} letters about {len(told)} records")
+
+    def _log(self, tp: TopicPartition) -> Any:
+        node = self._cluster.leader_of(tp)
+        assert node is not None and node.broker is not None
+        return node.broker.replica_manager.partitions[tp.topic, tp.partition].log
+
+
+def _number(headers: dict[str, bytes | None], name: str) -> int:
+    return int(headers[f"__dlq.errors.{name}"] or b"")

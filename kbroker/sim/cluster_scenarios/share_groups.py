@@ -87,10 +87,33 @@ async def share_slow_disk(cluster: SimCluster) -> None:
     await group.finish()
 
 
-async def _begin(cluster: SimCluster) -> tuple[SimShareGroup, list[TopicPartition]]:
+@scenario(base=_PROPERTIES)
+async def share_dead_letters(cluster: SimCluster) -> None:
+    """What a group gives up goes to a dead-letter topic, whose leader dies, too: each such record has a letter."""
+    letters = TopicPartition("dlq.letters", 0)
+    group, partitions = await _begin(cluster, letters)
+    rng = cluster.rng
+    states = [tp for tp in cluster.all_partitions() if tp.topic == STATE_TOPIC]
+    for _ in range(4):
+        node = await cluster.await_leader(rng.choice((letters, letters, *states, *partitions)))
+        if rng.random() < 0.6:
+            node.kill()
+        else:
+            await node.stop()
+        await cluster.run_for(rng.choice((0.1, 1, 5)))
+        node.start()
+        await cluster.await_serving([node])
+        await await_progress(cluster, 3)
+    await cluster.finish(partitions)
+    await group.finish()
+
+
+async def _begin(
+    cluster: SimCluster, dead_letters: TopicPartition | None = None
+) -> tuple[SimShareGroup, list[TopicPartition]]:
     """Have records produced, and a group that has been given some."""
     partitions = await begin(cluster, partitions=2, producers=1, interval=0.4)
-    group = SimShareGroup(cluster, "workers", partitions)
+    group = SimShareGroup(cluster, "workers", partitions, dead_letters=dead_letters)
     await group.begin()
     for _ in range(2):
         group.join()
