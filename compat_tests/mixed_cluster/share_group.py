@@ -22,7 +22,8 @@ def configure(servers: str, group: str, **configs: str) -> None:
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
     ]
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    AdminClient({"bootstrap.servers": servers}).incremental_alter_configs([resource])[resource].result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def member(servers: str, group: str, topic: str) -> Any:

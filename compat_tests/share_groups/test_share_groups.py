@@ -342,7 +342,8 @@ def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: S
     count, dlq = 30, f"dlq.{name}"
     enabled = {"errors.deadletterqueue.group.enable": "true"}
     topic = NewTopic(dlq, 3, replication_factor=len(nodes), config=enabled)
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([topic])[dlq].result()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([topic])[dlq].result()
     values = [f"{number}" for number in range(count)]
     make(broker, name, *values, partitions=3, errors_deadletterqueue_topic_name=dlq, delivery_count_limit="10")
     members.join("one", name, name, max_poll_records="5", share_acquire_mode="record_limit")

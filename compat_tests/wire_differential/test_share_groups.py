@@ -383,9 +383,9 @@ def begin(talk: Conversation, group: str, **values: str) -> Session:
 def test_sessions_and_acknowledgements(pair: Pair) -> None:
     talk = Conversation(pair)
     wrong = Session(talk, "sessions")
-    fields: dict[str, Any]
+    cases: dict[str, dict[str, Any]]
     for version in (1, 2):
-        for what, fields in {
+        cases = {
             "no group": {"group_id": None},
             "no member": {"member_id": None},
             "an empty member": {"member_id": ""},
@@ -398,7 +398,8 @@ def test_sessions_and_acknowledgements(pair: Pair) -> None:
             },
             "an unknown partition": {"topics": [wrong._topic(fetch, (), 9)]},
             "no topics": {"topics": []},
-        }.items():
+        }
+        for what, fields in cases.items():
             wrong.epoch = 0
             wrong.fetch(what, version=version, **fields)
             if "topics" not in fields or fields["topics"] == []:

@@ -45,6 +45,11 @@ class ShareGroupsOnDemand:
         services.share_persister = groups.share_persister = lambda: self.parts().persister
         services.share_partitions = lambda: self.parts().partitions
 
+    @property
+    def made(self) -> ShareGroups | None:
+        """The parts, if anything has needed them."""
+        return self._parts
+
     def parts(self) -> ShareGroups:
         """The parts, at work."""
         if self._parts is None:

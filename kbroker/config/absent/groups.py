@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigDef, ConfigKey, Range
 from kbroker.config.group import GROUP_CONFIGS
-from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM
 
 ABSENT_GROUP_CONFIGS = ConfigDef(
     "group",
@@ -27,16 +27,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 MEDIUM,
                 "Make assignments beside the coordinator's thread.",
                 internal=True,
-            ),
-        ),
-        *missing(
-            "sticky is the only assignor",
-            ConfigKey(
-                "streams.assignor.name",
-                STRING,
-                None,
-                MEDIUM,
-                "The server-side assignor of the group.",
             ),
         ),
         *missing(
@@ -65,9 +55,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
     ],
 )
 """Names, types, defaults and limits are Apache Kafka 4.4.0's; ``no_effect`` says what is missing."""
-
-OTHER_SYNONYMS = {"streams.assignor.name": "group.streams.assignors"}
-"""The broker property that gives the default of a group's, where it is not of the same name behind ``group.``."""
 
 ALL_GROUP_CONFIGS = ConfigDef("group", [*GROUP_CONFIGS.values(), *ABSENT_GROUP_CONFIGS.values()])
 """Every property of a group that Apache Kafka has."""
