@@ -8,7 +8,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY kbroker kbroker
 # The user has the id of apache/kafka's, so that volumes written by either can be opened by the other; the directories
 # are those that its users mount volumes at.
-RUN pip install --no-cache-dir -c constraints.txt '.[tls]' \
+RUN pip install --no-cache-dir -c constraints.txt '.[tls,metrics]' \
     && useradd --uid 1000 --create-home --home-dir /home/appuser appuser \
     && mkdir -p /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config /etc/kafka/secrets \
     && chown appuser:appuser /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config

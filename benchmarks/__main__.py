@@ -8,6 +8,8 @@
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
+    python -m benchmarks --metrics --rounds 9 --only 'produce-*' --only connections
+                             a node with its page of metrics, and one without, in place of Apache Kafka
 
 Needs Java 17 and Maven for Apache Kafka and the Java clients, and a C compiler for figures that the client does
 not bound. Give it a quiet machine: both brokers and the load share its processors.
@@ -43,7 +45,7 @@ from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
 from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
-from benchmarks.servers import KINDS, ROOT, Server, ServerError, earlier
+from benchmarks.servers import KINDS, ROOT, MeasuredKbroker, PlainKbroker, Server, ServerError, earlier
 from benchmarks.share_workloads import SHARE_WORKLOADS
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
@@ -300,6 +302,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how often each is run on each broker (2; quick: 1)")
     parser.add_argument("--server", action="append", choices=sorted(KINDS), help="only this broker")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="an earlier kbroker in place of Apache Kafka")
+    parser.add_argument(
+        "--metrics", action="store_true", help="kbroker with metrics, and without them in place of Kafka"
+    )
     parser.add_argument("--python-client", action="store_true", help="do as if there were no C compiler")
     parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md, and its JSON beside")
@@ -340,6 +345,15 @@ def main() -> None:
         SECURE["before"] = earlier_secure(arguments.before.resolve())
         CLUSTERS["before"] = earlier_cluster(arguments.before.resolve())
         arguments.server = ["kbroker", "before"]
+    if arguments.metrics:
+        if arguments.before or arguments.write_docs or arguments.server:
+            sys.exit(
+                "error: --metrics compares two nodes of this checkout; it goes without --before, --server and "
+                "--write-docs"
+            )
+        chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
+        KINDS["kbroker"], KINDS["before"] = MeasuredKbroker, PlainKbroker
+        arguments.server = ["kbroker", "before"]
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
     started = datetime.datetime.now(datetime.UTC)
     path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
@@ -349,12 +363,11 @@ def main() -> None:
         sys.exit(f"error: {error}")
     if arguments.write_docs:
         write_docs(figures)
-    headings = [
-        arguments.before.name if each == "Apache Kafka" and arguments.before else each for each in report.ALL_HEADINGS
-    ]
+    other = arguments.before.name if arguments.before else "without metrics" if arguments.metrics else ""
+    headings = [other if each == "Apache Kafka" and other else each for each in report.ALL_HEADINGS]
     print(report.text_table(headings, report.all_rows(figures["results"], TITLES)))
     print()
-    rows = [] if arguments.before else report.target_rows(figures["results"], TITLES)
+    rows = [] if other else report.target_rows(figures["results"], TITLES)
     if rows:
         print("Figures to reach")
         print(report.text_table(report.TARGET_HEADINGS, rows))

@@ -137,10 +137,12 @@ class Kbroker(Server):
     name = "kbroker"
     root: ClassVar[Path] = ROOT
     """The checkout."""
+    options: ClassVar[tuple[str, ...]] = ()
+    """Of `kbroker start`."""
 
     def start(self) -> None:
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0"]
-        command += ["--data-dir", str(self.directory / "data")]
+        command += ["--data-dir", str(self.directory / "data"), *self.options]
         for name, value in {**COMMON, **self.more_properties}.items():
             command += ["-o", f"{name}={value}"]
         path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
@@ -198,6 +200,18 @@ class Apache(Server):
 
     def await_port(self) -> None:
         pass  # chosen before the start
+
+
+class MeasuredKbroker(Kbroker):
+    """kbroker with its page for Prometheus, which nobody reads meanwhile."""
+
+    options = ("--metrics", "0")
+
+
+class PlainKbroker(Kbroker):
+    """The same without, as what it is compared with."""
+
+    name = "before"
 
 
 KINDS: dict[str, type[Server]] = {"kbroker": Kbroker, "apache": Apache}

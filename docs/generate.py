@@ -119,66 +119,9 @@ def configuration() -> str:
 
 def metrics() -> str:
     """The page of metrics, from the table of families."""
-    from kbroker.metrics.dialect import Dialect
-    from kbroker.metrics.families import ABSENT, all_families
+    from docs.metrics_page import page
 
-    def cell(name: str) -> str:
-        return f"`{name}`"
-
-    lines = [
-        "# Metrics",
-        "",
-        NOTE,
-        "A node shows its metrics to [Prometheus](https://prometheus.io) if it is told where:",
-        "",
-        "```console",
-        "$ pip install 'kbroker[metrics]'",
-        "$ kbroker start --metrics 9404 &",
-        "$ curl -s http://127.0.0.1:9404/metrics | grep bytesin",
-        "```",
-        "",
-        "In a properties file that is `prometheus.metrics.reporter.listener=http://127.0.0.1:9404`, the property of",
-        "Strimzi's Metrics Reporter. Without it nothing is counted, imported or served. Whoever reaches the page reads",
-        "the names of topics, groups and clients. It is on the loopback interface unless another host is given, and it",
-        "asks nobody for a password.",
-        "",
-        "| Path | Answer |",
-        "| --- | --- |",
-        "| `/metrics` | all metrics; `?dialect=confluent` or `?dialect=reporter` for other names |",
-        "| `/health` | 200 while the event loop turns |",
-        "| `/ready` | 200 when the node serves clients, 503 and the reason before and after |",
-        "",
-        "Kafka has names for its metrics, and each exporter makes others of them. Dashboards go by one exporter:",
-        "",
-        *(f"- `{dialect}`: {dialect.explanation}" for dialect in Dialect),
-        "",
-        "A test takes the names from their published dashboards and looks for each. kafka-exporter's names are there,",
-        "too, so one scrape of each node replaces it. Scrape every node: each shows what it leads and coordinates.",
-        "Counters begin at 0 with the node. Quantiles are of recent requests: half of what was observed is forgotten",
-        "at each scrape. A Fetch is counted as `Fetch` and as `FetchConsumer` or `FetchFollower`.",
-        "",
-        "## What there is",
-        "",
-        "| Name (strimzi) | Other names | Labels | Meaning |",
-        "| --- | --- | --- | --- |",
-    ]
-    for family in all_families():
-        first, *others = (family.names[dialect] for dialect in Dialect)
-        different = ", ".join(dict.fromkeys(cell(name) for name in others if name != first))
-        labels = ", ".join(cell(label) for label in family.labels)
-        lines.append(f"| {cell(first)} | {different} | {labels} | {family.help} |")
-    lines += [
-        "",
-        "## What dashboards ask for and a node does not have",
-        "",
-        "Panels of these stay empty, as those of the Java virtual machine (`jvm_...`) do.",
-        "",
-        "| Names | Why not |",
-        "| --- | --- |",
-        *(f"| {', '.join(cell(name) for name in names)} | {reason} |" for reason, names in ABSENT.items()),
-        "",
-    ]
-    return "\n".join(lines)
+    return page(NOTE)
 
 
 def apis() -> str:
@@ -346,6 +289,13 @@ def where() -> str:
     return "\n".join(lines)
 
 
+def dashboard() -> str:
+    """The dashboard for Grafana."""
+    from docs.dashboard import render
+
+    return render()
+
+
 def _first_sentence(text: str) -> str:
     """Of a docstring, as it stands in a cell of a table."""
     paragraph = " ".join(text.split("\n\n")[0].split())
@@ -358,6 +308,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "apis.md": apis,
     "metrics.md": metrics,
+    "../monitoring/grafana/dashboards/kbroker.json": dashboard,
     "commands.md": commands,
     "kips.md": kips,
     "security/permissions.md": permissions,

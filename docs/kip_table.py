@@ -33,8 +33,6 @@ THEMES = (
     "streams groups",
     "clients' metrics",
     "tiered storage",
-    "policies",
-    "config providers",
 )
 
 
@@ -81,8 +79,8 @@ def page() -> str:
         "The improvement proposals of Apache Kafka up to 4.4 that concern a broker, a controller, the files or the",
         "tools that talk to them, and what kbroker does of each. **Whole** has a test that shows it; **in part** and",
         "**not** say what is missing. A test is named as `path::function`; those in `compat_tests/` run stock clients,",
-        "Kafka's own tools or raw requests against kbroker and against Apache Kafka. kbroker has no metrics yet: those",
-        "that a KIP brings beside something else are counted with the KIPs of metrics alone.",
+        "Kafka's own tools or raw requests against kbroker and against Apache Kafka. Metrics that a KIP brings beside",
+        "something else are counted with the KIPs of metrics alone; [metrics.md](metrics.md) has those that there are.",
         "",
         *_summary(ours),
         "",

@@ -15,6 +15,7 @@ from kbroker.cli.container import container_properties
 from kbroker.cli.exposure import Exposure
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.environment import property_name
+from kbroker.config.metrics import metrics_address
 from kbroker.config.properties import read_properties_file
 from kbroker.config.security.effect import of_no_listener
 
@@ -131,3 +132,68 @@ def test_setup_makes_certificates_that_fit_and_keeps_them(tmp_path: Path) -> Non
 def test_scripts_are_for_any_shell(service: str) -> None:
     done = subprocess.run(["sh", "-n"], input=script(service), capture_output=True, text=True, timeout=20)
     assert script(service).strip() and done.returncode == 0, done.stderr
+
+
+# --- the profile `metrics` ----------------------------------------------------------------------------------------
+
+MONITORING = ROOT / "monitoring"
+
+
+def mounts(service: str) -> dict[str, str]:
+    """The folders of the repository that a service sees, by the path that it sees."""
+    return {inside: outside for outside, inside in re.findall(r"- \./(\S+):(/\S+):ro", of_service(service))}
+
+
+@pytest.mark.parametrize("service", ["prometheus", "grafana"])
+def test_what_shows_metrics_runs_with_its_profile_alone(service: str) -> None:
+    assert 'profiles: ["metrics"]' in of_service(service)
+    assert re.search(rf'"127\.0\.0\.1:\$\{{{service.upper()}_PORT:-\d+\}}:\d+"', of_service(service))
+    for path in mounts(service).values():
+        assert (ROOT / path).is_dir(), path
+
+
+def test_prometheus_asks_each_node_where_its_metrics_are() -> None:
+    config = (ROOT / mounts("prometheus")["/etc/prometheus"] / "prometheus.yml").read_text("utf-8")
+    targets = re.findall(r'"([\w-]+):(\d+)"', re.search(r"targets: (.*)", config)[1])  # type: ignore[index]
+    assert [service for service, _ in targets] == ["kafka-1", "kafka-2", "kafka-3"]
+    for service, port in targets:
+        address = metrics_address(node(service, "x-environment:").raw)
+        assert address == ("", int(port)), "on all interfaces of the container, and published nowhere"
+        assert port not in "".join(re.findall(r"^ +- .*:(\d+)\"$", of_service(service), re.MULTILINE))
+    for secure in SECURE:
+        assert metrics_address(node(secure, "x-secure-environment:").raw) is None
+    (rules,) = re.findall(r"- (/etc/prometheus/\S+)", config)
+    assert (MONITORING / "prometheus" / Path(rules).name).is_file()
+    (job,) = re.findall(r"job_name: (\w+)", config)
+    assert f'up{{job="{job}"}}' in (MONITORING / "prometheus" / "alerts.yml").read_text("utf-8")
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    folders = mounts("grafana")
+    provisioning = ROOT / folders["/etc/grafana/provisioning"]
+    source = (provisioning / "datasources" / "prometheus.yml").read_text("utf-8")
+    (port,) = re.findall(r"url: http://prometheus:(\d+)$", source, re.MULTILINE)
+    assert f':{port}"' in of_service("prometheus")
+    (path,) = re.findall(r"path: (\S+)", (provisioning / "dashboards" / "kbroker.yml").read_text("utf-8"))
+    home = variables(block("environment:", of_service("grafana")))["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert Path(home).parent == Path(path)
+    assert (ROOT / folders[path] / Path(home).name).is_file()
+
+
+def test_the_files_are_yaml() -> None:
+    yaml = pytest.importorskip("yaml")
+    compose = yaml.safe_load(TEXT)
+    assert set(compose["services"]) >= {"kafka-1", "prometheus", "grafana"}
+    for service in compose["services"].values():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert source.startswith("./") or source in compose["volumes"], volume
+    for path in MONITORING.rglob("*.yml"):
+        assert yaml.safe_load(path.read_text("utf-8")), path
+    alerts = yaml.safe_load((MONITORING / "prometheus" / "alerts.yml").read_text("utf-8"))
+    for rule in alerts["groups"][0]["rules"]:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"} and rule["labels"]["severity"], rule
+
+
+def test_the_image_can_serve_metrics() -> None:
+    assert re.search(r"'\.\[.*\bmetrics\b.*\]'", (ROOT / "Dockerfile").read_text("utf-8"))

@@ -97,14 +97,19 @@ def test_what_kbroker_does_not_have_is_told_unless_it_is_set_to_its_default() ->
         share__coordinator__load__buffer__size="20000",
         remote__log__storage__system__enable="false",
         authorizer__class__name="",
-        **{"listener.name.plaintext.sasl.login.class": "x", "listener.name.plaintext.max.connections": "7"},
+        **{
+            "listener.name.plaintext.sasl.login.class": "x",
+            "listener.name.plaintext.max.connections": "7",
+            "listener.name.plaintext.num.network.threads": "7",
+        },
     )
     assert node.absent == {
         "listener.name.plaintext.sasl.login.class": "kbroker loads no Java classes",
         "share.coordinator.load.buffer.size": "kbroker's coordinators run on the one event loop",
         "ssl.provider": "kbroker's TLS is OpenSSL's, and there is no JVM",
     }
-    assert node.unknown == ("listener.name.plaintext.max.connections",)
+    assert node.unknown == ("listener.name.plaintext.num.network.threads",)
+    assert node.values["listener.name.plaintext.max.connections"] == 7
     assert node.values["ssl.client.auth"] == "required"
     assert node.values["share.coordinator.load.buffer.size"] == 20_000
 
@@ -179,6 +184,17 @@ def test_secrets_are_not_shown() -> None:
         ({"replica__fetch__wait__max__ms": "60000"}, "replica"),
         ({"group__consumer__assignors": "uniform,org.example.Assignor"}, "group.consumer.assignors"),
         ({"group__consumer__assignors": ""}, "group.consumer.assignors"),
+        (
+            {"group__consumer__assignors": "uniform,python:mine:range"},
+            "the name range is that of an assignor of Kafka's",
+        ),
+        ({"group__consumer__assignors": "python:a:mine,python:b:mine"}, "another assignor of the name mine"),
+        ({"group__streams__assignors": "python:mine"}, "is not of the form python:MODULE:NAME"),
+        (
+            {"group__streams__assignors": "sticky,org.example.Assignor"},
+            "no assignor 'org.example.Assignor', only sticky",
+        ),
+        ({"group__share__assignors": "simple,python:a:mine"}, "share groups have one assignor"),
         ({"group__consumer__session__timeout__ms": "44999"}, "group.consumer.min.session.timeout.ms"),
         ({"group__consumer__heartbeat__interval__ms": "15001"}, "group.consumer.max.heartbeat.interval.ms"),
         ({"group__consumer__max__assignment__interval__ms": "9"}, "group.consumer.max.assignment.interval.ms"),
@@ -193,7 +209,6 @@ def test_secrets_are_not_shown() -> None:
         ),
         ({"early__start__listeners": "PLAINTEXT,OTHER"}, "early.start.listeners contains listener OTHER"),
         ({"remote__log__storage__system__enable": "true"}, "remote.log.storage.system.enable"),
-        ({"config__providers": "file"}, "config.providers"),
         ({"cordoned__log__dirs": "/nowhere"}, "Missing entries : /nowhere"),
         ({"principal__builder__class": "org.example.Principals"}, "principal.builder.class"),
         ({"ssl__client__auth": "perhaps"}, "ssl.client.auth"),

@@ -10,11 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from kbroker.cli.cluster_plan import free_ports
+from kbroker.client.properties import ClientProperties
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.env import RealEnv
 from kbroker.node.security import NodeSecurity
+from kbroker.security.sasl.client import client_mechanism
+from kbroker.security.sasl.oauthbearer.messages import parse_initial_response
+from kbroker.testing.token_provider import TokenProvider
 from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +33,7 @@ def test_the_page_leads_to_a_node_that_takes_tokens(tmp_path: Path) -> None:
     ports = dict(zip(("9092", "9093", "9094"), map(str, free_ports(3)), strict=True))
     texts = [re.sub("909[234]", lambda match: ports[match[0]], text) for _, text in BLOCKS]
     languages = [language for language, _ in BLOCKS]
-    assert languages == ["properties", "python", "sh", "python", "properties", "sh", "properties"]
+    assert languages == ["properties", "python", "sh", "python", "properties", "sh", "properties", "properties"]
     (tmp_path / "server.properties").write_text(texts[0])
     (tmp_path / "alice.properties").write_text(texts[4])
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -58,6 +64,23 @@ def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
         except ConnectionRefusedError:
             pass
     raise AssertionError("the provider has ended")
+
+
+def test_the_lines_for_assertions_can_be_followed(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "alice.pem").write_bytes(pem)
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    (tmp_path / "client.properties").write_text(
+        BLOCKS[6][1].replace("/etc/kafka", str(tmp_path)) + "sasl.oauthbearer.assertion.algorithm=ES256\n"
+    )
+    properties = read_properties_file(tmp_path / "client.properties")
+    with TokenProvider(public_keys={"alice": public}) as provider:
+        at = {name: text.replace("http://127.0.0.1:9094", provider.issuer) for name, text in properties.items()}
+        line = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+        client = client_mechanism("OAUTHBEARER", line, ClientProperties(at)).make("localhost")
+        assert parse_initial_response(client.first()).token.count(".") == 2
+        assert provider.requests == ["/token"]
 
 
 def test_the_lines_for_unsecured_tokens_can_be_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from compat_tests.apache_kafka import TOOL_JVM_OPTIONS, cache_dir, locked, resolve_jars
 
 _SOURCE = Path(__file__).with_name("StreamsApp.java")
-STREAMS_VERSION = "4.3.1"
-"""The release of Kafka Streams: later ones are not on Maven."""
+STREAMS_VERSION = "4.4.0"
+"""The release of Kafka Streams: the first that sends descriptions of topologies (KIP-1331)."""
 
 
 def streams_jars() -> Path:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -62,10 +62,16 @@ class Node(Protocol):
 class Apache:
     """Apache Kafka 4.4.0 in a place."""
 
-    def __init__(self, place: Place, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        properties: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = ("--standalone",),
+    ) -> None:
         self._place = place
         self._node = ApacheKafka(
             directory=place.directory,
+            format_options=format_options,
             port=place.port,
             controller_port=place.controller_port,
             properties={**PROPERTIES, **(properties or {})},

@@ -76,6 +76,9 @@ class Node(Protocol):
     def log(self) -> str:
         """The node's log since its start."""
 
+    def fix_voters(self, voters: str) -> None:
+        """Have it formatted and started with these ``controller.quorum.voters``, one of which it is."""
+
 
 def bootstrap(node: Node) -> str:
     """host:port of a node's client listener."""
@@ -111,6 +114,12 @@ def _properties(node: Node, join: Node | None, votes: bool) -> dict[str, str]:
         "log.dirs": str(node.directory / "data"),
         **({"controller.quorum.auto.join.enable": "true"} if votes else {}),
     }
+
+
+def _with_fixed_voters(properties: Mapping[str, str], voters: str) -> dict[str, str]:
+    dynamic = ("controller.quorum.bootstrap.servers", "controller.quorum.auto.join.enable")
+    kept = {name: value for name, value in properties.items() if name not in dynamic}
+    return {**kept, "controller.quorum.voters": voters}
 
 
 class JvmNode:
@@ -163,6 +172,12 @@ class JvmNode:
     def log(self) -> str:
         return (self.directory / "server.log").read_text(errors="replace")
 
+    def fix_voters(self, voters: str) -> None:
+        # An empty value leaves out a property that the node has by itself.
+        dropped = {"controller.quorum.bootstrap.servers": ""}
+        self._node.properties = {**_with_fixed_voters(self._node.properties, voters), **dropped}
+        self._node.format_options = ()
+
 
 class KbrokerNode:
     """kbroker, by its command; with `join`, a broker that follows the quorum of that node, or joins it as a voter."""
@@ -175,12 +190,14 @@ class KbrokerNode:
         *,
         votes: bool = False,
         properties: Mapping[str, str] = NO_PROPERTIES,
+        release: str = "",
     ) -> None:
+        """``release`` is the one whose features a new cluster begins with; the latest by default."""
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
         self._properties = {**_properties(self, join, votes), **properties}
-        self._format_options = _format_options(join, votes)
+        self._format_options = (*_format_options(join, votes), *(("-r", release) if release else ()))
         self._log = directory / "kbroker.log"
         self._config = directory / "server.properties"
         self._process: subprocess.Popen[str] | None = None
@@ -242,6 +259,10 @@ class KbrokerNode:
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def fix_voters(self, voters: str) -> None:
+        self._properties = _with_fixed_voters(self._properties, voters)
+        self._format_options = ()
 
 
 def remove(node: Node) -> None:

@@ -20,6 +20,36 @@ def level(node: Node) -> int:
     return {"4.3-IV0": 30}.get(name) or int(name.removeprefix("UNKNOWN "))  # the tools are of 4.3
 
 
+def replicates(nodes: tuple[Node, Node], topic: str, by: Node) -> None:
+    """A topic that ``by`` creates has its replicas on both, the same byte for byte."""
+    servers = ",".join(map(bootstrap, nodes))
+    view.create(by, topic, BOTH_WAYS, min_insync_replicas="2")
+    view.await_in_sync(nodes, topic)
+    written = {index: [f"{topic}-{index}-{number}".encode() for number in range(20)] for index in (0, 1)}
+    view.produce(servers, topic, written)
+    assert view.read(servers, topic, {0: 20, 1: 20}) == written
+    view.await_same_logs(nodes, topic, range(2))
+
+
+def test_a_broker_of_4_3_follows_kbroker(startable: None, tmp_path: Path) -> None:
+    voter = KbrokerNode(1, tmp_path / "kbroker", release="4.3-IV0")
+    follower = JvmNode(2, tmp_path / "jvm", voter, version=KAFKA_VERSION)
+    nodes: tuple[Node, Node] = voter, follower
+    try:
+        voter.start()
+        follower.start()
+        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+        for by in nodes:
+            replicates(nodes, f"by-{by.node_id}", by)
+        # What a node of 4.3 does not know is refused.
+        feature = f"metadata.version={LATEST_METADATA_VERSION}"
+        refused = tool("kafka-features", "--bootstrap-server", bootstrap(voter), "upgrade", "--feature", feature)
+        assert refused.returncode and "Broker 2 only supports versions" in refused.stdout + refused.stderr, refused
+    finally:
+        remove(follower)
+        remove(voter)
+
+
 def test_from_4_3_to_4_4(startable: None, tmp_path: Path) -> None:
     voter = JvmNode(1, tmp_path / "jvm", version=KAFKA_VERSION)
     follower = KbrokerNode(2, tmp_path / "kbroker", voter)
@@ -31,22 +61,14 @@ def test_from_4_3_to_4_4(startable: None, tmp_path: Path) -> None:
         wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
         assert level(voter) == level(follower) == 30
 
-        def replicates(topic: str, by: Node) -> None:
-            view.create(by, topic, BOTH_WAYS, min_insync_replicas="2")
-            view.await_in_sync(nodes, topic)
-            written = {index: [f"{topic}-{index}-{number}".encode() for number in range(20)] for index in (0, 1)}
-            view.produce(servers, topic, written)
-            assert view.read(servers, topic, {0: 20, 1: 20}) == written
-            view.await_same_logs(nodes, topic, range(2))
-
-        replicates("at-4-3", follower)
+        replicates(nodes, "at-4-3", follower)
         voter.upgrade()
         wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
         assert level(follower) == 30
         feature = f"metadata.version={LATEST_METADATA_VERSION}"
         tool("kafka-features", "--bootstrap-server", bootstrap(follower), "upgrade", "--feature", feature, check=True)
         wait_for(lambda: level(voter) == level(follower) == LATEST_METADATA_VERSION, "the level of 4.4")
-        replicates("at-4-4", voter)
+        replicates(nodes, "at-4-4", voter)
         assert view.read(servers, "at-4-3", {0: 20, 1: 20}).keys() == {0, 1}
     finally:
         remove(follower)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.parser import UsageError
-from kbroker.config import BrokerConfig
+from kbroker.config import BrokerConfig, with_provided
 from kbroker.config.properties import format_properties
 from kbroker.errors import FatalError
 from kbroker.types import random_uuid, uuid_to_str
@@ -161,7 +161,7 @@ def prepare(plans: list[NodePlan], secure: SecureSetup | None = None) -> None:
     A ``secure`` cluster begins with its users. :class:`FatalError` if a configuration is wrong or the directories are
     not those of one cluster.
     """
-    configs = [BrokerConfig.from_properties(plan.properties) for plan in plans]
+    configs = [BrokerConfig.from_properties(with_provided(plan.properties)) for plan in plans]
     cluster_id = _cluster_id(configs)
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs

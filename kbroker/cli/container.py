@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.cli.start import add_overrides, parse_overrides, serve, set_up_logging, warn_about
-from kbroker.config import BrokerConfig, read_properties_file
+from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.environment import (
     derived_properties,
     properties_from_environment,
@@ -95,7 +95,7 @@ def container_properties(
         environment = {name: environment[name] for name in environment if name != "KAFKA_ADVERTISED_LISTENERS"}
     properties |= properties_from_environment(environment) | derived_properties(environment)
     properties |= secret_properties(environment, secrets)
-    return properties or dict(DEFAULTS)
+    return with_provided(properties) if properties else dict(DEFAULTS)
 
 
 def _format(config: BrokerConfig, cluster_id: str) -> None:

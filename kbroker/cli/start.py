@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.cli.parser import UsageError
-from kbroker.config import BrokerConfig, Listener, read_properties_file
+from kbroker.config import BrokerConfig, Listener, read_properties_file, with_provided
+from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
         if value is not None:
             raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
-    return BrokerConfig.from_properties(read_properties_file(arguments.config) | overrides)
+    return BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config) | overrides))
 
 
 Beside = Callable[..., Awaitable[object]]
@@ -163,8 +164,14 @@ def serve(config: BrokerConfig, *, until_eof: bool = False, beside: Beside | Non
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
     import trio
 
-    with quiet_exit():
-        trio.run(_serve, config, until_eof, beside)
+    try:
+        with quiet_exit():
+            trio.run(_serve, config, until_eof, beside)
+    except FatalError as error:
+        message = without_values(str(error), config.raw.values())
+        if message == str(error):
+            raise
+        raise FatalError(message) from None
     return 0
 
 

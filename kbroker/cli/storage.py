@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.cli.parser import UsageError
-from kbroker.config import BrokerConfig, read_properties_file
+from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.errors import FatalError
 from kbroker.types import random_uuid, uuid_to_str
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "random-uuid":
         print(uuid_to_str(random_uuid(random.SystemRandom())))
         return 0
-    config = BrokerConfig.from_properties(read_properties_file(arguments.config))
+    config = BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config)))
     if arguments.command == "info":
         return _info(config)
     formatted = _format(config, arguments)

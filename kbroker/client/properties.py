@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.client.errors import ClientError
-from kbroker.config import read_properties_file
+from kbroker.config import read_properties_file, with_provided
+from kbroker.config.assertions import KEYS as ASSERTION_KEYS
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
+from kbroker.config.provided import PROVIDERS, without_values
 from kbroker.config.shorthand import (
     BOOLEAN,
     CLASS,
@@ -71,6 +73,7 @@ CLIENT_CONFIGS: Final = ConfigDef(
         ConfigKey("sasl.login.refresh.window.jitter", DOUBLE, "0.05", LOW, "Share of it that is left to chance."),
         ConfigKey("sasl.login.retry.backoff.max.ms", LONG, "10000", LOW, "How long a token provider is tried."),
         ConfigKey("sasl.login.retry.backoff.ms", LONG, "100", LOW, "First wait before it is tried again."),
+        *ASSERTION_KEYS,
         ConfigKey("sasl.oauthbearer.client.credentials.client.id", STRING, None, MEDIUM, "The client at its provider."),
         ConfigKey("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, MEDIUM, "Its secret there."),
         ConfigKey("sasl.oauthbearer.header.urlencode", BOOLEAN, "false", LOW, "URL-encode the two, as RFC 6749 says."),
@@ -142,17 +145,22 @@ class ClientProperties:
             try:
                 self._values[name] = CLIENT_CONFIGS.parse(name, given[name])
             except InvalidConfig as error:
-                raise ClientError(f"{source}: {error.message}") from None
+                raise ClientError(f"{source}: {without_values(error.message, given.values())}") from None
         if self[_TOKEN_LOGIN] and self["sasl.mechanism"] != "OAUTHBEARER":
             raise ClientError(f"{source}: {_TOKEN_LOGIN} is not supported by this client, but with OAUTHBEARER")
 
     @classmethod
     def read(cls, path: Path) -> ClientProperties:
-        """From a file; :class:`ClientError` as of the constructor, and if the file cannot be read."""
+        """From a file, with the values of its config providers (KIP-297).
+
+        :class:`ClientError` as of the constructor, and if the file, or a value, cannot be read.
+        """
         try:
-            given = read_properties_file(path)
+            given = with_provided(read_properties_file(path))
         except FatalError as error:
             raise ClientError(str(error)) from None
+        if PROVIDERS in given:
+            given = {name: value for name, value in given.items() if not name.startswith(PROVIDERS)}
         return cls(given, str(path))
 
     def __getitem__(self, name: str) -> Any:

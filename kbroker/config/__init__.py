@@ -29,6 +29,7 @@ from kbroker.config.topic_values import (
     validate_topic_config,
     validate_topic_configs,
 )
+from kbroker.config.variables import with_provided
 
 __all__ = [
     "BROKER_CONFIGS",
@@ -56,4 +57,5 @@ __all__ = [
     "validate_group_configs",
     "validate_topic_config",
     "validate_topic_configs",
+    "with_provided",
 ]

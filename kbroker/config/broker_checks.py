@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.config.assignors import check_assignors
 from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.group import check_group_bounds
@@ -16,7 +17,14 @@ CORDONED = "cordoned.log.dirs"
 ALL_CORDONED = "*"
 """In ``cordoned.log.dirs``: all log directories."""
 
-_RULES = ("principal.builder.class", "client.quota.callback.class", "sasl.server.callback.handler.class")
+_RULES = (
+    "alter.config.policy.class.name",
+    "client.quota.callback.class",
+    "create.topic.policy.class.name",
+    "group.streams.topology.description.plugin.class",
+    "principal.builder.class",
+    "sasl.server.callback.handler.class",
+)
 
 
 def check(config: BrokerProperties) -> None:
@@ -106,13 +114,7 @@ def _check_cordoned(config: BrokerProperties) -> None:
 
 
 def _check_groups(config: BrokerProperties) -> None:
-    """Assignors that would be Java classes cannot be loaded, so only Kafka's own are there."""
-    for name in config.group_consumer_assignors:
-        if name not in ("uniform", "range"):
-            raise FatalError(f"group.consumer.assignors: there is no assignor {name!r}, only uniform and range")
-    for name in config.group_streams_assignors:
-        if name != "sticky":
-            raise FatalError(f"group.streams.assignors: there is no assignor {name!r}, only sticky")
+    check_assignors(config)
     try:
         check_group_bounds(config.values)
     except InvalidConfig as error:

@@ -19,6 +19,7 @@ from kbroker.config.listeners import (
     parse_security_protocol_map,
     parse_voters,
 )
+from kbroker.config.provided import HIDDEN, PROVIDERS, Provided, without_values
 from kbroker.config.topic_values import default_topic_values, effective_topic_values
 from kbroker.errors import FatalError
 
@@ -36,8 +37,21 @@ class BrokerConfig(BrokerProperties):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Parse and check; :class:`FatalError` with one line that names the property."""
-        raw = {name: str(value) for name, value in properties.items()}
+        """Parse and check; :class:`FatalError` with one line that names the property, and tells no value of a provider.
+
+        Variables are looked up before, in the file (`kbroker.config.providers`).
+        """
+        try:
+            return cls._from_properties(properties)
+        except FatalError as error:
+            message = without_values(str(error), properties.values())
+            if message == str(error):
+                raise
+            raise FatalError(message) from None
+
+    @classmethod
+    def _from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        raw = {name: value if type(value) is Provided else str(value) for name, value in properties.items()}
         try:
             of_absent, absent, unknown = _judge_others(raw)
             values = _parse(raw) | of_absent
@@ -91,7 +105,10 @@ class BrokerConfig(BrokerProperties):
         return listener.security_protocol != "PLAINTEXT"
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={redact(name, value)}" for name, value in sorted(self.raw.items()))
+        shown = ", ".join(
+            f"{name}={HIDDEN if type(value) is Provided else redact(name, value)}"
+            for name, value in sorted(self.raw.items())
+        )
         return f"BrokerConfig({shown})"
 
 
@@ -140,6 +157,8 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
         others = [name for name in others if name not in OF_AUTHORIZER]
+    if PROVIDERS in raw:
+        others = [name for name in others if not name.startswith(f"{PROVIDERS}.")]  # read with the file
     if _METRICS_LISTENER in raw:
         from kbroker.config.metrics import metrics_address
 

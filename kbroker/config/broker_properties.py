@@ -81,6 +81,7 @@ class BrokerProperties:
     group_max_size: int
     group_min_session_timeout_ms: int
     group_share_assignment_interval_ms: int
+    group_share_assignors: tuple[str, ...]
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
     group_share_initialize_retry_interval_ms: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.config.assignors import STREAMS_ASSIGNORS
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
 from kbroker.config.share_group import (
     KEYS as SHARE_GROUP_KEYS,
@@ -23,13 +24,14 @@ from kbroker.config.share_group import (
 )
 from kbroker.config.shorthand import INT, MEDIUM
 from kbroker.config.streams_group import (
-    KEYS as STREAMS_GROUP_KEYS,
-)
-from kbroker.config.streams_group import (
+    ASSIGNOR_NAME,
     StreamsGroupConfig,
     check_streams_group_bounds,
     effective_streams_group,
     validate_streams_group,
+)
+from kbroker.config.streams_group import (
+    KEYS as STREAMS_GROUP_KEYS,
 )
 from kbroker.value_types import NamedTuple
 
@@ -67,12 +69,15 @@ GROUP_CONFIGS = ConfigDef(
 )
 """Properties that may be set for one group."""
 
+OTHER_SYNONYMS: Mapping[str, str] = {ASSIGNOR_NAME: STREAMS_ASSIGNORS}
+"""The broker property that gives the default of a group's, where it is not of the same name behind ``group.``."""
+
 _SESSION_TIMEOUT = "consumer.session.timeout.ms"
 _HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 _ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 GROUP_CONFIG_SYNONYMS: Mapping[str, str] = {
-    name: f"group.{name}" for name in GROUP_CONFIGS if name not in WITHOUT_SYNONYM
+    name: OTHER_SYNONYMS.get(name, f"group.{name}") for name in GROUP_CONFIGS if name not in WITHOUT_SYNONYM
 }
 """The broker property that stands for a group which has not set its own."""
 
@@ -86,7 +91,6 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 _NOT_SERVED = {
     "share.assignor.offload.enable": "this broker makes assignments on its event loop",
     "errors.deadletterqueue.": "this broker has no dead-letter queues",
-    "streams.assignor.name": "sticky is the only assignor of streams groups",
     "streams.num.warmup.replicas": "this broker assigns no warm-up tasks",
     "streams.assignor.offload.enable": "this broker makes assignments on its event loop",
 }

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.config.assignors import STREAMS_ASSIGNORS, assignor_names
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
-from kbroker.config.shorthand import INT, LIST, LONG, LOW, MEDIUM
+from kbroker.config.shorthand import INT, LIST, LONG, LOW, MEDIUM, STRING
 from kbroker.value_types import NamedTuple
+
+ASSIGNOR_NAME = "streams.assignor.name"
 
 KEYS = [
     ConfigKey(
@@ -26,6 +29,13 @@ KEYS = [
         MEDIUM,
         "Shortest time between two assignments of the group, in milliseconds.",
         validator=Range(0),
+    ),
+    ConfigKey(
+        ASSIGNOR_NAME,
+        STRING,
+        None,
+        MEDIUM,
+        "The assignor of the group's tasks, by its name in `group.streams.assignors`.",
     ),
     ConfigKey(
         "streams.heartbeat.interval.ms",
@@ -77,6 +87,8 @@ _HEARTBEAT_INTERVAL = "streams.heartbeat.interval.ms"
 _ASSIGNMENT_INTERVAL = "streams.assignment.interval.ms"
 _STANDBY_REPLICAS = "streams.num.standby.replicas"
 _OFFSET_INTERVAL = "streams.task.offset.interval.ms"
+_WITH_DEFAULT = [name for name in _CONFIGS if name != ASSIGNOR_NAME]
+"""Those whose default is the broker property of the same name behind ``group.``."""
 _TAGS = "streams.rack.aware.assignment.tags"
 
 STREAMS_GROUP_BOUNDS: Mapping[str, tuple[str | None, str | None]] = {
@@ -101,6 +113,8 @@ class StreamsGroupConfig(NamedTuple):
     task_offset_interval_ms: int = 60_000
     acceptable_recovery_lag: int = 10_000
     assignor: str = "sticky"
+    missing_assignor: str | None = None
+    """The one that the group names, if the broker has it no more: the default is in its place."""
 
 
 def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:
@@ -110,7 +124,7 @@ def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]
     Kafka's ``GroupConfig.validate``.
     """
     own = {name: _CONFIGS.parse(name, text) for name, text in configs.items() if name in _CONFIGS}
-    values = {name: own.get(name, broker[f"group.{name}"]) for name in _CONFIGS}
+    values = {name: own.get(name, broker[f"group.{name}"]) for name in _WITH_DEFAULT}
     for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
         value = values[name]
         if low is not None and high is not None and not broker[low] <= value <= broker[high]:
@@ -119,11 +133,22 @@ def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]
             raise InvalidConfig(f"{name} must be greater than or equal to {low}")
         if high is not None and value > broker[high]:
             raise InvalidConfig(f"{name} must be less than or equal to {high}")
+    _check_assignor(own.get(ASSIGNOR_NAME), broker)
     tags = values[_TAGS]
     if len(set(tags)) < len(tags):
         raise InvalidConfig(f"{_TAGS} must not contain duplicate tag keys.")
     if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
+
+
+def _check_assignor(name: str | None, broker: Mapping[str, Any]) -> None:
+    """:class:`InvalidConfig` unless the broker has the assignor that a group names."""
+    registered = assignor_names(broker[STREAMS_ASSIGNORS])
+    if name is not None and name not in registered:
+        raise InvalidConfig(
+            f"{ASSIGNOR_NAME} '{name}' is not a registered task assignor. Registered assignors are: "
+            f"[{', '.join(registered)}]."
+        )
 
 
 def check_streams_group_bounds(broker: Mapping[str, Any]) -> None:
@@ -146,7 +171,7 @@ def effective_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any
     A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
     """
     values: dict[str, Any] = {}
-    for name in _CONFIGS:
+    for name in _WITH_DEFAULT:
         value = broker[f"group.{name}"]
         if name in configs:
             try:
@@ -159,6 +184,9 @@ def effective_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any
         if high is not None:
             value = min(value, broker[high])
         values[name] = value
+    registered = assignor_names(broker[STREAMS_ASSIGNORS])
+    named = configs.get(ASSIGNOR_NAME)
+    is_missing = named is not None and named not in registered
     return StreamsGroupConfig(
         session_timeout_ms=values[_SESSION_TIMEOUT],
         heartbeat_interval_ms=values[_HEARTBEAT_INTERVAL],
@@ -168,5 +196,6 @@ def effective_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any
         rack_aware_assignment_tags=tuple(values[_TAGS]),
         task_offset_interval_ms=values[_OFFSET_INTERVAL],
         acceptable_recovery_lag=values["streams.acceptable.recovery.lag"],
-        assignor=broker["group.streams.assignors"][0],
+        assignor=registered[0] if named is None or is_missing else named,
+        missing_assignor=named if is_missing else None,
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from kbroker.config import GroupConfig
 from kbroker.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.assignors.spec import NamedTopicsAssignor
 from kbroker.groups.classic_group import ClassicGroupState
 from kbroker.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.groups.client import ClientContext
@@ -68,8 +69,10 @@ class ConsumerProtocol:
         settings: Callable[[], GroupSettings],
         group_config: Callable[[str], GroupConfig],
         rng: random.Random,
+        own_assignors: Mapping[str, NamedTopicsAssignor],
     ) -> None:
         self.groups = groups
+        self._own_assignors = own_assignors
         self.classic = classic
         self.settings = settings
         self.group_config = group_config
@@ -232,7 +235,16 @@ class ConsumerProtocol:
     ) -> MemberUpdate:
         """The steps that follow for the member; they add to ``records``."""
         return MemberUpdate(
-            group, old, new, records, self.hasher, self.settings(), now_ms, group.group_epoch, self._new_topics_version
+            group=group,
+            old=old,
+            new=new,
+            records=records,
+            hasher=self.hasher,
+            settings=self.settings(),
+            now_ms=now_ms,
+            group_epoch=group.group_epoch,
+            own_assignors=self._own_assignors,
+            topics_with_new_names_version=self._new_topics_version,
         )
 
     def is_resolving(self, group_id: str) -> bool:

@@ -78,6 +78,19 @@ class GroupAdmin:
         """Id, state and number of members of each group."""
         return [(group.group_id, group.state.value, len(group.members)) for group in self._groups.all()]
 
+    def states(self) -> Iterator[tuple[str, str]]:
+        """Type and state of each group."""
+        groups = self._groups
+        yield from [(CLASSIC_GROUP_TYPE, group.state.value) for group in groups.classic.values()]
+        yield from [(CONSUMER_GROUP_TYPE, group.state.value) for group in groups.consumer.values()]
+        yield from [(STREAMS_GROUP_TYPE, group.state.value) for group in groups.streams.values()]
+        yield from [(SHARE_GROUP_TYPE, group.state.value) for group in groups.share.values()]
+
+    def offset_count(self) -> int:
+        """The number of committed offsets."""
+        committed = self._offsets.committed
+        return sum(committed.count(group_id) for group_id in committed.groups())
+
     def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Group, topic, partition and offset of all that is committed. It may change meanwhile."""
         for group_id in self._offsets.committed.groups():

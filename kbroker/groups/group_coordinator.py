@@ -24,6 +24,7 @@ from kbroker.groups.consumer_protocol import ConsumerProtocol
 from kbroker.groups.group_admin import GroupAdmin
 from kbroker.groups.groups import Groups
 from kbroker.groups.offset_requests import OffsetRequests, OffsetsToCommit
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.groups.pending_offsets import OffsetKey
 from kbroker.groups.records import (
     OffsetKeys,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from kbroker.groups.share.admin import ShareAdmin
     from kbroker.groups.share.protocol import ShareProtocol
     from kbroker.groups.share.requests import StateDeletion, StateInitialization
+    from kbroker.groups.streams_descriptions import StreamsDescriptions
     from kbroker.groups.streams_protocol import StreamsHeartbeatResult, StreamsProtocol
     from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
@@ -70,11 +72,15 @@ class GroupCoordinator:
         settings: Callable[[], GroupSettings],
         rng: random.Random,
         group_config: Callable[[str], GroupConfig] = lambda group_id: _DEFAULT_GROUP_CONFIG,
+        own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
     ) -> None:
         self._settings = settings
         self._groups = Groups()
         self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng)
-        self._consumer = ConsumerProtocol(self._groups, self._classic, settings, group_config, rng)
+        self._consumer = ConsumerProtocol(
+            self._groups, self._classic, settings, group_config, rng, own_assignors.consumer
+        )
+        self._own_assignors = own_assignors
         self._group_config = group_config
         self._streams_if_any: StreamsProtocol | None = None
         self._share_if_any: ShareProtocol | None = None
@@ -100,7 +106,9 @@ class GroupCoordinator:
             from kbroker.groups.streams_protocol import StreamsProtocol
 
             hasher = self._consumer.hasher
-            self._streams_if_any = StreamsProtocol(self._groups, self._settings, self._group_config, hasher)
+            self._streams_if_any = StreamsProtocol(
+                self._groups, self._settings, self._group_config, hasher, self._own_assignors.streams
+            )
         return self._streams_if_any
 
     @property
@@ -111,7 +119,9 @@ class GroupCoordinator:
             from kbroker.groups.share.protocol import ShareProtocol
 
             hasher = self._consumer.hasher
-            self._share_if_any = ShareProtocol(self._groups, self._settings, self._group_config, hasher)
+            self._share_if_any = ShareProtocol(
+                self._groups, self._settings, self._group_config, hasher, self._own_assignors.share
+            )
         return self._share_if_any
 
     @property
@@ -120,8 +130,17 @@ class GroupCoordinator:
         if self._share_admin_if_any is None:
             from kbroker.groups.share.admin import ShareAdmin
 
-            self._share_admin_if_any = ShareAdmin(self._groups, lambda: self._consumer.topics, self.share.empty_group)
+            self._share_admin_if_any = ShareAdmin(
+                self._groups, lambda: self._consumer.topics, self.share.empty_group, self._settings().share_assignor
+            )
         return self._share_admin_if_any
+
+    @property
+    def descriptions(self) -> StreamsDescriptions:
+        """What a plugin keeps of the topologies of the shard's streams groups."""
+        from kbroker.groups.streams_descriptions import StreamsDescriptions  # with such a plugin only
+
+        return StreamsDescriptions(self._groups, self._offsets.has_any)
 
     def begin_deletion_of_states(self, group_id: str) -> CoordinatorResult[StateDeletion | None]:
         """The states that go before a group can be deleted: those of a share group. `ApiError` NON_EMPTY_GROUP."""
@@ -182,6 +201,8 @@ class GroupCoordinator:
             return CoordinatorResult(_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if request.member_id:
             return CoordinatorResult(_join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        if self._settings().keeps_descriptions and self.descriptions.stored_epoch(request.group_id) != -1:
+            return CoordinatorResult(_join_error(ErrorCode.REBALANCE_IN_PROGRESS))  # the plugin has not deleted it yet
         del self._groups.streams[request.group_id]
         result = self._classic.join(request, client, now_ms)
         result.records[:0] = streams_group_removal(group)

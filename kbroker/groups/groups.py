@@ -28,10 +28,7 @@ class Groups:
     def __contains__(self, group_id: object) -> bool:
         # Asked for each committed offset: the commonest kinds first, and no generator.
         return (
-            group_id in self.classic
-            or group_id in self.consumer
-            or group_id in self.streams
-            or group_id in self.share
+            group_id in self.classic or group_id in self.consumer or group_id in self.streams or group_id in self.share
         )
 
     def __len__(self) -> int:

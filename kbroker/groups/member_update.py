@@ -9,13 +9,14 @@ as the records before it have made them. Rules: Kafka's ``GroupMetadataManager``
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.assignors.spec import Assignment, AssignorError
+from kbroker.groups.assignors import ASSIGNORS
+from kbroker.groups.assignors.spec import Assignment, AssignmentKept, AssignorError, NamedTopicsAssignor
 from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember, MemberState, ResolvedRegex
 from kbroker.groups.consumer_group_records import (
     current_record,
@@ -25,7 +26,12 @@ from kbroker.groups.consumer_group_records import (
     regex_record,
     regex_tombstone,
 )
-from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, NOTHING_ASSIGNED, UNSETTLED_INTERVAL_MS
+from kbroker.groups.modern_group import (
+    METADATA_REFRESH_INTERVAL_MS,
+    NOTHING_ASSIGNED,
+    RETRY_ASSIGNMENT_MS,
+    UNSETTLED_INTERVAL_MS,
+)
 from kbroker.groups.reconciliation import OwnedPartitions, Reconciliation
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.groups.settings import GroupSettings
@@ -51,6 +57,7 @@ class MemberUpdate:
     settings: GroupSettings
     now_ms: int
     group_epoch: int
+    own_assignors: Mapping[str, NamedTopicsAssignor]
     topics_with_new_names_version: int
     """The version of the metadata that last brought a new topic."""
     regexes_to_resolve: frozenset[str] = frozenset()
@@ -149,15 +156,27 @@ class MemberUpdate:
             replaced = group.static_members.get(self.new.instance_id)
             if replaced is not None and replaced != self.new.member_id:
                 members.pop(replaced, None)
-        assignor = group.preferred_assignor(self.old, self.new)
         try:
-            target = assign_members(group, members, assignor or self.settings.consumer_assignors[0], self.hasher.image)
+            target = assign_members(group, members, self._assignor(), self.hasher.image)
+        except AssignmentKept:
+            group.retry_assignment_ms = self.now_ms + RETRY_ASSIGNMENT_MS
+            return group.assignment_epoch, group.target_of(self.new)
         except AssignorError as error:
             message = f"Failed to compute a new target assignment for epoch {self.group_epoch}: {error}"
             logger.error("group %s: %s", group.group_id, message)
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self.records += target_records(group, target, self.group_epoch, self.now_ms)
         return self.group_epoch, target.get(self.new.member_id, NOTHING_ASSIGNED)
+
+    def _assignor(self) -> NamedTopicsAssignor:
+        """The assignor that most members ask for; the default in place of one that the broker has no more."""
+        default = self.settings.consumer_assignors[0]
+        for name in (self.group.preferred_assignor(self.old, self.new), default):
+            if name is not None:
+                found = self.own_assignors.get(name) or ASSIGNORS.get(name)
+                if found is not None:
+                    return found
+        raise AssignorError(f"there is no assignor {default}")
 
     def heartbeat_interval_ms(self, config: GroupConfig, target_epoch: int, *, joins: bool, is_resolving: bool) -> int:
         """The time until the member's next heartbeat, in ms; to be asked when the other steps are done.
@@ -172,7 +191,8 @@ class MemberUpdate:
         if is_resolving or self.regexes_to_resolve:
             return soon_ms
         if target_epoch < self.group_epoch:
-            return min(regular_ms, max(soon_ms, made_ms + assignment_interval_ms - self.now_ms))
+            due_ms = max(made_ms + assignment_interval_ms, self.group.retry_assignment_ms)
+            return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
         if target_epoch > self.group.assignment_epoch:
             made_ms = self.now_ms
         if self.new.state is MemberState.UNRELEASED_PARTITIONS:

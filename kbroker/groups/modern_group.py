@@ -21,6 +21,8 @@ NO_ASSIGNMENT_EPOCH = -1
 """The assignment epoch after its tombstone."""
 METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 """A group trusts its metadata hash for this time, unless it is notified of a change."""
+RETRY_ASSIGNMENT_MS = 5_000
+"""An assignor of one's own that has failed is asked again for the same group after this time."""
 UNSETTLED_INTERVAL_MS = 1_000
 """After which a member sends its next heartbeat while there is something to come for it."""
 
@@ -56,6 +58,8 @@ class ModernGroup(Generic[M]):
     """When the metadata hash is due for a check; not stored: 0 after a load and when a subscribed topic changed."""
     metadata_refresh_epoch: int = 0
     """The group epoch which that check led to; above the group's where its record was lost."""
+    retry_assignment_ms: int = 0
+    """When the assignor is asked again that has failed; not stored."""
     _names: dict[str, int] = field(default_factory=dict)
     """How many members subscribe to a topic by name."""
 
@@ -85,7 +89,9 @@ class ModernGroup(Generic[M]):
         return now_ms >= self.metadata_refresh_ms or self.group_epoch < self.metadata_refresh_epoch
 
     def may_assign(self, interval_ms: int, now_ms: int) -> bool:
-        """Whether the last target is old enough for a next one."""
+        """Whether the last target is old enough for a next one, and the assignor not one that has just failed."""
+        if now_ms < self.retry_assignment_ms:
+            return False
         made_ms = self.assignment_timestamp_ms
         return made_ms == 0 or interval_ms == 0 or now_ms >= made_ms + interval_ms
 

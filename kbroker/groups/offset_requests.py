@@ -392,11 +392,22 @@ class OffsetRequests:
                 continue
             # An empty group is kept for its offsets only; one that never held any goes as well.
             if not isinstance(group, ClassicGroup):
-                if not group.members:
+                if not group.members and not self._is_kept(group):
                     records += removal_of(group)
             elif group.state is _S.EMPTY and not group.pending_join_members:
                 records.append(group_metadata_tombstone(group.group_id))
         return CoordinatorResult(None, records)
+
+    def has_any(self, group_id: str) -> bool:
+        """Whether the group has offsets, or will have some of an open transaction."""
+        return bool(self.committed.count(group_id)) or group_id in self.pending
+
+    def _is_kept(self, group: ConsumerGroup | StreamsGroup | ShareGroup) -> bool:
+        """Whether a plugin may still have the description of the group's topology (KIP-1331)."""
+        if not self._settings().keeps_descriptions:
+            return False
+        streams = self._groups.streams.get(group.group_id)
+        return streams is not None and streams.stored_description_topology_epoch != -1
 
 
 def removal_of(group: ConsumerGroup | StreamsGroup | ShareGroup) -> list[CoordinatorRecord]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.config.assignors import assignor_name, assignor_names
 from kbroker.value_types import dataclass
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+
+DESCRIPTION_PLUGIN = "group.streams.topology.description.plugin.class"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,10 @@ class GroupSettings:
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
     streams_max_size: int = 2**31 - 1
+    keeps_descriptions: bool = False
+    """Whether a plugin keeps the descriptions of topologies: a group is not forgotten while it may have one."""
 
+    share_assignor: str = "simple"
     share_max_size: int = 200
     share_initialize_retry_interval_ms: int = 30_000
     """After which the initialization of a share partition's state is tried again, if nothing was heard of it."""
@@ -67,10 +73,12 @@ class GroupSettings:
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
             consumer_max_size=config.group_consumer_max_size,
-            consumer_assignors=config.group_consumer_assignors,
+            consumer_assignors=assignor_names(config.group_consumer_assignors),
             consumer_migration_policy=config.group_consumer_migration_policy,
             consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             streams_max_size=config.group_streams_max_size,
+            keeps_descriptions=bool(config.values.get(DESCRIPTION_PLUGIN)),
+            share_assignor=assignor_name(config.group_share_assignors[0]),
             share_max_size=config.group_share_max_size,
             share_initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
         )

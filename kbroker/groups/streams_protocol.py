@@ -7,7 +7,8 @@ Each method returns records; only their replay changes what is stored of a group
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from kbroker.config import GroupConfig
@@ -23,9 +24,11 @@ from kbroker.groups.groups import Groups
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
 from kbroker.groups.records import group_metadata_tombstone
 from kbroker.groups.settings import GroupSettings
+from kbroker.groups.streams.assignors import TASK_ASSIGNORS
+from kbroker.groups.streams.assignors.spec import TaskAssignor
 from kbroker.groups.streams.configured_topology import InternalTopic
 from kbroker.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember
-from kbroker.groups.streams.heartbeat import HeartbeatStep
+from kbroker.groups.streams.heartbeat import HeartbeatStep, first_target
 from kbroker.groups.streams.members import away, check_group_size, find_member, owned_tasks
 from kbroker.groups.streams.records import current_record, group_record, member_removal, replay, target_epoch_record
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
@@ -34,6 +37,7 @@ from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatR
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
+NO_ASSIGNORS: Mapping[str, TaskAssignor] = MappingProxyType({})
 _FENCING_BACKOFF_MS = 500
 """After which a member whose time is over is fenced again, if the last try could not be stored."""
 
@@ -43,6 +47,10 @@ class StreamsHeartbeatResult(NamedTuple):
 
     response: StreamsGroupHeartbeatResponse
     missing_topics: tuple[InternalTopic, ...] = ()
+    topology_epoch: int = -1
+    """The epoch of the group's topology, if its description is worth asking for: -1 for a member that leaves."""
+    stored_description_epoch: int = -1
+    failed_description_epoch: int = -1
 
 
 class StreamsProtocol:
@@ -54,11 +62,13 @@ class StreamsProtocol:
         settings: Callable[[], GroupSettings],
         group_config: Callable[[str], GroupConfig],
         hasher: MetadataHasher,
+        own_assignors: Mapping[str, TaskAssignor] = NO_ASSIGNORS,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._group_config = group_config
         self._hasher = hasher
+        self._assignors = {**TASK_ASSIGNORS, **own_assignors}
         self._timers = ConsumerTimers()
         self._initial_delays: DeadlineQueue[str] = DeadlineQueue()
 
@@ -96,6 +106,7 @@ class StreamsProtocol:
             records=records,
             config=config,
             hasher=self._hasher,
+            assignors=self._assignors,
             now_ms=now_ms,
         )
         step.update_member()
@@ -109,7 +120,16 @@ class StreamsProtocol:
         self._timers.schedule("session", group_id, request.member_id, now_ms + config.session_timeout_ms)
         response = step.answer(is_known=group_id in self._groups.streams)
         missing = () if step.topology.is_ready else step.topology.missing_topics
-        return CoordinatorResult(StreamsHeartbeatResult(response, missing), records)
+        return CoordinatorResult(
+            StreamsHeartbeatResult(
+                response,
+                missing,
+                step.topology.epoch,
+                group.stored_description_topology_epoch,
+                group.failed_description_topology_epoch,
+            ),
+            records,
+        )
 
     def _find_or_create(self, request: StreamsGroupHeartbeatRequest, records: list[CoordinatorRecord]) -> StreamsGroup:
         """The group; for a member that joins, a new one. An empty classic group of the same id gives way."""
@@ -214,7 +234,7 @@ class StreamsProtocol:
         if group is None or not group.members or group.group_epoch <= group.assignment_epoch:
             return CoordinatorResult(None)
         try:
-            records = HeartbeatStep.first_target(group, self._group_config(group_id).streams, self._hasher, now_ms)
+            records = first_target(group, self._group_config(group_id).streams, self._assignors, self._hasher, now_ms)
         except ApiError as error:
             # The next heartbeat tries again, and is told.
             logger.info("group %s: no assignment after the initial delay: %s", group_id, error)

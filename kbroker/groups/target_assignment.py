@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbroker.coordinator.result import CoordinatorRecord
-from kbroker.groups.assignors import ASSIGNORS
-from kbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec
+from kbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec, NamedTopicsAssignor
 from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kbroker.groups.consumer_group_records import target_epoch_record, target_record
 from kbroker.groups.modern_group import NOTHING_ASSIGNED
@@ -20,10 +19,11 @@ from kbroker.types import Uuid
 def assign_members(
     group: ConsumerGroup,
     members: Mapping[str, ConsumerGroupMember],
-    assignor: str,
+    assignor: NamedTopicsAssignor,
     topics: CoordinatorMetadataImage,
 ) -> Mapping[str, Assignment]:
-    """The assignor's answer for ``members``, which are the group's after the step under way. `AssignorError`."""
+    """The assignor's answer for ``members``, which are the group's after the step under way. `AssignorError`,
+    `AssignmentKept`."""
     ids: dict[frozenset[str], frozenset[Uuid]] = {}
     specs = {}
     for member_id, member in members.items():
@@ -42,7 +42,7 @@ def assign_members(
             subscribed_topic_ids=topic_ids,
             assigned=group.target.get(previous_id, NOTHING_ASSIGNED),
         )
-    return ASSIGNORS[assignor].assign(GroupSpec.of(specs), topics)
+    return assignor.assign(GroupSpec.of(specs), topics)
 
 
 def target_records(

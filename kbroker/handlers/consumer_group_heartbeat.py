@@ -28,7 +28,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
         check_enabled(ctx)
         if ctx.services.authorizer is not None:
             await _authorize(request, ctx)
-        _validate(request, ctx.api_version, ctx.services.config.group_consumer_assignors)
+        _validate(request, ctx.api_version, ctx.services.groups.settings().consumer_assignors)
         client = client_of(ctx)
         groups = ctx.services.groups
         await groups.until_loaded(request.group_id)

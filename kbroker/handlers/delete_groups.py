@@ -1,6 +1,6 @@
 """DeleteGroups (key 42): delete empty groups with their offsets. Served: 0 to 3.
 
-2: flexible; 3: a message beside the error (KIP-1331). Apache Kafka has one where a plugin of streams groups failed.
+2: flexible; 3: a message beside the error, where the keeper of topologies' descriptions failed (KIP-1331).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kbroker.wire.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
+_WITH_MESSAGE = 3
+
 
 @handler(DeleteGroupsRequest)
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
@@ -31,12 +33,14 @@ async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             denied.append(DeletableGroupResult(group_id=group_id, error_code=code))
             continue
-        error = ErrorCode.NONE
+        result = DeletableGroupResult(group_id=group_id)
         try:
             await _delete(group_id, ctx)
         except ApiError as failure:
-            error = failure.code
-        results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+            result.error_code = failure.code
+            if failure.code is ErrorCode.GROUP_DELETION_FAILED and ctx.api_version >= _WITH_MESSAGE:
+                result.error_message = failure.message
+        results.append(result)
     return DeleteGroupsResponse(results=results + denied)
 
 
@@ -52,4 +56,6 @@ async def _delete(group_id: str, ctx: RequestContext) -> None:
         failed = next((error for error in errors.values() if error), None)
         if failed is not None:
             raise ApiError(failed)
+    if groups.descriptions is not None:
+        await groups.descriptions.delete(group_id)
     await groups.run(group_id, lambda core, now_ms: core.admin.delete_group(group_id))

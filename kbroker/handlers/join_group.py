@@ -1,7 +1,7 @@
 """JoinGroup (key 11): enter a classic group, or come back for a rebalance.
 
 Served: 0 to 9. 1: rebalance timeout; 4: member id required (KIP-394); 5: static members (KIP-345); 6: flexible;
-7: protocol type in the answer; 8: reason; 9: skip_assignment (KIP-814).
+7: protocol type in the answer; 8: reason (KIP-800), which is logged; 9: skip_assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.member_reasons import log_reason
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -56,9 +57,13 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         if not groups.settings().allows_session_timeout(request.session_timeout_ms):
             raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT)
         await groups.until_loaded(request.group_id)
+        if groups.descriptions is not None:
+            await groups.descriptions.before_join(request.group_id)
         joined = groups.run(request.group_id, lambda core, now_ms: core.join_group(request, client, now_ms))
         await ctx.connection.wait_for(joined, inf)
         response = joined.result()
+        if not response.error_code:
+            log_reason(request.group_id, response.member_id, "joins", request.reason)
     except ApiError as error:
         member_id = "" if error.code in _OUTSIDE_THE_GROUP else request.member_id
         response = JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name=None)

@@ -1,6 +1,6 @@
 """LeaveGroup (key 13): members go, one by one or in a batch.
 
-Served: 0 to 5. 3: several members, by instance id too (KIP-345); 4: flexible; 5: reason (KIP-800).
+Served: 0 to 5. 3: several members, by instance id too (KIP-345); 4: flexible; 5: reason (KIP-800), which is logged.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import require_group
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.member_reasons import log_reason
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.leave_group import (
@@ -46,6 +47,9 @@ async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
                 ]
             )
         return LeaveGroupResponse(error_code=error.code)
+    for identity, left in zip(identities, members, strict=False):
+        if not left.error_code:
+            log_reason(request.group_id, left.member_id or left.group_instance_id or "", "leaves", identity.reason)
     if batched:
         return LeaveGroupResponse(members=members)
     return LeaveGroupResponse(error_code=members[0].error_code)

@@ -310,7 +310,7 @@ _ROWS: Final = (
     _served("read_share_group_state_summary", Versions(0, 1), only_unstable=True),
     _served("streams_group_heartbeat", Versions(0, 1)),
     _served("streams_group_describe", Versions(0, 1)),
-    _served("streams_group_topology_description_update", Versions(0, 0), is_async=False),
+    _served("streams_group_topology_description_update", Versions(0, 0)),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("share_fetch", Versions(1, 2), only_unstable=True),
     _served("share_acknowledge", Versions(1, 2), only_unstable=True),

@@ -1,6 +1,6 @@
 """StreamsGroupDescribe (key 89): topology, members and tasks of streams groups (KIP-1071).
 
-Served: 0 to 1. 1: descriptions of topologies (KIP-1331), of which kbroker keeps none; the assignor's name.
+Served: 0 to 1. 1: descriptions of topologies (KIP-1331), if the node has a keeper of them; the assignor's name.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ async def handle(request: StreamsGroupDescribeRequest, ctx: RequestContext) -> S
         return StreamsGroupDescribeResponse(
             groups=[DescribedGroup(group_id=group_id, error_code=error.code) for group_id in request.group_ids]
         )
-    version, assignor = ctx.api_version, ctx.services.config.group_streams_assignors[0]
+    version, groups_here = ctx.api_version, ctx.services.groups
 
     async def describe(group_id: str) -> DescribedGroup:
-        entry: DescribedGroup = await ctx.services.groups.read(
+        assignor = groups_here.group_config(group_id).streams.assignor
+        entry: DescribedGroup = await groups_here.read(
             group_id, lambda core: core.admin.describe_streams_group(group_id, assignor)
         )
         if request.include_topology_description:
-            entry.topology_description_status = _NOT_STORED
+            await _attach(entry, ctx)
         return entry
 
     groups = await described_groups(
@@ -53,6 +54,17 @@ async def handle(request: StreamsGroupDescribeRequest, ctx: RequestContext) -> S
         with_operations=request.include_authorized_operations,
     )
     return StreamsGroupDescribeResponse(groups=groups)
+
+
+async def _attach(entry: DescribedGroup, ctx: RequestContext) -> None:
+    """Add the description of the topology, as far as it is kept."""
+    groups = ctx.services.groups
+    if groups.descriptions is None:
+        entry.topology_description_status = _NOT_STORED
+        return
+    group_id = entry.group_id
+    stored = await groups.read(group_id, lambda core: core.descriptions.stored_epoch(group_id))
+    await groups.descriptions.attach(entry, stored)
 
 
 def _topics_of(group: DescribedGroup) -> set[str]:

@@ -1,6 +1,7 @@
 """StreamsGroupHeartbeat (key 88): join, stay in and leave a group of Kafka Streams (KIP-1071), and get tasks.
 
-Served: 0 to 1. 1: the acceptable recovery lag in 64 bits; members are told which client tags they lack. The internal
+Served: 0 to 1. 1: the acceptable recovery lag in 64 bits; members are told which client tags they lack, and asked for
+the description of their topology (KIP-1331). The internal
 topics that the topology lacks are created before the answer, with the rights of the client.
 """
 
@@ -29,6 +30,7 @@ from kbroker.wire.messages.streams_group_heartbeat import (
 if TYPE_CHECKING:
     from kbroker.groups.streams.configured_topology import InternalTopic
 
+_STALE_TOPOLOGY = 0
 _MISSING_INTERNAL_TOPICS = 3
 _MOST_ERRORS_SHOWN = 3
 
@@ -54,7 +56,14 @@ async def handle(request: StreamsGroupHeartbeatRequest, ctx: RequestContext) -> 
         problem = await _create(result.missing_topics, ctx)
         if problem:
             _add_detail(result.response, problem)
+    if groups.descriptions is not None and ctx.api_version >= 1 and not _is_stale(result.response):
+        result.response.topology_description_required = groups.descriptions.is_wanted(request.group_id, result)
     return result.response
+
+
+def _is_stale(response: StreamsGroupHeartbeatResponse) -> bool:
+    """Whether the member's own topology is an older one than the group's."""
+    return any(status.status_code == _STALE_TOPOLOGY for status in response.status or ())
 
 
 async def _check_topics(topology: Topology, ctx: RequestContext) -> None:

@@ -5,11 +5,13 @@ Served: 0 to 2. 1: upgrade type and validate only; 2: all or none, with the top-
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.features import FeatureUpdate, update_features
+from kbroker.handlers.services.metadata import Metadata
+from kbroker.raft_metadata.controller import ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.features import UPGRADE, FeatureUpdate, update_failed, update_features
 from kbroker.raft_metadata.features import KRAFT_VERSION
 from kbroker.wire.messages.update_features import (
     UpdatableFeatureResult,
@@ -29,13 +31,8 @@ async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateF
         update.feature: FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
         for update in request.feature_updates
     }
-    kraft_version = ctx.services.metadata.finalized_features()[0].get(KRAFT_VERSION, 0)
     try:
-        await ctx.services.metadata.submit(
-            lambda view: update_features(
-                view, list(updates.values()), kraft_version=kraft_version, validate_only=request.validate_only
-            )
-        )
+        await _update(list(updates.values()), ctx.services.metadata, validate_only=request.validate_only)
     except ApiError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     return UpdateFeaturesResponse(
@@ -45,3 +42,27 @@ async def handle(request: UpdateFeaturesRequest, ctx: RequestContext) -> UpdateF
             for name in (updates if ctx.api_version < 2 else ())
         ],
     )
+
+
+async def _update(updates: list[FeatureUpdate], metadata: Metadata, *, validate_only: bool) -> None:
+    """Have the controller set the levels, and the quorum that of ``kraft.version``, which is in its own records."""
+
+    def decide(view: ControllerView, *, validate_only: bool) -> ControllerResult[None]:
+        kraft_version = metadata.finalized_features()[0].get(KRAFT_VERSION, 0)
+        return update_features(
+            view,
+            updates,
+            kraft_version=kraft_version,
+            static_voters=metadata.static_voters,
+            validate_only=validate_only,
+        )
+
+    kraft = next((update for update in updates if update.name == KRAFT_VERSION), None)
+    if kraft is not None and kraft.upgrade_type == UPGRADE:
+        # All is judged before the quorum takes its level: afterwards nothing is to be refused.
+        await metadata.submit(lambda view: decide(view, validate_only=True))
+        try:
+            await metadata.upgrade_kraft_version(kraft.level, validate_only=validate_only)
+        except ApiError as error:
+            raise error if error.code is ErrorCode.NOT_CONTROLLER else update_failed(error.message) from None
+    await metadata.submit(lambda view: decide(view, validate_only=validate_only))

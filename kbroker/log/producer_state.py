@@ -149,6 +149,11 @@ class ProducerStateManager:
         """Offset of the earliest open transaction."""
         return next(iter(self._ongoing)) if self._ongoing else None
 
+    @property
+    def first_undecided_producer(self) -> int | None:
+        """Id of the producer of the earliest open transaction."""
+        return self._ongoing[next(iter(self._ongoing))] if self._ongoing else None
+
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """This producer has written to the partition in a transaction that is still open."""
         entry = self._producers.get(producer_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.families import Family
+from kbroker.metrics.family import Family
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -43,7 +43,7 @@ class Traffic:
     def __init__(self) -> None:
         self.topics: dict[str, TopicTraffic] = {}
         self._gone = TopicTraffic()
-        self.replication_bytes_out = 0
+        self.replication_bytes_in = self.replication_bytes_out = 0
 
     def of(self, topic: str) -> TopicTraffic:
         """The counts of a topic."""

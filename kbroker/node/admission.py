@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import trio
 
     from kbroker.env import Poller, Stream
+    from kbroker.node.admission_turns import AdmissionTurns
     from kbroker.node.connection import Connection
 
 
@@ -30,12 +31,15 @@ class Admitted:
     Each step may put its own stream around ``stream``. It closes nothing when it fails; the admission does.
     """
 
-    __slots__ = ("_limit", "certificate", "keeper", "mechanism", "principal", "session", "stream")
+    __slots__ = ("_limit", "_turns", "certificate", "keeper", "mechanism", "principal", "session", "stream")
 
-    def __init__(self, stream: Stream, limit: trio.CancelScope | None = None) -> None:
+    def __init__(
+        self, stream: Stream, limit: trio.CancelScope | None = None, turns: AdmissionTurns | None = None
+    ) -> None:
         """``limit`` ends the admission at its deadline."""
         self.stream = stream
         self._limit = limit
+        self._turns = turns
         self.principal: KafkaPrincipal = ANONYMOUS
         self.certificate: bytes | None = None
         """The client's, in DER; None if it has shown none."""
@@ -45,6 +49,12 @@ class Admitted:
         """SASL's part of the connection, for authenticating again (KIP-368)."""
         self.keeper: Callable[[Connection], Awaitable[None]] | None = None
         """Runs beside the connection where its session ends unless it is renewed."""
+
+    async def has_sent(self) -> None:
+        """Wait until the client has sent something, and for the turn to work on it."""
+        await self.stream.wait_readable()
+        if self._turns is not None:
+            await self._turns.take()
 
     def extend_limit(self, seconds: float) -> None:
         """Let the admission take longer by this much: the server makes the client wait."""
@@ -63,10 +73,30 @@ class AdmissionStep(Protocol):
 class Admission:
     """The steps of a listener, in their order."""
 
-    def __init__(self, steps: Sequence[AdmissionStep], wrap_poller: Callable[[Poller], Poller] | None = None) -> None:
-        """``wrap_poller`` makes a poller for the streams of the steps out of one for the listener's."""
+    def __init__(
+        self,
+        steps: Sequence[AdmissionStep],
+        wrap_poller: Callable[[Poller], Poller] | None = None,
+        *,
+        turns: AdmissionTurns | None = None,
+        wait_for_room: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """``wrap_poller`` makes a poller for the streams of the steps out of one for the listener's.
+
+        ``turns`` are those of all listeners. ``wait_for_room`` holds back new connections while those before them keep
+        the steps busy.
+        """
         self._steps = steps
         self._wrap_poller = wrap_poller
+        self._turns = turns
+        self._wait_for_room = wait_for_room
+
+    async def may_begin(self) -> None:
+        """Wait until another connection may be accepted: it stays with the system until then."""
+        if self._wait_for_room is not None:
+            await self._wait_for_room()
+        if self._turns is not None:
+            await self._turns.take()
 
     def poller(self, poller: Poller | None) -> Poller | None:
         """The poller for admitted streams, by the network's own."""
@@ -77,10 +107,12 @@ class Admission:
 
         ``limit`` ends all of them at its deadline.
         """
-        client = Admitted(stream, limit)
+        client = Admitted(stream, limit, self._turns)
         try:
             for step in self._steps:
                 await step.admit(client)
+            if self._turns is not None:
+                await self._turns.take()
         except BaseException:
             client.stream.close()
             raise

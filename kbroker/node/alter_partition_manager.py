@@ -180,6 +180,7 @@ class AlterPartitionManager:
         state = partition.state
         key = partition.topic_partition
         error = answer.error_code
+        self._isr.refused += bool(error)
         if not error:
             del self._isr.proposed[key]
             if answer.leader_epoch != state.leader_epoch:

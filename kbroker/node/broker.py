@@ -16,6 +16,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
 from kbroker.log.manager import LogManager
@@ -35,7 +36,8 @@ from kbroker.node.security import NodeSecurity
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.node.token_expiry import TokenExpiry
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.controller.policies import NO_POLICIES
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
 from kbroker.types import Uuid
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.fetch_reader import FetchReader
+    from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.rules.setup import NodeRules
@@ -57,8 +60,17 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 4.5
 """How long the flushes of a clean stop may take."""
 
-RULES = ("authorizer.class.name", "client.quota.callback.class")
-"""Properties that may name a callable in Python for the whole node."""
+RULES = (
+    "alter.config.policy.class.name",
+    "authorizer.class.name",
+    "create.topic.policy.class.name",
+    "client.quota.callback.class",
+    "group.consumer.assignors",
+    "group.share.assignors",
+    "group.streams.assignors",
+    "group.streams.topology.description.plugin.class",
+)
+"""Properties that may name callables in Python for the whole node."""
 
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
@@ -80,6 +92,10 @@ class Broker:
     lifecycle: BrokerLifecycle
     services: Services
     coordinators: Coordinators | None = None
+    share_partitions: SharePartitionManager | None = None
+    """None where share groups are not served."""
+    log_cleaner: LogCleaner | None = None
+    """There as soon as it runs."""
 
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
@@ -89,9 +105,9 @@ class Broker:
         """The one that ACLs are for."""
         self._rules = _make_rules(config, self._authorizer, env)
         self._metrics = _make_metrics(config, env, self)
-        self._telemetry = _make_telemetry(config, env)
-        dispatcher = () if self._metrics is None else (self._metrics.counts.dispatcher,)
-        self._listeners = Listeners(config, self.security, *dispatcher)
+        self.telemetry = _make_telemetry(config, env, self._metrics)
+        measured = () if self._metrics is None else (self._metrics.counts.dispatcher, self._metrics.counts.replies)
+        self._listeners = Listeners(config, self.security, *measured)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -169,6 +185,7 @@ class Broker:
             cluster_id=properties.cluster_id,
             directory_id=self._metadata_directory_id(properties),
             services=lambda: self.services,
+            policies=NO_POLICIES if self._rules is None else self._rules.policies,
         )
         self.metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
@@ -210,12 +227,12 @@ class Broker:
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
-        self._share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
+        self.share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
-        if self._telemetry is not None:
-            self.services.telemetry = self._telemetry
-            self.metadata.subscribe(self._telemetry.on_image)
+        if self.telemetry is not None:
+            self.services.telemetry = self.telemetry
+            self.metadata.subscribe(self.telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
 
     def _serve_share_groups(self, coordinators: Coordinators) -> SharePartitionManager | None:
@@ -233,7 +250,10 @@ class Broker:
         )
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the quotas of clients; a cluster without any does not import what counts them."""
+        """Follow the limits to connections, and the quotas of clients; a cluster without any quota does not import
+        what counts them."""
+        if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
+            self._listeners.limit(self._dynamic_config)
         if self._quota_loader is None:
             clients = None if self._rules is None else self._rules.quotas(self.config)
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate
@@ -275,6 +295,7 @@ class Broker:
             self._dynamic_config,
             self._producer_ids,
             self._address_of,
+            NO_OWN_ASSIGNORS if self._rules is None else self._rules.assignors,
         )
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
@@ -348,10 +369,13 @@ class Broker:
                     metadata.subscribe(coordinator.on_image)
                     nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
-        if self._share_partitions is not None:
-            metadata.subscribe(self._share_partitions.on_image)
-            nursery.start_soon(self._share_partitions.run)
-        nursery.start_soon(LogFlusher(self.env, config, self.log_manager, self.replica_manager).run)
+        if self.share_partitions is not None:
+            metadata.subscribe(self.share_partitions.on_image)
+            nursery.start_soon(self.share_partitions.run)
+        flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
+        if self._metrics is not None:
+            flusher.times = self._metrics.counts.flushes
+        nursery.start_soon(flusher.run)
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
         if config.is_broker:
@@ -461,7 +485,8 @@ class Broker:
         def settings() -> CleanerSettings:
             return CleanerSettings.of(self._dynamic_config.with_prefix("log.cleaner."))
 
-        await LogCleaner(self.env, self.log_manager, self.replica_manager, settings).run()
+        self.log_cleaner = LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
+        await self.log_cleaner.run()
 
     # Stopping them
 
@@ -511,25 +536,26 @@ def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
 
 def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env: Env) -> NodeRules | None:
     """The rules in Python for the whole node, by its own file; None if there are none."""
-    if not any(str(config.values.get(name) or "").strip().startswith("python:") for name in RULES):
+    if not any("python:" in str(config.values.get(name)) for name in RULES):
         return None
     from kbroker.node.rules.setup import NodeRules
 
     return NodeRules(config, authorizer, env)
 
 
-def _make_telemetry(config: BrokerConfig, env: Env) -> Telemetry | None:
+def _make_telemetry(config: BrokerConfig, env: Env, metrics: MetricsService | None) -> Telemetry | None:
     """The node's part of KIP-714, which asks clients for metrics; None if nothing would take them."""
-    if not config.is_broker or "metric.reporters" not in config.raw:
+    if not config.is_broker or (metrics is None and "metric.reporters" not in config.raw):
         return None
     from kbroker.config.telemetry import receivers_of
 
-    if not receivers_of(config.metric_reporters):
+    if metrics is None and not receivers_of(config.metric_reporters):
         return None
     from kbroker.node.telemetry.receivers import make_receivers
     from kbroker.node.telemetry.telemetry import Telemetry
 
-    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes)
+    page = None if metrics is None else metrics.counts.clients.push
+    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes, page)
 
 
 def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:

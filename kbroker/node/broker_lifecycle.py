@@ -72,6 +72,10 @@ class BrokerLifecycle:
         self._beating = trio.Lock()
         self._refused_beat = ErrorCode.NONE
         """The error of the last heartbeat."""
+        self._told_failures: set[Uuid] = set()
+        """The log dirs that the controller knows to have failed."""
+        self._untold_since: dict[Uuid, float] = {}
+        """Those that it does not know of yet, and since when."""
 
     @property
     def is_alone(self) -> bool:
@@ -149,7 +153,8 @@ class BrokerLifecycle:
 
         The controller hears one every ``broker.heartbeat.interval.ms``; but a broker that is alone has nobody to
         convince, and sends one only when it has something to say. :class:`FatalError` when every log dir has failed:
-        another broker can do better.
+        another broker can do better; or when the controller cannot be told of one that has failed for
+        ``log.dir.failure.timeout.ms`` (KIP-858): it would have this broker lead what is lost.
         """
         self._runs = True
         self._log_manager.on_offline.append(lambda: self._wanted.set())
@@ -159,6 +164,7 @@ class BrokerLifecycle:
         while not self._stops:
             self._wanted = trio.Event()
             self._log_manager.check_any_online()
+            self._check_failures_are_told()
             response = await self._heartbeat()
             if response is None:
                 await trio.sleep(RETRY_SECONDS)
@@ -193,6 +199,18 @@ class BrokerLifecycle:
         if code and code is not ErrorCode.NOT_CONTROLLER and code not in _FORGOTTEN:
             logger.warning("the active controller refuses the heartbeats of this broker: %s", code.name)
 
+    def _check_failures_are_told(self) -> None:
+        now, timeout = trio.current_time(), self._config.log_dir_failure_timeout_ms / 1000
+        for log_dir in self._offline_log_dirs():
+            if log_dir in self._told_failures:
+                self._untold_since.pop(log_dir, None)
+            elif now - self._untold_since.setdefault(log_dir, now) >= timeout:
+                path = next(each.path for each in self._failed_log_dirs() if each.directory_id == log_dir)
+                raise FatalError(
+                    f"the active controller could not be told for {timeout:g} s (log.dir.failure.timeout.ms) that the "
+                    f"log directory {path} has failed"
+                )
+
     def _failed_log_dirs(self) -> list[LogDir]:
         return [log_dir for log_dir in self._log_manager.log_dirs if log_dir.offline is not None]
 
@@ -224,18 +242,21 @@ class BrokerLifecycle:
                 return None  # it would be unfenced again
             # One that gets lost must not cost the session (Kafka's BrokerServer: half of it).
             within = self._config.broker_session_timeout_ms / 2000
+            failed = self._offline_log_dirs()
             response: BrokerHeartbeatResponse | None = await self._client.ask(
                 BrokerHeartbeatRequest(
                     broker_id=self._metadata.node_id,
                     broker_epoch=self.broker_epoch,
                     current_metadata_offset=self._metadata.image.offset,
                     want_shut_down=want_shut_down,
-                    offline_log_dirs=self._offline_log_dirs(),
+                    offline_log_dirs=failed,
                     cordoned_log_dirs=self._cordoned_log_dirs(),
                 ),
                 within,
                 is_standing=True,
             )
+        if response is not None and not response.error_code:
+            self._told_failures.update(failed)
         if response is not None and response.error_code in _FORGOTTEN and not want_shut_down:
             # The controller knows another life of this broker, or none: begin again.
             assert self._registration is not None

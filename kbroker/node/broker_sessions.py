@@ -80,6 +80,8 @@ class SessionKeeper:
         self._sleeps_until = math.inf
         """Milliseconds; ``run`` looks at all sessions then. Heartbeats that come meanwhile do not wake it."""
         self._suspects: list[_Suspect] = []
+        self.timed_out = 0
+        """Brokers that were fenced for their silence so far, for metrics."""
         self._heard_on: dict[Connection, tuple[int, int]] = {}
         """Open connections that heartbeats came on: the id and epoch of the last one's broker."""
         controller_log.on_active(self.on_active)
@@ -102,6 +104,17 @@ class SessionKeeper:
         # A broker that died together with the previous controller, or under it, has not been noticed.
         self._suspects = [_Suspect(broker.id, broker.epoch, now_ms) for broker in unfenced]
         self._alarm.ring()
+
+    def silences_ms(self) -> dict[int, int]:
+        """The time since the last heartbeat of each unfenced broker of another process; empty unless active."""
+        if not self._log.is_active:
+            return {}
+        now_ms, brokers = self._now_ms(), self._log.controller.image.brokers
+        return {
+            broker_id: now_ms - seen
+            for broker_id, broker in brokers.items()
+            if not broker.fenced and not self._is_own(broker) and (seen := self._sessions.last_seen(broker_id))
+        }
 
     def check_registration(self, registration: BrokerRegistration) -> None:
         """Refuse a second node with the id of a live broker: ``ApiError`` DUPLICATE_BROKER_REGISTRATION.
@@ -192,6 +205,7 @@ class SessionKeeper:
                     self._sessions.end(broker_id)
                     broker = brokers.get(broker_id)
                     if broker is None or not self._is_own(broker):
+                        self.timed_out += 1
                         await self._fence(broker_id, "has not been heard of for too long")
 
     async def _look_after(self, suspect: _Suspect) -> None:

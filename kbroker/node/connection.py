@@ -25,7 +25,7 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
 if TYPE_CHECKING:
-    from kbroker.env import Poller, Stream
+    from kbroker.env import Env, Poller, Stream
     from kbroker.handlers.context import Services
     from kbroker.handlers.registration import Registration
     from kbroker.node.memory_budget import MemoryBudget
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 MakeDispatcher = Callable[["Connection", "Services", Mapping[int, "Registration"], ReplyQueue], Dispatcher]
 """Makes the dispatcher of a connection."""
+
+MakeReplies = Callable[["Stream", "Env", trio.CancelScope, Callable[..., Any], Callable[[], None]], ReplyQueue]
+"""Makes the reply queue of a connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Connection:
         principal: KafkaPrincipal = ANONYMOUS,
         session: object | None = None,
         dispatcher: MakeDispatcher = Dispatcher,
+        replies: MakeReplies = ReplyQueue,
     ) -> None:
         self.stream = stream
         self.principal = principal
@@ -100,7 +104,7 @@ class Connection:
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
-        self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
+        self._replies = replies(stream, services.env, self.scope, start_soon, self._progressed)
         self._dispatcher = dispatcher(self, services, table, self._replies)
         self._poller = poller
         self._produce_queue = services.produce_queue

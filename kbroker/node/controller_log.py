@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.env import Env
 from kbroker.errors import ApiError, ErrorCode, FatalError
@@ -26,6 +26,9 @@ from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.records.metadata import AbortTransactionRecord
 
+if TYPE_CHECKING:
+    from kbroker.metrics.histogram import Histogram
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,8 @@ class _Pending(NamedTuple):
     delta: MetadataDelta
     image: MetadataImage
     timestamp_ms: int
+    appended_at: float
+    """Seconds of the node's clock."""
 
 
 class ControllerLog:
@@ -61,6 +66,9 @@ class ControllerLog:
         self._pending: deque[_Pending] = deque()
         self._waiting: deque[tuple[int, Later[None]]] = deque()
         """Changes that are answered once all below an offset is committed."""
+        self.change_times: Histogram | None = None
+        """Of the work for changes, and ``commit_times`` until they are committed, on a node that has metrics."""
+        self.commit_times: Histogram | None = None
         self._active = False
         self._on_active: list[Callable[[], None]] = []
 
@@ -90,9 +98,12 @@ class ControllerLog:
         records still waits until everything that it may have seen is committed.
         """
         self.check_active()
+        began = self._env.now()
         result = operation(self._controller.view(self._log.end_offset))
         if result.records:
             self._append(result.records, self._env.wall_clock_ms())
+        if self.change_times is not None:
+            self.change_times.observe_seconds(self._env.now() - began)
         if self._log.end_offset > self._core.high_watermark:
             committed = Later[None]()
             self._waiting.append((self._log.end_offset, committed))
@@ -128,7 +139,7 @@ class ControllerLog:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller cannot write its log.") from None
         assert last == expected
         first_offset = last.offset - len(records) + 1
-        self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms))
+        self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
         self._quorum.runner.on_appended()
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -139,6 +150,8 @@ class ControllerLog:
         while pending and pending[0].last_offset < high_watermark:
             change = pending.popleft()
             images.adopt(change.delta, change.image, change.timestamp_ms)
+            if self.commit_times is not None:
+                self.commit_times.observe_seconds(self._env.now() - change.appended_at)
         while self._waiting and self._waiting[0][0] <= high_watermark:
             self._waiting.popleft()[1].set(None)
         leader = self._core.leader

@@ -8,6 +8,7 @@ go through `kbroker.node.coordinator_steps`. Losing a partition answers all wait
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -61,6 +62,8 @@ class CoordinatorDriver(Generic[C]):
         self._sleeping_until_ms: float = float("inf")
         self._wall_ms_at_start = env.wall_clock_ms()
         self._started = env.now()
+        self.loads: deque[tuple[float, float]] = deque(maxlen=64)
+        """When the last partitions were loaded (``Env.now``), and the seconds that each took, for metrics."""
 
     def now_ms(self) -> int:
         """Wall-clock ms of the node's start plus the time run since: sessions survive a clock that jumps."""
@@ -220,6 +223,11 @@ class CoordinatorDriver(Generic[C]):
                 answers.append(await self._answer(shard, question))
         return answers
 
+    def partition_states(self) -> tuple[int, int]:
+        """The number of partitions that are being loaded, and of those that are served, for metrics."""
+        active = sum(shard.loaded.is_set() for shard in self._shards.values())
+        return len(self._shards) - active, active
+
     def loaded_cores(self) -> list[C]:
         """The cores that are loaded now, for figures: what they know need not be committed yet."""
         return [shard.core for shard in self._shards.values() if shard.loaded.is_set()]
@@ -287,7 +295,7 @@ class CoordinatorDriver(Generic[C]):
 
     async def _load(self, shard: Shard[C]) -> None:
         """Replay the partition into its shard."""
-        key = TopicPartition(self.TOPIC, shard.index)
+        key, began = TopicPartition(self.TOPIC, shard.index), self._env.now()
         try:
             count, end = await replay_log(shard, self._manager, self.now_ms)
         except (ApiError, WireError) as error:
@@ -315,6 +323,7 @@ class CoordinatorDriver(Generic[C]):
                 self._cannot_load(shard)
                 return
             shard.loaded.set()
+            self.loads.append((self._env.now(), self._env.now() - began))
             self._wake()
             if count:
                 logger.info("loaded the %s of %s from %d records", self.WHAT_IT_HOLDS, key, count)

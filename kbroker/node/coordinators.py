@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config import BrokerConfig
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.groups.settings import GroupSettings
 from kbroker.node.broker_requests import MARKERS, MEMBERSHIP, BrokerRequests
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
@@ -41,6 +42,7 @@ def make_coordinators(
     dynamic_config: DynamicBrokerConfig,
     producer_ids: ProducerIdAllocator,
     address_of: Callable[[int], tuple[str, int] | None],
+    own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
 ) -> Coordinators:
     """The coordinators of one broker; ``address_of`` gives the address of another broker, ``network`` reaches it."""
     group_settings = GroupSettings.from_config(config)
@@ -52,6 +54,7 @@ def make_coordinators(
         network=network,
         address_of=address_of,
         request_timeout_ms=config.request_timeout_ms,
+        own_assignors=own_assignors,
     )
 
     def transaction_settings(image: Any) -> TransactionSettings:

@@ -19,12 +19,38 @@ class DynamicBrokerConfig:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._image = MetadataImage()
+        self._told: dict[str, str] = {}
+        """Properties of the authorizer that are set at run time, of which was told."""
         self._reconfigured: dict[str, tuple[dict[str, str], BrokerConfig]] = {}
         """By prefix of their names: properties set at run time, and the node's own with them."""
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
         self._image = image
+        if delta.changed_configs:
+            self._tell_of_authorizer()
+
+    def _tell_of_authorizer(self) -> None:
+        """Warn of what is stored without effect, once for each value.
+
+        Names that only an authorizer knows are taken from anybody who may alter a broker, as in Apache Kafka, whose
+        ``StandardAuthorizer`` is configured once and is not ``Reconfigurable``.
+        """
+        changed = self._changed()
+        if not changed:
+            self._told = {}
+            return
+        from kbroker.config.security.authorization import OF_AUTHORIZER
+
+        found = {name: changed[name] for name in sorted(OF_AUTHORIZER & changed.keys())}
+        for name, value in found.items():
+            if self._told.get(name) != value:
+                logger.warning(
+                    "%s is set at run time, without effect: the authorizer takes it from the node's own file,"
+                    " at its start",
+                    name,
+                )
+        self._told = found
 
     def _changed(self) -> dict[str, str]:
         """Properties that were set at run time, for this node or for all; its own win."""

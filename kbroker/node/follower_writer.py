@@ -52,6 +52,9 @@ class FollowerWriter:
             if self._write_or_begin_there(partition, log, leader_epoch, records) is None:
                 return False
             self._checkpoints.request()
+            traffic = self._progress.traffic
+            if traffic is not None:
+                traffic.replication_bytes_in += len(records)
             throttles = self._throttles
             if throttles.follower.is_throttled(*partition.topic_partition):
                 throttles.follower.record(len(records), throttles.now_ms())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.groups.settings import GroupSettings
 from kbroker.node.coordinator_driver import CoordinatorDriver
 from kbroker.node.group_topics import ImageTopics
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env, Network
     from kbroker.groups.group_coordinator import GroupCoordinator
     from kbroker.groups.share.requests import StateInitialization
+    from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.share_state import Persister
@@ -42,6 +44,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         request_timeout_ms: int,
+        own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
     ) -> None:
         """``group_config`` computes the configs in force for a group from a metadata image.
 
@@ -55,9 +58,12 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         self._topics: ImageTopics | None = None
         self._network = network
         self._address_of = address_of
+        self._own_assignors = own_assignors
         self._request_timeout_ms = request_timeout_ms
         self.share_persister: Persister | None = None
         """The way to the share coordinator; None on a node without share groups."""
+        self.descriptions: Descriptions | None = None
+        """None on a node that keeps no descriptions of topologies."""
 
     def settings(self) -> GroupSettings:
         """The node's properties of groups, as they are now."""
@@ -68,7 +74,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         from kbroker.groups.group_coordinator import GroupCoordinator
 
         rng = random.Random(self._env.rng.getrandbits(64))
-        core = GroupCoordinator(self._settings, rng, self.group_config)
+        core = GroupCoordinator(self._settings, rng, self.group_config, self._own_assignors)
         if self._topics is not None:
             core.on_topics(self._topics, (), False)
         return core
@@ -154,6 +160,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
             shard.core.on_topics(self._topics, changed, bool(new))
 
     def group_config(self, group_id: str) -> GroupConfig:
+        """The configs in force for a group."""
         found = self._group_configs.get(group_id)
         if found is None:
             found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)

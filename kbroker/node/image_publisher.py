@@ -24,6 +24,8 @@ class ImagePublisher:
         self._loader = ImageLoader()
         self._image = MetadataImage()
         self._next_offset = 0
+        self.snapshots_loaded = 0
+        """Snapshots read so far, for metrics."""
         self._subscribers: list[Subscriber] = []
         self._published = trio.Event()
         latest = log.latest_snapshot_id
@@ -100,6 +102,7 @@ class ImagePublisher:
         return True
 
     def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
+        self.snapshots_loaded += 1
         content = self._log.load_snapshot(snapshot_id)
         published = self._loader.load_snapshot(content.records, snapshot_id)
         self._loader.last_timestamp = content.last_contained_log_timestamp

@@ -58,6 +58,8 @@ class IsrMembership:
         """Set when something is proposed. Whoever waits for it replaces it."""
         self.expansions = self.shrinkages = 0
         """Proposals so far, for metrics."""
+        self.refused = 0
+        """Proposals that the controller has not taken, for metrics."""
         self._env = env
         self._image = image
 

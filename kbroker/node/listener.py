@@ -19,6 +19,7 @@ from kbroker.node.connection import Connection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.security.shown import shown
 from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
-    from kbroker.node.connection import MakeDispatcher
+    from kbroker.node.connection import MakeDispatcher, MakeReplies
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class ConnectionLimits(NamedTuple):
     max_connections_per_ip: int
     per_ip_overrides: Mapping[str, int]
     max_idle: float
+    per_listener: Mapping[str, int] = {}
+    """Limits of single listeners (KIP-402)."""
     handshake: float = 10.0
     first_frame: float = 30.0
     frame: float = 30.0
@@ -69,31 +72,38 @@ class ConnectionLimits(NamedTuple):
 
 
 class ConnectionQuota:
-    """The node's connections, in all and by address."""
+    """The node's connections, in all, by listener and by address."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        """Those that hold now. Connections that are open when they become narrower stay."""
         self.total = 0
         self.by_address: Counter[str] = Counter()
+        self.by_listener: Counter[str] = Counter()
 
-    def refusal(self, address: str) -> str | None:
-        """Why a connection from ``address`` may not be had now, or ``None``."""
+    def refusal(self, address: str, listener: str) -> str | None:
+        """Why a connection from ``address`` to ``listener`` may not be had now, or ``None``."""
         limits = self.limits
         if self.total >= limits.max_connections:
             return f"max.connections ({limits.max_connections}) is reached"
+        of_listener = limits.per_listener.get(listener)
+        if of_listener is not None and self.by_listener[listener] >= of_listener:
+            return f"max.connections of listener {listener} ({of_listener}) is reached"
         most = limits.per_ip_overrides.get(address, limits.max_connections_per_ip)
         if self.by_address[address] >= most:
             return f"max.connections.per.ip ({most}) is reached"
         return None
 
-    def add(self, address: str) -> None:
+    def add(self, address: str, listener: str) -> None:
         """Count one in."""
         self.total += 1
+        self.by_listener[listener] += 1
         self.by_address[address] += 1
 
-    def remove(self, address: str) -> None:
+    def remove(self, address: str, listener: str) -> None:
         """Count one out."""
         self.total -= 1
+        self.by_listener[listener] -= 1
         self.by_address[address] -= 1
         if not self.by_address[address]:
             del self.by_address[address]
@@ -126,6 +136,7 @@ class Listener:
         budget: MemoryBudget,
         admission: Admission | None = None,
         dispatcher: MakeDispatcher = Dispatcher,
+        replies: MakeReplies = ReplyQueue,
     ) -> None:
         """Without an ``admission`` every client is let in, as ANONYMOUS."""
         self.name = name
@@ -137,7 +148,7 @@ class Listener:
         self._quota = quota
         self._budget = budget
         self._admission = admission
-        self._dispatcher = dispatcher
+        self._dispatcher, self._replies = dispatcher, replies
         self.admitted = 0
         """Connections that were let in, ever."""
         self._buffers = BufferPool()
@@ -175,6 +186,8 @@ class Listener:
                     nursery.start_soon(self._poller.run)
                 nursery.start_soon(self._housekeep)
                 while True:
+                    if self._admission is not None:
+                        await self._admission.may_begin()
                     try:
                         stream = await self._listener.accept()
                     except OSError as error:
@@ -187,14 +200,14 @@ class Listener:
                     rates = self._services.connection_rates
                     if rates is not None and not await self._comes_slowly(stream, rates, nursery):
                         continue
-                    refusal = self._quota.refusal(stream.peer[0])
+                    refusal = self._quota.refusal(stream.peer[0], self.name)
                     if refusal is not None:
                         address = stream.peer[0]
                         self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
                         stream.close()
                         continue
                     # Now: all that wait at the port are accepted before the first of them is served.
-                    self._quota.add(stream.peer[0])
+                    self._quota.add(stream.peer[0], self.name)
                     nursery.start_soon(self._serve, stream, nursery)
         finally:
             self._listener.close()
@@ -240,7 +253,7 @@ class Listener:
             if admitted is not None:
                 await self._serve_admitted(admitted, nursery)
         finally:
-            self._quota.remove(address)
+            self._quota.remove(address, self.name)
 
     async def _admit(self, stream: Stream, admission: Admission) -> Admitted | None:
         """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
@@ -281,6 +294,7 @@ class Listener:
             poller=self._poller,
             refusals=self.refusals,
             dispatcher=self._dispatcher,
+            replies=self._replies,
         )
         self.admitted += 1
         self._connections[connection] = _Seen(trio.current_time())

@@ -14,14 +14,19 @@ from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.memory_budget import MemoryBudget
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.raft_metadata.image import Endpoint
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
-    from kbroker.node.connection import MakeDispatcher
+    from kbroker.node.connection import MakeDispatcher, MakeReplies
+    from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
     from kbroker.node.security import NodeSecurity
+
+MAX_CONNECTIONS = "max.connections"
+LISTENER_PREFIX = "listener.name."
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
 """Bytes of incomplete requests that all connections together may hold, when ``queued.max.request.bytes`` is -1."""
@@ -33,14 +38,21 @@ OTHER_FILES = 64
 class Listeners:
     """The configured listeners, from ``bind`` to ``close``."""
 
-    def __init__(self, config: BrokerConfig, security: NodeSecurity, dispatcher: MakeDispatcher = Dispatcher) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        security: NodeSecurity,
+        dispatcher: MakeDispatcher = Dispatcher,
+        replies: MakeReplies = ReplyQueue,
+    ) -> None:
         self._config = config
-        self._dispatcher = dispatcher
+        self._dispatcher, self._replies = dispatcher, replies
         self._security = security
         self.ports: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by listener name."""
         self.servers: list[ListenerServer] = []
         """Those that are open."""
+        self._quotas: list[ConnectionQuota] = []
         self._bound: dict[str, StreamListener] = {}
 
     async def bind(self, network: Network) -> None:
@@ -75,14 +87,8 @@ class Listeners:
         ``serve`` runs each in ``nursery``. The limits hold for the connections of all that one call opens.
         """
         config = self._config
-        limits = ConnectionLimits(
-            max_connections=min(config.max_connections, _connections_by_file_limit()),
-            max_connections_per_ip=config.max_connections_per_ip,
-            per_ip_overrides=config.max_connections_per_ip_overrides,
-            max_idle=config.connections_max_idle_ms / 1000,
-            max_frame_bytes=config.socket_request_max_bytes,
-        )
-        quota = ConnectionQuota(limits)
+        quota = ConnectionQuota(self._limits(config, config))
+        self._quotas.append(quota)
         memory = config.queued_max_request_bytes
         budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
         configured = {listener.name: listener for listener in config.listeners}
@@ -103,9 +109,31 @@ class Listeners:
                 budget=budget,
                 admission=self._security.admission(configured[name], services),
                 dispatcher=self._dispatcher,
+                replies=self._replies,
             )
             self.servers.append(server)
             nursery.start_soon(serve, server)
+
+    def limit(self, dynamic_config: DynamicBrokerConfig) -> None:
+        """Hold further connections to the limits that were set at run time (KIP-226, KIP-402)."""
+        node = dynamic_config.with_prefix(MAX_CONNECTIONS)
+        limits = self._limits(node, dynamic_config.with_prefix(LISTENER_PREFIX))
+        for quota in self._quotas:
+            quota.limits = limits
+
+    def _limits(self, config: BrokerConfig, of_listeners: BrokerConfig) -> ConnectionLimits:
+        bounds = {
+            listener.name: of_listeners.values.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{MAX_CONNECTIONS}")
+            for listener in config.listeners
+        }
+        return ConnectionLimits(
+            max_connections=min(config.max_connections, _connections_by_file_limit()),
+            max_connections_per_ip=config.max_connections_per_ip,
+            per_ip_overrides=config.max_connections_per_ip_overrides,
+            max_idle=config.connections_max_idle_ms / 1000,
+            per_listener={name: bound for name, bound in bounds.items() if bound is not None},
+            max_frame_bytes=config.socket_request_max_bytes,
+        )
 
     def close(self) -> None:
         """Give the addresses back."""

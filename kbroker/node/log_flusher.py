@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
     from kbroker.log.manager import LogManager
+    from kbroker.metrics.histogram import Histogram
 
 _SHORTEST_WAIT = 0.01
 """Between two flushes of one round, in seconds, however short flush.ms is."""
@@ -36,6 +37,8 @@ class LogFlusher:
         self._replica_manager = replica_manager
         self._clock = CautiousClock(env)
         self._look_for_expired = trio.Event()
+        self.times: Histogram | None = None
+        """Of flushes, on a node that has metrics."""
 
     async def run(self) -> None:
         """Do all of it, until cancelled."""
@@ -77,12 +80,15 @@ class LogFlusher:
         with self._failures_noticed():
             tasks = self._log_manager.flush_tasks(self._env.wall_clock_ms())
         for task in tasks:
+            began = self._env.now()
             try:
                 await self._env.run_blocking(task.run)
             except OSError as error:
                 self._replica_manager.log_dirs.flush_failed(task, error)
             else:
                 task.end()
+            if self.times is not None:
+                self.times.observe_seconds(self._env.now() - began)
 
     def _partitions(self) -> Iterable[Partition]:
         for partition in list(self._replica_manager.partitions.values()):

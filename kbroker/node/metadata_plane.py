@@ -14,6 +14,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.env import Env, Network
+from kbroker.errors import ApiError
 from kbroker.node.broker_sessions import SessionKeeper
 from kbroker.node.controller_client import ControllerClient
 from kbroker.node.controller_log import ControllerLog
@@ -24,6 +25,7 @@ from kbroker.node.raft_runner import failure_of
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
+from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.raft_metadata.features import KRAFT_VERSION, features_to_register
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -60,12 +62,13 @@ class MetadataPlane:
         directory_id: Uuid,
         services: Callable[[], Services],
         store: RecordStore | None = None,
+        policies: Policies = NO_POLICIES,
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``store`` takes
-        the place of the log's files.
+        the place of the log's files. ``policies`` are asked while this node is the active controller.
         """
         self.config = config
         self.env = env
@@ -73,7 +76,7 @@ class MetadataPlane:
         self.cluster_id = cluster_id
         self.directory_id = directory_id
         self.schema = ConfigSchema(config)
-        self.controller = Controller(config.node_id, self.schema, env.rng)
+        self.controller = Controller(config.node_id, self.schema, env.rng, policies)
         self.incarnation_id = random_uuid(env.rng)
         files: MetadataLog | None = None
         try:
@@ -97,6 +100,7 @@ class MetadataPlane:
             self.images,
             env,
             config.metadata_log_max_record_bytes_between_snapshots,
+            config.metadata_log_max_snapshot_interval_ms,
         )
         self.sessions = SessionKeeper(self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id)
         self.client = ControllerClient(
@@ -122,10 +126,26 @@ class MetadataPlane:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part in the quorum until cancelled; started when the log is open and, on a node that is the only voter,
         its controller decides. :class:`FatalError` when it cannot go on."""
+        tasks = [self.snapshots.run, self.sessions.run]
+        if self.config.is_controller and self.config.metadata_max_idle_interval_ms:
+            tasks.append(self._write_idle_records)
         try:
-            await self.quorum.run(self.snapshots.run, self.sessions.run, task_status=task_status)
+            await self.quorum.run(*tasks, task_status=task_status)
         finally:
             self.client.close()
+
+    async def _write_idle_records(self) -> None:
+        await self.images.wait_for(lambda image: self._is_followed())
+        # Imported here: a node that is the whole cluster needs none of it.
+        from kbroker.node.idle_records import IdleRecords
+
+        interval_ms = self.config.metadata_max_idle_interval_ms
+        await IdleRecords(self.controller_log, self.images, self.env, interval_ms, self._is_followed).run()
+
+    def _is_followed(self) -> bool:
+        """Whether other nodes have the metadata log, as voters, brokers or controllers."""
+        own = {self.node_id}
+        return not self.is_alone or bool((self.image.brokers.keys() | self.image.controllers.keys()) - own)
 
     async def wait_ready(self) -> None:
         """Wait for a leader, and for an image of all that was committed before. Raises why that will never be."""
@@ -228,6 +248,11 @@ class MetadataPlane:
         """The voters, as far as known."""
         return self.quorum.voters
 
+    @property
+    def static_voters(self) -> Sequence[int]:
+        """The node ids of ``controller.quorum.voters``."""
+        return self.quorum.log.voters.static.ids
+
     def describe_quorum(self) -> QuorumDescription:
         """The leader, the voters and observers, and their log end offsets."""
         return self.quorum.describe()
@@ -235,6 +260,19 @@ class MetadataPlane:
     async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
         """The replica's answer to a request of another (Vote, Fetch and the like)."""
         return await self.quorum.ask(request)
+
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Have the quorum that this node leads take a level of ``kraft.version``; it is not committed yet then.
+
+        ``ApiError`` NOT_CONTROLLER if this node does not lead, INVALID_UPDATE_VERSION if not all voters are known to
+        support the level.
+        """
+        from kbroker.raft_metadata.raft.messages import UpgradeKRaftVersion, UpgradeKRaftVersionResult
+
+        result = await self.quorum.ask(UpgradeKRaftVersion(self.quorum.core.epoch, level, validate_only))
+        assert isinstance(result, UpgradeKRaftVersionResult)
+        if result.error:
+            raise ApiError(result.error, result.message)
 
     # The controller
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, Listener
     from kbroker.env import Env, Network
     from kbroker.handlers.context import Services
+    from kbroker.node.admission_turns import AdmissionTurns
+    from kbroker.node.handshake_thread import HandshakeThread
     from kbroker.node.sasl.setup import ListenerSasl
     from kbroker.node.secure_network import ConnectionStep
     from kbroker.node.tls import ListenerTls
@@ -40,8 +42,9 @@ class NodeSecurity:
         self._tls: dict[str, ListenerTls] = {}
         self._sasl: dict[str, ListenerSasl] = {}
         self._scratch = bytearray()
-        self._handshakes = trio.CapacityLimiter(1)
+        self._handshakes: HandshakeThread | None = None
         """The steps of clients' handshakes have one thread: no storm of them takes the processors of the others."""
+        self._turns: AdmissionTurns | None = None
         self._properties_changed = trio.Event()
         self._checking = trio.Lock()
         """One request's stores are read at a time: a file system that hangs holds one thread, not all of them."""
@@ -88,12 +91,15 @@ class NodeSecurity:
     def admission(self, listener: Listener, services: Services) -> Admission | None:
         """The admission of one of the node's listeners; None if all are let in."""
         steps: list[AdmissionStep] = []
-        wrap_poller = None
+        wrap_poller = wait_for_room = None
         tls = self._tls.get(listener.name)
         if tls is not None:
+            from kbroker.node.handshake_thread import HandshakeThread
             from kbroker.node.tls import TlsAdmission
             from kbroker.node.tls_stream import PendingPoller
 
+            self._handshakes = self._handshakes or HandshakeThread()
+            wait_for_room = self._handshakes.wait_for_room
             steps.append(TlsAdmission(tls, self._scratch, self._handshakes))
             wrap_poller = PendingPoller
         if listener.name in self._sasl:
@@ -102,7 +108,12 @@ class NodeSecurity:
         builder = self._principal_builder(listener)
         if builder is not None:
             steps.append(builder)
-        return Admission(steps, wrap_poller) if steps else None
+        if not steps:
+            return None
+        from kbroker.node.admission_turns import AdmissionTurns
+
+        self._turns = self._turns or AdmissionTurns()
+        return Admission(steps, wrap_poller, turns=self._turns, wait_for_room=wait_for_room)
 
     def _principal_builder(self, listener: Listener) -> AdmissionStep | None:
         """The step of a principal builder in Python, by the node's own file; None without one."""

@@ -56,6 +56,10 @@ class SharePartitionManager:
         """Heap of the times, in ms, at which locks may end."""
         self._new_deadline = trio.Event()
 
+    def led(self) -> list[LedSharePartition]:
+        """The share partitions that are led here, loaded or not, for metrics."""
+        return [led for led in self._led.values() if led.is_current]
+
     # --- share partitions -------------------------------------------------------------------------------------
 
     def lead(self, group_id: str, wanted: TopicIdPartition) -> LedSharePartition:

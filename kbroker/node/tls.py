@@ -24,10 +24,9 @@ from kbroker.security.tls.names import subject_name
 from kbroker.security.tls.stores import Instead, Values
 
 if TYPE_CHECKING:
-    import trio
-
     from kbroker.config import BrokerConfig
     from kbroker.env import Stream
+    from kbroker.node.handshake_thread import HandshakeThread
 
 logger = logging.getLogger(__name__)
 
@@ -139,15 +138,15 @@ def _state(values: Values) -> tuple[object, ...]:
 class TlsAdmission:
     """The step of an admission that makes TLS of a client's connection, and says who its certificate belongs to."""
 
-    def __init__(self, tls: ListenerTls, scratch: bytearray, threads: trio.CapacityLimiter) -> None:
-        """``threads`` is shared by the listeners.
+    def __init__(self, tls: ListenerTls, scratch: bytearray, thread: HandshakeThread) -> None:
+        """``thread`` is shared by the listeners.
 
         A step of a handshake takes as long as tens of requests. Those who are connected are served meanwhile, as
         OpenSSL needs no Python for it.
         """
         self._tls = tls
         self._scratch = scratch
-        self._threads = threads
+        self._thread = thread
 
     async def admit(self, client: Admitted) -> None:
         """:class:`Refused` or ``OSError`` if the handshake fails, or no mapping rule fits."""
@@ -156,7 +155,7 @@ class TlsAdmission:
         stream = TlsStream(client.stream, context, self._scratch)
         client.stream = stream
         try:
-            await stream.handshake(self._threads)
+            await stream.handshake_by(self._thread.run)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise
         except ssl.SSLError as error:

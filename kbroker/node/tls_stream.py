@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -104,28 +104,38 @@ class TlsStream:
         except ValueError as error:
             raise OSError(str(error)) from error
 
-    async def handshake(self, threads: trio.CapacityLimiter | None = None) -> None:
-        """Shake hands. ``OSError``, an ``ssl.SSLError`` among them, if that fails.
+    async def handshake(self) -> None:
+        """Shake hands. ``OSError``, an ``ssl.SSLError`` among them, if that fails."""
+        while not self._handshake_step():
+            await self._flush()
+            await self._more()
+        await self._flush()
+        self.has_pending = self._incoming.pending > 0
 
-        With ``threads`` each step is taken in one of so many threads.
-        """
+    async def handshake_by(self, take_step: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
+        """Shake hands with a client, whose turn it is first; ``take_step`` calls each step. Errors as `handshake`."""
         while True:
-            if threads is None:
-                is_done = self._handshake_step()
-            else:
-                is_done = await trio.to_thread.run_sync(self._handshake_step, limiter=threads)
-            while True:
-                try:
-                    self._drain()
-                    break
-                except BlockingIOError:
-                    await trio.lowlevel.wait_writable(self._sock)
+            await self._more()
+            is_done = await take_step(self._handshake_step)
+            await self._flush()
             if is_done:
-                self.has_pending = self._incoming.pending > 0
+                break
+        self.has_pending = self._incoming.pending > 0
+
+    async def _flush(self) -> None:
+        """Give the system all that is encrypted."""
+        while True:
+            try:
+                self._drain()
                 return
-            await trio.lowlevel.wait_readable(self._sock)
-            with suppress(BlockingIOError):
-                self._feed()
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._sock)
+
+    async def _more(self) -> None:
+        """Wait for bytes of the other side, and take them."""
+        await trio.lowlevel.wait_readable(self._sock)
+        with suppress(BlockingIOError):
+            self._feed()
 
     def _handshake_step(self) -> bool:
         """Go on as far as what has come allows; whether the handshake is done."""

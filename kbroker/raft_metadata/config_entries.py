@@ -60,11 +60,12 @@ def topic_entries(
     for name, key in TOPIC_CONFIGS.items():
         if key.internal and name not in overrides:
             continue
-        value = None if key.sensitive else key.format(values.get(name))
+        of_broker = TOPIC_CONFIG_SYNONYMS.get(name)
+        is_provided = name not in overrides and any(each in schema.provided for each, _ in of_broker or ())
+        value = None if key.sensitive or is_provided else key.format(values.get(name))
         synonyms: list[Synonym] = []
         if name in overrides:
             synonyms.append(Synonym(name, value, DYNAMIC_TOPIC_CONFIG))
-        of_broker = TOPIC_CONFIG_SYNONYMS.get(name)
         if of_broker:
             synonyms += _broker_synonyms(schema, configs, of_broker[0][0])
         entries.append(
@@ -110,7 +111,8 @@ def group_entries(
 ) -> list[ConfigEntry]:
     """Every property of a group with these overrides, whatever its kind."""
     from kbroker.config.absent import ALL_BROKER_CONFIGS
-    from kbroker.config.absent.groups import ALL_GROUP_CONFIGS, OTHER_SYNONYMS
+    from kbroker.config.absent.groups import ALL_GROUP_CONFIGS
+    from kbroker.config.group import OTHER_SYNONYMS
 
     dynamic = dynamic_broker_configs(configs, schema.config.node_id)
     entries = []
@@ -120,6 +122,8 @@ def group_entries(
         of_broker = OTHER_SYNONYMS.get(name, f"group.{name}")
         has_synonym = of_broker in ALL_BROKER_CONFIGS
         default = _broker_value(schema, of_broker, dynamic) if has_synonym else key.format(key.default_value())
+        if of_broker in schema.provided:
+            default = None
         value = overrides.get(name, default)
         synonyms = [Synonym(name, value, GROUP_CONFIG)] if name in overrides else []
         if has_synonym:
@@ -182,7 +186,7 @@ def _broker_entry(
     schema: ConfigSchema, name: str, configs: ConfigsImage, value: str | None, per_broker: bool, documentation: bool
 ) -> ConfigEntry:
     key = broker_config_key(name) or _listener_key(name)
-    sensitive = key.sensitive if key is not None else True
+    sensitive = name in schema.provided or (key.sensitive if key is not None else True)
     synonyms = [
         synonym
         for synonym in _broker_synonyms(schema, configs, name)
@@ -211,7 +215,7 @@ def _listener_key(name: str) -> ConfigKey | None:
 
 def _broker_synonyms(schema: ConfigSchema, configs: ConfigsImage, name: str) -> list[Synonym]:
     key = broker_config_key(name) or _listener_key(name)
-    sensitive = key.sensitive if key is not None else True
+    sensitive = name in schema.provided or (key.sensitive if key is not None else True)
     found: list[Synonym] = []
     for table, source in (
         (configs.for_broker(schema.config.node_id), DYNAMIC_BROKER_CONFIG),
@@ -222,7 +226,8 @@ def _broker_synonyms(schema: ConfigSchema, configs: ConfigsImage, name: str) -> 
         for synonym in BROKER_SYNONYMS.get(name, (name,)):
             value = table.get(synonym)
             if value is not None:
-                found.append(Synonym(synonym, None if sensitive else value, source))
+                is_hidden = sensitive or synonym in schema.provided
+                found.append(Synonym(synonym, None if is_hidden else value, source))
     # As Kafka: values before the property's own name belong to another property.
     while found and found[0].name != name:
         found.pop(0)

@@ -23,6 +23,7 @@ from kbroker.config import (
     effective_group_config,
 )
 from kbroker.config.dynamic import broker_config_key
+from kbroker.config.provided import provided_names
 from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, MetadataImage, ResourceType
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -60,6 +61,8 @@ class ConfigSchema:
         self.config = config
         self.static = dict(config.raw)
         """The properties file, as text."""
+        self.provided = provided_names(config.raw)
+        """Those whose values a config provider has given: they are described without."""
         if "node.id" in self.static:
             self.static.setdefault("broker.id", self.static["node.id"])
 

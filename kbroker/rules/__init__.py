@@ -1,4 +1,4 @@
-"""Rules of one's own in Python: a broker's authorizer, logins, principals and quotas as callables.
+"""Rules of one's own in Python: a broker's authorizer, logins, quotas, assignors, policies and more as callables.
 
 A node's file names them (``authorizer.class.name=python:my_rules:authorize``). This package has what they are given and
 what they answer with; docs/security/python.md has an example of each.
@@ -6,8 +6,30 @@ what they answer with; docs/security/python.md has an example of each.
 
 from __future__ import annotations
 
+from kbroker.rules.assignors import (
+    ConsumerGroup,
+    ConsumerMember,
+    ConsumerTopic,
+    StreamsGroup,
+    StreamsMember,
+    Subtopology,
+    Task,
+    Tasks,
+)
 from kbroker.rules.bases import Authorizer, QuotaCallback, settings
 from kbroker.rules.decision import NOT_MINE, Decision
+from kbroker.rules.descriptions import (
+    DescribedSubtopology,
+    DescriptionFiles,
+    DescriptionRefused,
+    GlobalStore,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    TopologyDescription,
+    TopologyDescriptions,
+)
+from kbroker.rules.policies import ConfigChanges, NewTopic, PolicyViolation
 from kbroker.rules.records import (
     Action,
     ClientMetrics,
@@ -22,6 +44,7 @@ from kbroker.rules.records import (
 )
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.types import TopicPartition
 
 __all__ = [
     "NOT_MINE",
@@ -29,17 +52,38 @@ __all__ = [
     "Action",
     "Authorizer",
     "ClientMetrics",
+    "ConfigChanges",
+    "ConsumerGroup",
+    "ConsumerMember",
+    "ConsumerTopic",
     "Decision",
+    "DescribedSubtopology",
+    "DescriptionFiles",
+    "DescriptionRefused",
+    "GlobalStore",
     "KafkaPrincipal",
     "Login",
+    "NewTopic",
     "Password",
     "Peer",
+    "PolicyViolation",
+    "ProcessorNode",
     "Quota",
     "QuotaCallback",
     "QuotaClient",
     "QuotaKind",
     "ResourceType",
+    "SinkNode",
+    "SourceNode",
+    "StreamsGroup",
+    "StreamsMember",
+    "Subtopology",
+    "Task",
+    "Tasks",
     "Token",
     "TokenUser",
+    "TopicPartition",
+    "TopologyDescription",
+    "TopologyDescriptions",
     "settings",
 ]

@@ -104,4 +104,10 @@ def described(error: BaseException, *, with_text: bool = True) -> str:
     return shown(f"{text}{place}", 500)
 
 
+def told(error: Exception) -> str:
+    """The text of a refusal, as a client may be sent it."""
+    return str(error)[:_MOST_TOLD].encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_MOST_TOLD = 1000
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from kbroker.config import BrokerConfig
+from kbroker.config import BrokerConfig, with_provided
 from kbroker.errors import FatalError
 from kbroker.testing.access import Accessible, ClientAccess
 
@@ -48,8 +48,10 @@ class RunningBroker(Accessible):
     do what ACLs allow. :meth:`client_properties` and its siblings are what clients need.
 
     ``authorizer``, ``authenticator`` (of PLAIN), ``token_validator`` (of OAUTHBEARER), ``principal_builder`` and
-    ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`). They are called in other
-    threads than the test's.
+    ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`), and so are
+    ``share_assignor``, ``create_topic_policy``, ``alter_config_policy`` and ``topology_descriptions``.
+    ``streams_assignors`` and ``consumer_assignors`` have assignors under the names by which groups choose them; the
+    first is the default, and Kafka's own are there as well. All are called in other threads than the test's.
     """
 
     def __init__(
@@ -66,6 +68,12 @@ class RunningBroker(Accessible):
         principal_builder: object = None,
         quota_callback: object = None,
         token_validator: object = None,
+        streams_assignors: Mapping[str, object] | None = None,
+        consumer_assignors: Mapping[str, object] | None = None,
+        share_assignor: object = None,
+        create_topic_policy: object = None,
+        alter_config_policy: object = None,
+        topology_descriptions: object = None,
     ) -> None:
         if security is None and not (users is None and super_users is None):
             raise ValueError("users and super_users need security")
@@ -78,7 +86,11 @@ class RunningBroker(Accessible):
             self._security = BrokerSecurity(security, users, super_users)
             properties = {**self._security.properties(port), **(properties or {})}
         self._rules: GivenRules | None = None
-        given = (authorizer, authenticator, principal_builder, quota_callback, token_validator)
+        given = (
+            *(authorizer, authenticator, principal_builder, quota_callback, token_validator),
+            *(streams_assignors, consumer_assignors, share_assignor),
+            *(create_topic_policy, alter_config_policy, topology_descriptions),
+        )
         if any(rule is not None for rule in given):
             from kbroker.testing.rules import GivenRules, Rules
 
@@ -338,7 +350,8 @@ def _config(properties: Mapping[str, object], data_dir: Path, port: int) -> Brok
     from kbroker.cli.start import development_properties, with_controller_listener
 
     given = {name: _text(name, value) for name, value in properties.items()}
-    return BrokerConfig.from_properties(with_controller_listener(development_properties(str(data_dir), port) | given))
+    properties = development_properties(str(data_dir), port) | with_provided(given)
+    return BrokerConfig.from_properties(with_controller_listener(properties))
 
 
 def _text(name: str, value: object) -> str:
@@ -363,6 +376,12 @@ def running_broker(
     principal_builder: object = None,
     quota_callback: object = None,
     token_validator: object = None,
+    streams_assignors: Mapping[str, object] | None = None,
+    consumer_assignors: Mapping[str, object] | None = None,
+    share_assignor: object = None,
+    create_topic_policy: object = None,
+    alter_config_policy: object = None,
+    topology_descriptions: object = None,
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
     broker = RunningBroker(
@@ -377,6 +396,12 @@ def running_broker(
         principal_builder=principal_builder,
         quota_callback=quota_callback,
         token_validator=token_validator,
+        streams_assignors=streams_assignors,
+        consumer_assignors=consumer_assignors,
+        share_assignor=share_assignor,
+        create_topic_policy=create_topic_policy,
+        alter_config_policy=alter_config_policy,
+        topology_descriptions=topology_descriptions,
     )
     broker.start()
     try:

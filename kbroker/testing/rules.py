@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from kbroker.config.assignors import BUILT_IN, CONSUMER_ASSIGNORS, SHARE_ASSIGNORS, STREAMS_ASSIGNORS
 from kbroker.rules import Login, Password
 from kbroker.rules.loading import call_of
 from kbroker.testing.access import MECHANISMS
@@ -25,6 +27,13 @@ class Rules(NamedTuple):
     quota_callback: Any = None
     token_validator: Any = None
     """Judges the tokens of OAUTHBEARER."""
+    streams_assignors: Mapping[str, Any] | None = None
+    """By name; so are the next."""
+    consumer_assignors: Mapping[str, Any] | None = None
+    share_assignor: Any = None
+    create_topic_policy: Any = None
+    alter_config_policy: Any = None
+    topology_descriptions: Any = None
 
 
 class GivenRules:
@@ -48,16 +57,30 @@ class GivenRules:
         self._add("authorizer.class.name", rules.authorizer)
         self._add("principal.builder.class", rules.principal_builder)
         self._add("client.quota.callback.class", rules.quota_callback)
+        self._add_assignors(STREAMS_ASSIGNORS, rules.streams_assignors)
+        self._add_assignors(CONSUMER_ASSIGNORS, rules.consumer_assignors)
+        self._add(SHARE_ASSIGNORS, rules.share_assignor)
+        self._add("create.topic.policy.class.name", rules.create_topic_policy)
+        self._add("alter.config.policy.class.name", rules.alter_config_policy)
+        self._add("group.streams.topology.description.plugin.class", rules.topology_descriptions)
 
     def _add(self, name: str, rule: Any) -> None:
-        if rule is None:
+        if rule is not None:
+            self.properties[name] = rule if isinstance(rule, str) else self._made_up(rule)
+
+    def _add_assignors(self, name: str, assignors: Mapping[str, Any] | None) -> None:
+        """Name assignors by the names that groups know, before Kafka's own."""
+        if not assignors:
             return
-        if not isinstance(rule, str):
-            attribute = f"given_{next(_numbers)}"
-            setattr(sys.modules[__name__], attribute, rule)
-            self._names.append(attribute)
-            rule = f"python:{__name__}:{attribute}"
-        self.properties[name] = rule
+        given = self._made_up(SimpleNamespace(**assignors))
+        self.properties[name] = ",".join((*(f"{given}.{each}" for each in assignors), *BUILT_IN[name]))
+
+    def _made_up(self, rule: Any) -> str:
+        """A name that a node finds the object by."""
+        attribute = f"given_{next(_numbers)}"
+        setattr(sys.modules[__name__], attribute, rule)
+        self._names.append(attribute)
+        return f"python:{__name__}:{attribute}"
 
     def remove(self) -> None:
         """Forget them."""

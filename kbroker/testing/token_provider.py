@@ -17,7 +17,12 @@ from typing import Any
 from urllib.parse import parse_qs, unquote_plus
 
 from joserfc import jws
+from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
+
+from kbroker.security.sasl.oauthbearer.assertion import ASSERTION_TYPE, BEARER_GRANT
+from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
+from kbroker.security.sasl.oauthbearer.token import TokenRefused
 
 Answer = tuple[int, Mapping[str, str], bytes]
 """Status, headers and body."""
@@ -38,16 +43,19 @@ class TokenProvider:
         *,
         audience: str = "kbroker",
         clients: Mapping[str, str] | None = None,
+        public_keys: Mapping[str, str] | None = None,
         lifetime: float = 3600.0,
         algorithm: str = "RS256",
         port: int = 0,
     ) -> None:
         """``clients`` have a secret each, with which they get tokens for themselves, of ``lifetime`` seconds.
 
+        ``public_keys`` are in PEM, of clients that prove themselves by assertions (RFC 7523) of their names.
         ``port`` is any free one if it is 0; ``OSError`` if it cannot be had.
         """
         self.audience = audience
         self.clients = dict(clients or {})
+        self.public_keys = dict(public_keys or {})
         self.lifetime = lifetime
         self.algorithm = algorithm
         self.key = self._new_key()
@@ -119,15 +127,33 @@ class TokenProvider:
             return 200, as_json, self.jwks()
         if path != "/token":
             return 404, {}, b""
-        client = self._client(authorization)
+        asked = {name: values[0] for name, values in parse_qs(form).items()}
+        grant, assertion = asked.get("grant_type"), asked.get("assertion", "")
+        if grant not in ("client_credentials", BEARER_GRANT):
+            return 400, as_json, b'{"error":"unsupported_grant_type"}'
+        if asked.get("client_assertion_type") == ASSERTION_TYPE:
+            assertion = asked.get("client_assertion", "")
+        is_asserted = grant == BEARER_GRANT or assertion
+        client = self._asserted(assertion) if is_asserted else self._client(authorization)
         if client is None:
             return 401, as_json, b'{"error":"invalid_client"}'
-        asked = {name: values[0] for name, values in parse_qs(form).items()}
-        if asked.get("grant_type") != "client_credentials":
-            return 400, as_json, b'{"error":"unsupported_grant_type"}'
         token = self.token(client, scope=asked.get("scope"))
         body = {"access_token": token, "token_type": "Bearer", "expires_in": int(self.lifetime)}
         return 200, as_json, json.dumps(body).encode()
+
+    def _asserted(self, assertion: str) -> str | None:
+        """The client that has made an assertion for this provider, if it holds now."""
+        try:
+            parts = split_token(assertion)
+            header, claims = decode_json(parts.header, "header"), decode_json(parts.payload, "payload")
+            pem, algorithm = self.public_keys[claims["iss"]], header["alg"]
+            key = ECKey.import_key(pem) if algorithm == "ES256" else RSAKey.import_key(pem)
+            jws.deserialize_compact(assertion, key, [algorithm])
+            is_for_it = claims["aud"] in (self.issuer, self.token_url)
+            is_now = claims["nbf"] <= time.time() < claims["exp"]
+        except (TokenRefused, JoseError, KeyError, TypeError, ValueError):
+            return None
+        return str(claims["iss"]) if is_for_it and is_now else None
 
     def _client(self, authorization: str) -> str | None:
         kind, _, encoded = authorization.partition(" ")

@@ -10,6 +10,7 @@ from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Tok
 from kbroker.errors import ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.groups.group_coordinator import GroupCoordinator
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.groups.settings import GroupSettings
 from kbroker.sim.classic_member import heartbeat_request, join_request, subscription, sync_request
 from kbroker.wire.messages.join_group import JoinGroupResponse
@@ -25,12 +26,12 @@ class Shard:
     With ``hold_appends`` records are in the log but not committed until `let_appends`.
     """
 
-    def __init__(self, *, seed: int = 1, **settings: Any) -> None:
+    def __init__(self, *, seed: int = 1, own_assignors: OwnAssignors = NO_OWN_ASSIGNORS, **settings: Any) -> None:
         self.seed = seed
         self.settings = GroupSettings(**settings)
         self.group_config_value = GroupConfig(45_000, 5_000, 1_000)
         self.core = GroupCoordinator(
-            lambda: self.settings, random.Random(seed), lambda group_id: self.group_config_value
+            lambda: self.settings, random.Random(seed), lambda group_id: self.group_config_value, own_assignors
         )
         self.now_ms = 1_000_000
         self.log: list[CoordinatorRecord] = []

@@ -14,7 +14,7 @@ from kbroker.config.metrics import metrics_address
 from kbroker.errors import FatalError
 from kbroker.metrics import exposition
 from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.families import Family
+from kbroker.metrics.family import Family
 from kbroker.metrics.histogram import Histogram
 from kbroker.metrics.rates import Rates
 from kbroker.metrics.traffic import Traffic
@@ -29,8 +29,8 @@ def test_a_quantile_is_at_most_an_eighth_too_high(durations: list[int]) -> None:
     shares = (0.5, 0.95, 1.0)
     for share, found in zip(shares, histogram.quantiles(shares), strict=True):
         true = durations[max(0, math.ceil(share * len(durations)) - 1)]
-        assert true <= found * 1e6 * 1.0000001 + 0.5
-        assert found * 1e6 <= true * 1.125 + 1
+        assert true <= found
+        assert found <= true * 1.125 + 1
     assert histogram.count == len(durations)
     assert histogram.total == sum(durations)
 
@@ -39,12 +39,12 @@ def test_quantiles_follow_what_is_observed_lately() -> None:
     histogram = Histogram()
     for _ in range(1000):
         histogram.observe(10_000_000)
-    assert histogram.quantiles([0.5])[0] >= 10
+    assert histogram.quantiles([0.5])[0] >= 10_000_000
     for _ in range(12):
         for _ in range(10):
             histogram.observe(1000)
         (median,) = histogram.quantiles([0.5])
-    assert median < 0.01
+    assert median < 10_000
     assert Histogram().quantiles([0.5, 0.99]) == [0.0, 0.0]
 
 

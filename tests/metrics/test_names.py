@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from published_metric_names import PUBLISHED
 
+from kbroker.metrics.absent import ABSENT
+from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect, Kind, group_names, mbean_names
-from kbroker.metrics.families import ABSENT, all_families
 
 
 @pytest.mark.parametrize("dialect", Dialect)

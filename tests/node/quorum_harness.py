@@ -95,6 +95,8 @@ class Quorum:
                 "controller.quorum.fetch.timeout.ms": "600",
                 "broker.heartbeat.interval.ms": "100",
                 "broker.session.timeout.ms": "1000",
+                # A log in which nothing happens by itself; `test_idle_records` has it otherwise.
+                "metadata.max.idle.interval.ms": "0",
                 **quorum,
                 **({"broker.rack": self._racks[node_id]} if node_id in self._racks else {}),
                 **self._properties,
@@ -143,6 +145,10 @@ class Quorum:
     def join_later(self, node_id: int) -> None:
         """The node's directory is to be formatted anew, as one that is no voter yet."""
         self._joining.add(node_id)
+
+    def find_voters_by_bootstrap_servers(self) -> None:
+        """Nodes that start from now on have ``controller.quorum.bootstrap.servers`` in place of fixed voters."""
+        self._dynamic = True
 
     async def stop(self, *node_ids: int) -> None:
         """Stop nodes as SIGTERM does."""

@@ -23,6 +23,7 @@ from kbroker.security.authorizer.types import AclOperation, AclPermission, Autho
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.conversation import Conversation
+from kbroker.wire.messages import incremental_alter_configs as incremental
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
@@ -269,6 +270,40 @@ def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
             await cluster.stop(3)
             await cluster.start(3)
             assert may_read(cluster.nodes[3].services.authorizer)
+
+    run(test)
+
+
+def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with Apache Kafka's authorizer, for all brokers or for one of them."""
+
+    def told(name: str) -> int:
+        return sum(message.startswith(f"{name} is set at run time, without effect") for message in caplog.messages)
+
+    async def alter(client: Client, broker: str, name: str, value: str | None) -> None:
+        change = incremental.AlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
+        resource = incremental.AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+        answer = await client.ask(incremental.IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0, answer
+
+    async def test() -> None:
+        async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
+            client = await cluster.node(1).connect()
+            await alter(client, "", "super.users", "User:alice")
+            await cluster.until(lambda: told("super.users") == 3)
+            await alter(await cluster.node(2).connect(), "2", "allow.everyone.if.no.acl.found", "true")
+            await cluster.until(lambda: told("allow.everyone.if.no.acl.found") == 1)
+            await alter(client, "", "num.io.threads", "9")
+            await everywhere(cluster, False)
+            await cluster.stop(3)
+            await cluster.start(3)
+            await cluster.until(lambda: told("super.users") == 4)
+            await everywhere(cluster, False)
+            await alter(client, "", "super.users", None)
+            await alter(client, "", "super.users", "User:alice")
+            await cluster.until(lambda: told("super.users") == 7)
 
     run(test)
 

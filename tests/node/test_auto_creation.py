@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import trio
 from node_harness import run
 from quorum_harness import Quorum, quorum
 
+from kbroker.errors import ErrorCode
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -97,5 +99,27 @@ def test_internal_topics_have_the_asked_brokers_shape_as_well(tmp_path: Path, ki
                 else:
                     await client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"]))
                     assert await shape(cluster, topic) == wanted
+
+    run(test)
+
+
+def test_a_cluster_makes_no_internal_topic_with_fewer_replicas_than_it_is_to_have(tmp_path: Path) -> None:
+    """``offsets.topic.replication.factor`` (KIP-115): it would keep too few for good, as some nodes start later."""
+
+    async def test() -> None:
+        async with quorum(tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="2") as cluster:
+            await cluster.start(1, 2)
+            await cluster.await_leader()
+            client = await cluster.node(1).connect()
+            find = FindCoordinatorRequest(key_type=0, coordinator_keys=["k"])
+            for _ in range(3):
+                [answer] = (await client.ask(find)).coordinators
+                assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert "__consumer_offsets" not in cluster.newest_image().topics.by_name
+            await cluster.start(3)
+            with trio.fail_after(15):
+                while (await client.ask(find)).coordinators[0].error_code:
+                    await trio.sleep(0.02)
+            assert await shape(cluster, "__consumer_offsets") == (2, 3)
 
     run(test)

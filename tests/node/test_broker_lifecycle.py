@@ -10,6 +10,7 @@ import trio
 from node_harness import run
 from quorum_harness import quorum, three_nodes
 
+from kbroker.errors import FatalError
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
 from kbroker.node.controller_channel import ControllerChannels
 from kbroker.raft_metadata.controller.brokers import unregister_broker
@@ -91,6 +92,26 @@ def test_a_broker_that_fails_to_leave_stops_all_the_same(tmp_path: Path) -> None
                 cluster.nodes[3].lifecycle.leave = mistaken  # type: ignore[method-assign]
                 await cluster.stop(3)
         assert caught.group_contains(LookupError, match="a mistake")
+
+    run(test)
+
+
+def test_a_broker_that_cannot_tell_of_a_failed_directory_stops(tmp_path: Path) -> None:
+    """``log.dir.failure.timeout.ms`` (KIP-858): the controller would have it lead what is lost."""
+    two = {"log.dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}", "log.dir.failure.timeout.ms": "300"}
+
+    async def test() -> None:
+        told = r"could not be told for 0.3 s \(log.dir.failure.timeout.ms\) that the log directory .*two has failed"
+        with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told), flatten_subgroups=True):
+            async with quorum(
+                tmp_path, 2, initial=1, roles_of={1: "controller", 2: "broker"}, properties_of={2: two}
+            ) as cluster:
+                await cluster.start(1, 2)
+                broker = cluster.nodes[2]
+                failed = next(each for each in broker.log_manager.log_dirs if each.path.endswith("two"))
+                await cluster.kill(1)
+                broker.log_manager.mark_offline(failed, OSError(5, "Input/output error"))
+                await trio.sleep_forever()
 
     run(test)
 

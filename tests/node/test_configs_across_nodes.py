@@ -26,6 +26,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 
 RATE = "leader.replication.throttled.rate"
 _BROKER = 4
+_BROKER_LOGGER = 8
 
 
 async def change(client: Client, *brokers: str, value: str = "1000") -> list[tuple[int, str | None]]:
@@ -161,5 +162,43 @@ def test_every_controller_tells_its_own_properties_on_its_own_listener(tmp_path:
             assert await change(await cluster.controller_client(controller), "4", "3", value="7") == [(0, None)] * 2
             unknown = await change(await cluster.controller_client(controller), "9")
             assert unknown == [(ErrorCode.BROKER_ID_NOT_REGISTERED, "No node with id 9 found.")]
+
+    run(main)
+
+
+def test_every_controller_has_its_own_loggers(tmp_path: Path) -> None:
+    """On its own listener, whichever of them is active: levels are not in the metadata."""
+
+    async def main() -> None:
+        async with quorum(tmp_path, 2, roles="controller") as cluster:
+            await cluster.start(1, 2)
+            await cluster.await_leader()
+            name = "kbroker.node.listener"
+            for node_id, other in ((1, 2), (2, 1)):
+                client = await cluster.controller_client(node_id)
+
+                async def alter(name: str, operation: int, value: str | None, node_id: int, client: Client) -> int:
+                    resource = ChangedResource(
+                        resource_type=_BROKER_LOGGER,
+                        resource_name=str(node_id),
+                        configs=[Change(name=name, config_operation=operation, value=value)],
+                    )
+                    answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+                    return int(answer.responses[0].error_code)
+
+                async def level(node_id: int, client: Client) -> tuple[int, str | None]:
+                    resource = DescribeConfigsResource(
+                        resource_type=_BROKER_LOGGER, resource_name=str(node_id), configuration_keys=[name]
+                    )
+                    answer = (await client.ask(DescribeConfigsRequest(resources=[resource]), 4)).results[0]
+                    return answer.error_code, next((config.value for config in answer.configs), None)
+
+                assert await alter(name, 0, "DEBUG", node_id, client) == 0
+                assert await level(node_id, client) == (0, "DEBUG")
+                assert await alter(name, 1, None, node_id, client) == 0
+                assert (await level(node_id, client))[1] != "DEBUG"
+                assert await alter(name, 0, "LOUD", node_id, client) == ErrorCode.INVALID_CONFIG
+                assert await alter(name, 0, "DEBUG", other, client) == ErrorCode.INVALID_REQUEST
+                assert (await level(other, client))[0] == ErrorCode.INVALID_REQUEST
 
     run(main)

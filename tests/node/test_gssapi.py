@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from node_harness import Client, Node, configuration, run, running_node
+from test_sasl_hostile import FRAMES, LONGEST_SECONDS, MOST_GROWTH, damaged, resident_bytes
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
@@ -18,10 +21,13 @@ from kbroker.errors import FatalError
 from kbroker.node.security import NodeSecurity
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.kerberos.exchange import GssapiServer
+from kbroker.security.sasl.kerberos.names import ShortNamer
 from kbroker.testing.kdc import Kdc, missing_program, running_kdc
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.security.sasl.equal_times import Attempt, take_the_same_time
 
 pytest.importorskip("gssapi", reason="the extra kbroker[gssapi] is not installed")
 pytestmark = pytest.mark.skipif(missing_program() is not None, reason=f"there is no KDC here: {missing_program()}")
@@ -145,6 +151,60 @@ async def let_in(kdc: Kdc, node: Node, user: str = "alice") -> Client:
     last = await send(client, token)
     assert (last.error_code, last.auth_bytes, last.session_lifetime_ms) == (0, b"", 0)
     return client
+
+
+def test_tickets_with_flipped_bits_take_the_same_time_wherever_they_are_wrong(kdc: Kdc) -> None:
+    """And for whoever the ticket is: the node knows no users, and a ticket's name is in its encrypted part."""
+    server = acceptor(kdc)
+    tokens = {user: side(kdc, user).first() for user in ("alice", "bob")}
+
+    def attempt(user: str, at: int) -> Attempt:
+        token = bytearray(tokens[user])
+        token[at] ^= 1
+
+        def prepared() -> Callable[[], object]:
+            made = server()
+            return lambda: made.respond(bytes(token))
+
+        return prepared
+
+    # The ticket is in the middle of the message, and the authenticator at its end.
+    middle, end = len(tokens["alice"]) // 2, -1
+    assert take_the_same_time(attempt("alice", middle), attempt("alice", middle + 40))
+    assert take_the_same_time(attempt("alice", end), attempt("alice", end - 20))
+    assert take_the_same_time(attempt("alice", middle), attempt("bob", middle))
+
+
+def test_no_message_is_more_than_an_error(kdc: Kdc) -> None:
+    """The library's own reading of what a client sends. ``KBROKER_SASL_FRAMES`` has more of it tried."""
+    server, rng = acceptor(kdc), random.Random("GSSAPI")
+    tokens = [side(kdc, user).first() for user in ("alice", "bob")]
+    refusals, memory = 0, 0
+    count = FRAMES // 10
+    for number in range(count):
+        if number == count // 10:
+            memory = resident_bytes()  # the library has what it keeps
+        made = server()
+        began = time.thread_time()
+        try:
+            made.respond(damaged(rng, rng.choice(tokens)))
+        except SaslError as error:
+            refusals += 1
+            assert "kafka/localhost" not in str(error) or "\n" not in str(error)
+        assert time.thread_time() - began < LONGEST_SECONDS
+    assert refusals > count / 2
+    assert resident_bytes() - memory < MOST_GROWTH
+
+
+def acceptor(kdc: Kdc) -> Callable[[], GssapiServer]:
+    """A maker of servers, as a listener has them."""
+    from kbroker.security.sasl.kerberos.library import Acceptor
+    from kbroker.security.sasl.kerberos.login import KerberosOptions
+
+    keytab = str(kdc.directory / "kafka.keytab")
+    accepting = Acceptor(KerberosOptions("kafka/localhost", True, keytab, False, None, "kafka", ()))
+    namer = ShortNamer(["DEFAULT"], "REALM")
+    return lambda: GssapiServer(accepting.context, namer)
 
 
 def test_a_replay_is_refused(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,10 +12,18 @@ from typing import Any, NoReturn
 import pytest
 import trio
 import trio.testing
-from node_harness import run, running_node
+from node_harness import Client, run, running_node
 
 from kbroker.node.listener import ACCEPT_AGAIN_SECONDS, Listener
 from kbroker.node.memory_budget import MemoryBudget
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 
 
 class _Failing:
@@ -92,5 +100,51 @@ def test_connections_that_come_at_once_are_counted_one_by_one(tmp_path: Path, li
             finally:
                 for sock in sockets:
                     sock.close()
+
+    run(test)
+
+
+def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path) -> None:
+    """KIP-402, and KIP-226 for the limits."""
+    listeners = "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+    properties = {
+        "listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.name.clients.max.connections": "2",
+    }
+
+    async def test() -> None:
+        async with running_node(tmp_path, **properties) as node:
+            admin = await node.connect()
+
+            async def is_taken(listener: str) -> bool:
+                client = await node.connect(listener)
+                try:
+                    answer = await client.ask(ApiVersionsRequest(**SOFTWARE))
+                except (EOFError, trio.BrokenResourceError):
+                    return False
+                open_clients.append(client)
+                return bool(answer.error_code == 0)
+
+            async def limit(name: str, broker: str, value: str | None) -> None:
+                change = AlterableConfig(name=name, value=value, config_operation=int(value is None))
+                resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+                answer = await admin.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+                assert answer.responses[0].error_code == 0, answer
+
+            open_clients: list[Client] = []
+            assert [await is_taken("CLIENTS") for _ in range(3)] == [True, True, False]
+            assert await is_taken("PLAINTEXT")
+            await limit("listener.name.clients.max.connections", "1", "3")
+            assert [await is_taken("CLIENTS") for _ in range(2)] == [True, False]
+            await limit("max.connections", "", "6")  # five are open, with the administrator's
+            assert [await is_taken("PLAINTEXT") for _ in range(2)] == [True, False]
+            await limit("max.connections", "", None)
+            assert await is_taken("PLAINTEXT")
+            await limit("max.connections.per.ip", "", "1")
+            assert not await is_taken("PLAINTEXT")
+            for client in open_clients:
+                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
 
     run(test)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import re
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from prometheus_client.parser import text_string_to_metric_families
+from metrics_pages import LISTENER, ask, port_of, ports_of, scrape, total, value
 
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 
-LISTENER = {"prometheus.metrics.reporter.listener": "http://127.0.0.1:0"}
 RECORDS, SIZE = 120, 500
 
 
@@ -24,37 +21,6 @@ RECORDS, SIZE = 120, 500
 def broker() -> Iterator[RunningBroker]:
     with running_broker(LISTENER) as it:
         yield it
-
-
-def port_of(broker: RunningBroker) -> int:
-    port: int = broker.in_broker(lambda node: node.metrics_port)
-    return port
-
-
-def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request(method, path)
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
-    return response.status, text
-
-
-Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def scrape(port: int, dialect: str = "strimzi") -> Values:
-    status, text = ask(port, f"/metrics?dialect={dialect}")
-    assert status == 200
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def value(values: Values, name: str, **labels: str) -> float:
-    return values[name, tuple(sorted(labels.items()))]
 
 
 def use(bootstrap: str, topic: str, group: str) -> None:
@@ -93,9 +59,10 @@ def test_traffic_lag_and_requests_of_a_stock_client(broker: RunningBroker) -> No
     assert served >= 1
     times = {
         name: value(values, f"kafka_network_requestmetrics_{name}timems", request="Produce", quantile="0.99")
-        for name in ("local", "total")
+        for name in ("requestqueue", "local", "remote", "responsequeue", "responsesend", "total")
     }
-    assert 0 < times["local"] <= times["total"] * 1.125
+    assert 0 < times["local"] <= times["total"] * 1.125 and 0 < times["responsesend"] <= times["total"] * 1.125
+    assert times["total"] <= 1.125 * 5 * max(time for name, time in times.items() if name != "total")
     assert value(values, "kafka_controller_kafkacontroller_activecontrollercount") == 1
     assert 0 <= value(values, "kafka_network_socketserver_networkprocessoravgidle_percent") <= 1
 
@@ -178,18 +145,15 @@ def test_three_nodes_add_up() -> None:
     """Each partition is shown by its leader alone, and the cluster by its active controller."""
     with running_cluster(3, LISTENER) as cluster:
         use(cluster.bootstrap_servers, "shared", "readers")
-        told = [re.findall(r"metrics are on http://127\.0\.0\.1:(\d+)/metrics", node.log) for node in cluster.nodes]
-        pages = [scrape(int(ports[-1])) for ports in told]
-
-    def total(name: str, **labels: str) -> float:
-        return sum(page.get((name, tuple(sorted(labels.items()))), 0) for page in pages)
-
-    assert total("kafka_controller_kafkacontroller_activecontrollercount") == 1
-    assert total("kafka_server_brokertopicmetrics_messagesin_total", topic="shared") == RECORDS
-    assert total("kafka_topic_partition_current_offset", topic="shared", partition="0") == RECORDS
-    assert total("kafka_topic_partition_replicas", topic="shared", partition="0") == 3
-    assert total("kafka_server_brokertopicmetrics_replicationbytesout_total") > 2 * RECORDS * SIZE
-    assert total("kafka_consumergroup_lag", consumergroup="readers", topic="shared", partition="0") == RECORDS / 2
+        pages = [scrape(port) for port in ports_of(cluster)]
+    assert total(pages, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert total(pages, "kafka_server_brokertopicmetrics_messagesin_total", topic="shared") == RECORDS
+    assert total(pages, "kafka_topic_partition_current_offset", topic="shared", partition="0") == RECORDS
+    assert total(pages, "kafka_topic_partition_replicas", topic="shared", partition="0") == 3
+    assert total(pages, "kafka_server_brokertopicmetrics_replicationbytesout_total") > 2 * RECORDS * SIZE
+    assert (
+        total(pages, "kafka_consumergroup_lag", consumergroup="readers", topic="shared", partition="0") == RECORDS / 2
+    )
 
 
 def test_a_port_that_is_taken_ends_the_start_with_one_line(broker: RunningBroker) -> None:

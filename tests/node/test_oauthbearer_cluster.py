@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 import trio
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+)
 from node_harness import Client, batch, produce_request, run
 from quorum_harness import LISTENER, quorum
 
+from kbroker.config.security.oauth import JWT_BEARER
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -44,6 +52,37 @@ async def logged_in(client: Client, token: str) -> Client:
     response = await client.ask(SaslAuthenticateRequest(auth_bytes=message))
     assert (response.error_code, response.auth_bytes) == (0, b"")
     return client
+
+
+def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    path = tmp_path / "node.pem"
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"key-secret")))
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+    async def test() -> None:
+        with TokenProvider(public_keys={"broker": public}, algorithm="ES256") as provider:
+            given = properties(provider) | {
+                "sasl.oauthbearer.jwt.retriever.class": JWT_BEARER,
+                "sasl.oauthbearer.assertion.algorithm": "ES256",
+                "sasl.oauthbearer.assertion.private.key.file": str(path),
+                "sasl.oauthbearer.assertion.private.key.passphrase": "key-secret",
+                "sasl.oauthbearer.assertion.claim.iss": "broker",
+                "sasl.oauthbearer.assertion.claim.aud": provider.token_url,
+            }
+            del given["sasl.oauthbearer.client.credentials.client.secret"]
+            async with quorum(tmp_path, **given) as cluster:
+                await cluster.start(1, 2, 3)
+                await cluster.await_leader()
+                admin = await logged_in(await cluster.node(1).connect(), provider.token("alice"))
+                topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+                created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+                assert created.topics[0].error_code == 0
+                await cluster.topics_everywhere(["t"])
+
+    with caplog.at_level(logging.DEBUG, "kbroker"):
+        run(test)
+    assert "key-secret" not in caplog.text and "eyJ" not in caplog.text
 
 
 def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -11,10 +12,13 @@ from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.requester import principal_bytes
+from kbroker.node.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft.batches import decode_batches
+from kbroker.raft_metadata.raft.messages import FetchResult, FetchSnapshotResult, OutboundRequest, Reply
 from kbroker.raft_metadata.raft.snapshot import decode_snapshot
 from kbroker.security.principal import ANONYMOUS
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
@@ -249,6 +253,47 @@ def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
             await cluster.topics_everywhere(["new"])
             assert "gone" not in cluster.nodes[away].metadata.image.topics.by_name
             assert not (tmp_path / f"node{away}" / "gone-0").exists()
+
+    run(main)
+
+
+def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-1219: of the log and of snapshots; a batch that is larger comes alone."""
+    replies: list[Any] = []
+    send = RaftPeers.send
+
+    async def watched(peers: RaftPeers, outbound: OutboundRequest) -> Reply:
+        reply = await send(peers, outbound)
+        replies.append(reply.response)
+        return reply
+
+    monkeypatch.setattr(RaftPeers, "send", watched)
+
+    async def main() -> None:
+        limits = {"controller_quorum_fetch_max_bytes": "400", "controller_quorum_fetch_snapshot_max_bytes": "300"}
+        async with quorum(tmp_path, **limits) as cluster:
+            await cluster.start(1, 2, 3)
+            away = await cluster.await_leader() % 3 + 1
+            await cluster.stop(away)
+            leader = await cluster.await_leader()
+            await cluster.node(leader).create_topic("in-the-snapshot", partitions=5)
+            await cluster.topics_everywhere(["in-the-snapshot"])
+            for node in cluster.nodes.values():
+                await node.metadata.snapshots.write()
+            names = [f"topic-{index}" for index in range(5)]
+            for name in names:
+                await cluster.node(leader).create_topic(name)
+            replies.clear()
+            await cluster.start(away)
+            await cluster.topics_everywhere(["in-the-snapshot", *names])
+        pieces = [len(reply.data) for reply in replies if isinstance(reply, FetchSnapshotResult)]
+        assert len(pieces) > 3 and max(pieces) == 300
+        answers = [reply.records for reply in replies if isinstance(reply, FetchResult) and reply.records]
+        assert len(answers) > 3
+        for records in answers:
+            assert len(records) <= 400 or len(list(walk_headers(records))) == 1, len(records)
 
     run(main)
 

@@ -292,10 +292,18 @@ def test_principals_are_built_by_a_rule(security: Any, expected: str) -> None:
     if security == "ssl":
         pytest.importorskip("cryptography")
     seen = Seen()
-    with running_broker(security=security, principal_builder=build, authorizer=seen) as broker:
+    peers: list[Peer] = []
+
+    def noted(peer: Peer) -> Any:
+        peers.append(peer)
+        return build(peer)
+
+    with running_broker(security=security, principal_builder=noted, authorizer=seen) as broker:
         send = Delivered(broker, **broker.librdkafka_properties("alice"))
         assert send("t") is None
+        names = broker.in_broker(lambda node: {each.name for each in node.listeners})
     assert seen.producers == {expected}
+    assert {peer.listener for peer in peers} <= names and peers, "the rule knows by which listener they come (KIP-282)"
 
 
 @pytest.mark.parametrize("rule", [fails, exits, lambda peer: 5, lambda peer: "alice", lambda peer: ("User", "a")])
@@ -366,7 +374,14 @@ def test_a_hostile_quota_callback_leaves_the_quotas_that_are_set(rule: Any) -> N
 # --- Never over the wire --------------------------------------------------------------------------------------------
 
 NAMES = [
+    "alter.config.policy.class.name",
     "authorizer.class.name",
+    "create.topic.policy.class.name",
+    "group.consumer.assignors",
+    "group.share.assignors",
+    "group.streams.assignors",
+    "group.streams.topology.description.plugin.class",
+    "listener.name.plaintext.create.topic.policy.class.name",
     "client.quota.callback.class",
     "principal.builder.class",
     "listener.name.plaintext.principal.builder.class",

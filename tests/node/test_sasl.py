@@ -30,6 +30,7 @@ from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserSc
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.primitives import encode_uvarint
 
 SECRETS = ("alice-secret", "broker-secret", "carol-secret", "wrong-secret")
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -292,6 +293,28 @@ def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCap
         assert not [record for record in caplog.records if record.exc_info]
 
     talk(tmp_path, test, caplog, **{"sasl.server.max.receive.size": "1000"})
+
+
+@pytest.mark.parametrize("where", ["header", "body"])
+@pytest.mark.parametrize("count", [64, 10_001])
+def test_a_stranger_sends_no_more_tagged_fields_than_are_read(tmp_path: Path, where: str, count: int) -> None:
+    """The limits of Kafka 4.4's readers (10,000 tagged fields, a million elements) hold before authentication, and
+    narrower ones (`tests/wire/test_hostile.py`)."""
+    tags = encode_uvarint(count) + b"".join(encode_uvarint(100 + tag) + b"\0" for tag in range(count))
+    header = encode_request_header(ApiVersionsRequest.api_key, 3, 1, "c")
+    assert header.endswith(b"\0")
+    body = b"\2a\0021"
+    frame = header[:-1] + tags + body + b"\0" if where == "header" else header + body + tags
+
+    async def test(node: Node) -> None:
+        client = await node.connect()
+        await client.stream.send_all(len(frame).to_bytes(4, "big") + frame)
+        if count == 64:
+            assert (await client.frame())[:4] == b"\0\0\0\1"
+        else:
+            assert await client.closed()
+
+    talk(tmp_path, test)
 
 
 def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:

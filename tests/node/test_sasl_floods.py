@@ -48,8 +48,11 @@ class FakeStream:
         return len(data)
 
     async def wait_readable(self) -> None:
-        self.waits.set()
-        await trio.sleep_forever()
+        if self._data or self._ends:
+            await trio.lowlevel.checkpoint()
+        else:
+            self.waits.set()
+            await trio.sleep_forever()
 
 
 def sized(*frames: bytes) -> bytes:

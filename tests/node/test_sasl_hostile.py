@@ -22,9 +22,14 @@ from kbroker.env import RealEnv
 from kbroker.handlers.registration import BROKER, registrations
 from kbroker.node.admission import Refused
 from kbroker.node.sasl.admission import SaslAdmission, _Exchange
+from kbroker.node.sasl.gssapi import _InThreads
+from kbroker.node.sasl.threads import LoginThreads
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism
+from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.kerberos.exchange import GssapiServer
+from kbroker.security.sasl.kerberos.names import ShortNamer
 from kbroker.security.sasl.oauthbearer.messages import initial_response
 from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
 from kbroker.security.sasl.oauthbearer.token import BearerToken, TokenRefused
@@ -44,8 +49,39 @@ MOST_GROWTH = 64 << 20
 """Bytes."""
 
 FRAMES = int(os.environ.get("KBROKER_SASL_FRAMES", "10000"))
+TICKET = b"\x60 the secret ticket of alice"
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 SCRAM_LINE = "org.apache.kafka.common.security.scram.ScramLoginModule required username=alice password=secret;"
+
+
+class Ticketed:
+    """A context of GSS that knows one ticket. `test_gssapi` has those of the system's library."""
+
+    initiator = "alice@REALM"
+
+    def __init__(self) -> None:
+        self.is_established = False
+
+    def step(self, token: bytes) -> bytes:
+        if token != TICKET:
+            raise SaslError("another ticket")
+        self.is_established = True
+        return b"the server's"
+
+    def wrap(self, message: bytes) -> bytes:
+        return b"wrapped" + message
+
+    def unwrap(self, token: bytes) -> bytes:
+        if token[:7] != b"wrapped":
+            raise SaslError("not wrapped")
+        return token[7:]
+
+
+class InPlace(LoginThreads):
+    """No threads: a step takes no time here."""
+
+    async def run(self, step: Any, *arguments: Any) -> Any:
+        return step(*arguments)
 
 
 def admission(path: Any) -> SaslAdmission:
@@ -61,6 +97,7 @@ def admission(path: Any) -> SaslAdmission:
             return BearerToken("alice", None)
         raise TokenRefused("another token")
 
+    namer = ShortNamer(["DEFAULT"], "REALM")
     services: Any = SimpleNamespace(
         env=RealEnv(),
         config=configuration(path),
@@ -72,6 +109,7 @@ def admission(path: Any) -> SaslAdmission:
             "PLAIN": OfferedMechanism(lambda: PlainServer(users.check), 0),
             SHA_256.mechanism_name: OfferedMechanism(lambda: ScramServer(SHA_256, lookup, unknown), 0),
             "OAUTHBEARER": OfferedMechanism(lambda: OAuthBearerServer(judge), 0),
+            "GSSAPI": OfferedMechanism(lambda: _InThreads(GssapiServer(Ticketed, namer), InPlace()), 0),
         },
         services=services,
         table=registrations(BROKER),
@@ -120,6 +158,8 @@ def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
     yield request(SaslHandshakeRequest(mechanism=mechanism), version)
     if mechanism == "PLAIN":
         tokens = [b"\0alice\0secret"]
+    elif mechanism == "GSSAPI":
+        tokens = [TICKET, b"", b"wrapped" + bytes([rng.choice((1, 1, 1, 2, 7)), 0, 0, 0])]
     elif mechanism == "OAUTHBEARER":
         tokens = [initial_response("secret", {"traceId": "7"}), b"\x01"]
     else:
@@ -131,7 +171,7 @@ def frames(rng: random.Random, mechanism: str, version: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"])
 def test_no_frame_is_more_than_an_error(tmp_path: Any, mechanism: str, version: int) -> None:
     listener = admission(tmp_path)
     rng = random.Random(f"{mechanism} {version}")

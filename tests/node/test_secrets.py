@@ -7,7 +7,7 @@ import io
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -15,6 +15,9 @@ from node_harness import Client, running_node
 from tls_harness import NODE, properties
 
 from kbroker.handlers import alter_user_scram_credentials
+from kbroker.node.sasl.threads import LoginThreads
+from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.oauthbearer.messages import initial_response
 from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.wire.messages import alter_user_scram_credentials as alter
 from kbroker.wire.messages import describe_configs as describe
@@ -25,10 +28,13 @@ from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 pytest.importorskip("cryptography")
 
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-BROKER, ALICE, WRONG, BOB, CHANGED, STORE, TOKENS, KEY = (
+BROKER, ALICE, WRONG, BOB, CHANGED, STORE, TOKENS, KEY, CLIENT, PHRASE, TICKET = (
     f"{name}-is-secret-{index * 7919}"
-    for index, name in enumerate(("broker", "alice", "wrong", "bob", "changed", "store", "tokens", "key"))
+    for index, name in enumerate(
+        ("broker", "alice", "wrong", "bob", "changed", "store", "tokens", "key", "client", "phrase", "ticket")
+    )
 )
 SALTED = ScramMechanism.SCRAM_SHA_256.salted_password(BOB, b"some salt", 4096)
 CREDENTIAL = ScramMechanism.SCRAM_SHA_256.hmac(SALTED, b"Server Key")
@@ -43,7 +49,7 @@ def forms(secret: bytes) -> set[str]:
 
 SECRETS = {
     text
-    for secret in (BROKER, ALICE, WRONG, BOB, CHANGED, STORE, TOKENS, KEY, PRIVATE_KEY)
+    for secret in (BROKER, ALICE, WRONG, BOB, CHANGED, STORE, TOKENS, KEY, PRIVATE_KEY, CLIENT, PHRASE, TICKET)
     for text in forms(secret.encode())
 } | {text for secret in (SALTED, CREDENTIAL) for text in forms(secret)}
 
@@ -84,6 +90,109 @@ def changes(**configs: str) -> incremental.IncrementalAlterConfigsRequest:
     ]
     broker = incremental.AlterConfigsResource(resource_type=4, resource_name="1", configs=altered)
     return incremental.IncrementalAlterConfigsRequest(resources=[broker])
+
+
+def test_no_token_and_no_ticket_is_in_what_a_node_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of OAUTHBEARER and GSSAPI: right ones and wrong ones, and where a mistake of the code has one at hand."""
+    pytest.importorskip("joserfc")
+    from joserfc import jws
+    from joserfc.jwk import ECKey
+
+    from kbroker.node.sasl import gssapi, oauthbearer, setup
+    from kbroker.security.sasl.conversation import OfferedMechanism
+    from kbroker.security.sasl.kerberos.exchange import GssapiServer
+    from kbroker.security.sasl.kerberos.names import ShortNamer
+
+    class Context:
+        """Of GSS, whose library has a mistake. `test_gssapi` talks to that of the system."""
+
+        is_established, initiator = False, "alice"
+        wrap = unwrap = bytes
+
+        def step(self, token: bytes) -> bytes:
+            raise RuntimeError("a mistake in the library") if token == TICKET.encode() else SaslError("it is no ticket")
+
+    class Gssapi:
+        task = None
+
+        def __init__(self, properties: Any) -> None:
+            self._threads = LoginThreads()
+
+        def offered(self, services: Any) -> OfferedMechanism:
+            namer = ShortNamer(["DEFAULT"], "REALM")
+            return OfferedMechanism(lambda: gssapi._InThreads(GssapiServer(Context, namer), self._threads), 0)
+
+    key = ECKey.generate_key("P-256", {"kid": "ec"})
+    (tmp_path / "keys").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
+    claims = {"sub": "alice", "iss": "issuer", "aud": "kbroker", "iat": 1, "exp": 1 << 32}
+
+    def token(header: dict[str, str] | None = None, **changes: Any) -> str:
+        protected = {"alg": "ES256", "kid": "ec", **(header or {})}
+        return jws.serialize_compact(protected, json.dumps({**claims, **changes}), key, ["ES256"])
+
+    right = token()
+    wrong = [
+        token(exp=2),
+        token(aud=WRONG),
+        token(iss="other"),
+        token(sub=""),
+        token(header={"kid": "other"}),
+        right[:-4] + "AAAA",
+        right.replace(".", "!"),
+        f"{WRONG}.{WRONG}.{WRONG}",
+        WRONG,
+    ]
+    given = PROPERTIES | {
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER,GSSAPI",
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys").as_uri(),
+        "sasl.oauthbearer.expected.issuer": "issuer",
+        "sasl.oauthbearer.expected.audience": "kbroker",
+        "sasl.oauthbearer.client.credentials.client.secret": CLIENT,
+        "sasl.oauthbearer.assertion.private.key.passphrase": PHRASE,
+        "listener.name.clients.oauthbearer.sasl.jaas.config": f'{BEARER} required clientSecret="{CLIENT}";',
+    }
+    said = io.StringIO()
+
+    async def test() -> None:
+        async with running_node(tmp_path, env=None, **given) as node:
+            client, answer = await log_in(node, initial_response(right, {}), "OAUTHBEARER")
+            assert answer.error_code == 0
+            for each in wrong:
+                stranger, answer = await log_in(node, initial_response(each, {}), "OAUTHBEARER")
+                if not answer.error_code:
+                    assert b"invalid" in answer.auth_bytes, answer
+                    said.write(f"{answer}\n")
+                    answer = await stranger.ask(SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
+                assert answer.error_code
+                said.write(f"{answer}\n")
+            for garbage in (WRONG.encode(), TICKET.encode()[1:]):
+                _, answer = await log_in(node, garbage, "GSSAPI")
+                assert answer.error_code
+                said.write(f"{answer}\n")
+            for kind in (4, 8):
+                resource = describe.DescribeConfigsResource(resource_type=kind, resource_name="1")
+                request = describe.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+                said.write(f"{await client.ask(request)}\n")
+
+            def mistake(*_: Any, **__: Any) -> None:
+                raise RuntimeError("a mistake in the code")
+
+            monkeypatch.setattr(oauthbearer, "judge_claims", mistake)
+            for message, mechanism in ((initial_response(right, {}), "OAUTHBEARER"), (TICKET.encode(), "GSSAPI")):
+                with pytest.raises(EOFError):
+                    await log_in(node, message, mechanism)
+            said.write(repr(node.broker.config) + repr(node.broker.config.values) + repr(node.broker.services))
+
+    monkeypatch.setitem(cast(dict[str, Any], setup.MECHANISMS), "GSSAPI", Gssapi)
+    with caplog.at_level(logging.DEBUG):
+        trio.run(test)
+    text = caplog.text + said.getvalue()
+    assert "a mistake in the code" in text and "a mistake in the library" in text and "Traceback" in text
+    assert "signature is wrong" in text and "it is no ticket" in text and "claim aud" in text
+    shown = SECRETS | {part for each in (right, *wrong[:6]) for part in each.split(".")[1:] if part != "AAAA"}
+    assert [secret for secret in shown if secret in text or json.dumps(secret)[1:-1] in text] == []
 
 
 def test_no_secret_is_in_what_a_node_says(

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import trio
 from confluent_kafka import Producer
+from metrics_pages import LISTENER, found, port_of, scrape
+from metrics_pages import value as value_of
 from node_harness import run, running_node
 
 from kbroker.cli.client import latest_pushes
@@ -157,6 +159,41 @@ def test_librdkafka_pushes_and_the_command_shows_it(tmp_path: Path) -> None:
     [shown] = json.loads(subprocess.check_output(command))
     assert shown["client_id"] == "mine" and shown["terminating"] and shown["principal"] == "User:ANONYMOUS"
     assert any(found["name"].startswith("org.apache.kafka.producer.") for found in shown["points"])
+
+
+def test_what_clients_push_is_on_the_page_for_prometheus_without_another_receiver() -> None:
+    """KIP-714; and KIP-1076, by a client that adds a metric of an application's own."""
+    with running_broker(LISTENER) as broker:
+        subscribe(broker.bootstrap_servers)
+
+        def shown() -> list[dict[str, str]]:
+            page = scrape(port_of(broker))
+            return [dict(labels) for name, labels in page if name.startswith("org_apache_kafka_producer_")]
+
+        with pushing(broker.bootstrap_servers, "mine") as produce, pushing(broker.bootstrap_servers, "other"):
+            until(lambda: produce() or shown())
+        of_clients = {(labels["client_id"], labels["client_instance_id"]) for labels in shown()}
+        assert len(of_clients) == 1 and of_clients.pop()[0] == "mine"
+        with Client(broker.bootstrap_servers, client_id="mine") as client:
+            got = client.ask_any(GetTelemetrySubscriptionsRequest())
+            for value in (40, 2):
+                data = payload(point(Point("my.app.orders", "sum", value, {"shop": "a"}, 1, True)))
+                push = PushTelemetryRequest(
+                    client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=data
+                )
+                until(lambda push=push: client.ask_any(push).error_code == E.NONE)  # in its interval
+        page = scrape(port_of(broker))
+        ((labels, orders),) = found(page, "my_app_orders_total").items()
+        assert orders == 42 and dict(labels)["shop"] == "a"
+        assert value_of(page, "kbroker_client_metrics_clients") == 2
+        assert value_of(page, "kbroker_client_metrics_dropped_total") == 0
+
+
+def test_no_subscription_no_metrics_of_clients() -> None:
+    with running_broker(LISTENER) as broker, Client(broker.bootstrap_servers) as client:
+        got = client.ask_any(GetTelemetrySubscriptionsRequest())
+        assert got.error_code == E.NONE and got.requested_metrics == []
+        assert value_of(scrape(port_of(broker)), "kbroker_client_metrics_series") == 0
 
 
 def test_a_thousand_clients_on_one_connection(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import trio
 
 from kbroker.config.security import SecurityValues
 from kbroker.env import EpollPoller, RealStream
+from kbroker.node.handshake_thread import HandshakeThread
 from kbroker.node.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, PendingPoller, TlsStream
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
@@ -467,20 +468,20 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
         stranger, liar = pair()
         with trio.fail_after(30), client, liar:
             os.write(liar.fileno(), b"GET / HTTP/1.1\r\n\r\n")
-            one = trio.CapacityLimiter(1)
+            thread = HandshakeThread()
             failures: list[Exception] = []
 
             async def refused() -> None:
                 try:
-                    await stranger.handshake(one)
+                    await stranger.handshake_by(thread.run)
                 except ssl.SSLError as error:
                     failures.append(error)
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refused)
-                nursery.start_soon(stream.handshake, one)
+                nursery.start_soon(stream.handshake_by, thread.run)
                 nursery.start_soon(call, client, client.do_handshake)
-                while not one.borrowed_tokens:
+                while not thread._waiting:
                     await trio.lowlevel.checkpoint()
                 may_go_on.set()
             assert len(failures) == 1

@@ -13,7 +13,9 @@ the difference is for the review. Commands::
     flush N                what node N's leader has appended is on its disk
     crash N                node N dies; what was not flushed is lost
     snapshot N             node N writes a snapshot of what is committed, and forgets the log below
-    add N M, remove N M    ask node N to make M a voter, or not
+    add N M [early]        ask node N to make M a voter, and perhaps to answer before that is committed
+    remove N M             ask node N to make M an observer
+    upgrade N LEVEL        node N's controller asks for a level of kraft.version
     resign N               node N gives up leading
     show                   every node's state
 """
@@ -42,6 +44,7 @@ from kbroker.raft_metadata.raft.messages import (
     RaftResponse,
     RemoveVoter,
     Reply,
+    UpgradeKRaftVersion,
 )
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import encode_snapshot
@@ -97,7 +100,12 @@ class Script:
         keys = [ReplicaKey(number, Uuid(bytes([number]) * 16)) for number in range(1, int(count) + 1)]
         voters = [key for key in keys if key.id <= 3]
         self.voters = VoterSet.of(
-            VoterNode(key if self.dynamic else ReplicaKey(key.id), {LISTENER: VoterEndpoint(f"node{key.id}", 9093)})
+            VoterNode(
+                key if self.dynamic else ReplicaKey(key.id),
+                {LISTENER: VoterEndpoint(f"node{key.id}", 9093)},
+                0,
+                1 if self.dynamic else 0,
+            )
             for key in voters
         )
         for key in keys:
@@ -202,12 +210,17 @@ class Script:
         replica.log.on_snapshot_written(OffsetAndEpoch(offset, epoch), 0)
         self.say(f"node {number}: snapshot {offset}-{epoch}")
 
-    def do_add(self, leader: str, number: str) -> None:
+    def do_add(self, leader: str, number: str, how: str = "") -> None:
         key = self.replicas[int(number)].key
-        self.ask(leader, AddVoter(key, {LISTENER: VoterEndpoint(f"node{number}", 9093)}, 1000))
+        endpoints = {LISTENER: VoterEndpoint(f"node{number}", 9093)}
+        self.ask(leader, AddVoter(key, endpoints, 1000, ack_when_committed=how != "early"))
 
     def do_remove(self, leader: str, number: str) -> None:
         self.ask(leader, RemoveVoter(self.replicas[int(number)].key))
+
+    def do_upgrade(self, number: str, level: str) -> None:
+        core = self.core_of(self.replicas[int(number)])
+        self.ask(number, UpgradeKRaftVersion(core.epoch, int(level)))
 
     def do_resign(self, number: str) -> None:
         replica = self.replicas[int(number)]

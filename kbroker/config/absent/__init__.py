@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from kbroker.config.absent import oauth, others, sasl, share_groups, streams_groups, tiered_storage, tls
+from kbroker.config.absent import others, sasl, share_groups, streams_groups, tiered_storage, tls
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
 from kbroker.config.security import SECURITY_CONFIGS
@@ -19,7 +19,6 @@ from kbroker.config.security import SECURITY_CONFIGS
 ABSENT_BROKER_CONFIGS = ConfigDef(
     "broker",
     [
-        *oauth.KEYS,
         *others.KEYS,
         *sasl.KEYS,
         *share_groups.KEYS,
@@ -36,9 +35,6 @@ ALL_BROKER_CONFIGS = ConfigDef(
 """Every property of a node that Apache Kafka has."""
 
 REFUSED: Mapping[str, str] = {
-    "alter.config.policy.class.name": "there are no policy plugins",
-    "config.providers": "there are no config providers",
-    "create.topic.policy.class.name": "there are no policy plugins",
     "remote.log.storage.system.enable": "there is no tiered storage",
 }
 """Properties that Kafka acts on in a way that must not be missing, and why a node does not start with them."""

@@ -47,16 +47,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
             ),
         ),
         *missing(
-            "sticky is the only assignor",
-            ConfigKey(
-                "streams.assignor.name",
-                STRING,
-                None,
-                MEDIUM,
-                "The server-side assignor of the group.",
-            ),
-        ),
-        *missing(
             "kbroker's coordinators run on the one event loop",
             ConfigKey(
                 "streams.assignor.offload.enable",
@@ -82,9 +72,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
     ],
 )
 """Names, types, defaults and limits are Apache Kafka 4.4.0's; ``no_effect`` says what is missing."""
-
-OTHER_SYNONYMS = {"streams.assignor.name": "group.streams.assignors"}
-"""The broker property that gives the default of a group's, where it is not of the same name behind ``group.``."""
 
 ALL_GROUP_CONFIGS = ConfigDef("group", [*GROUP_CONFIGS.values(), *ABSENT_GROUP_CONFIGS.values()])
 """Every property of a group that Apache Kafka has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, HIGH, INT, LIST, LONG, LOW, MEDIUM
+from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LONG, LOW, MEDIUM
 
 KEYS = [
     *missing(
@@ -16,34 +16,6 @@ KEYS = [
             HIGH,
             "Allow levels of features that Apache Kafka still changes.",
             internal=True,
-        ),
-    ),
-    *missing(
-        "kbroker has no policy plugins",
-        ConfigKey(
-            "alter.config.policy.class.name",
-            CLASS,
-            None,
-            LOW,
-            "Java class that judges changes of configs.",
-        ),
-        ConfigKey(
-            "create.topic.policy.class.name",
-            CLASS,
-            None,
-            LOW,
-            "Java class that judges new topics.",
-        ),
-    ),
-    *missing(
-        "kbroker has no config providers",
-        ConfigKey(
-            "config.providers",
-            LIST,
-            "",
-            LOW,
-            "Names of providers that put values in the place of variables in properties.",
-            update_mode=CLUSTER_WIDE,
         ),
     ),
     *missing(

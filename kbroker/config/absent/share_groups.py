@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LIST, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, HIGH, INT, MEDIUM, STRING
 
 KEYS = [
-    *missing(
-        "the simple assignor of Kafka is the only one",
-        ConfigKey(
-            "group.share.assignors",
-            LIST,
-            "simple",
-            MEDIUM,
-            "Server-side assignors of share groups.",
-        ),
-    ),
     *missing(
         "a Java class; kbroker has its own",
         ConfigKey(

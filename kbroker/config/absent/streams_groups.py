@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import BOOLEAN, CLASS, CLUSTER_WIDE, INT, MEDIUM
+from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, INT, MEDIUM
 
 KEYS = [
     *missing(
@@ -38,16 +38,6 @@ KEYS = [
             "Make assignments beside the coordinator's thread.",
             update_mode=CLUSTER_WIDE,
             internal=True,
-        ),
-    ),
-    *missing(
-        "a Java class; kbroker keeps no descriptions of topologies",
-        ConfigKey(
-            "group.streams.topology.description.plugin.class",
-            CLASS,
-            None,
-            MEDIUM,
-            "Java class that keeps the descriptions of topologies.",
         ),
     ),
 ]

@@ -20,7 +20,8 @@ KEYS = [
         LIST,
         "uniform,range",
         MEDIUM,
-        "Server-side assignors offered to consumer groups, of uniform and range; the first is the default.",
+        "Server-side assignors offered to consumer groups: uniform, range, and callables as `python:MODULE:NAME`; the"
+        " first is the default.",
         validator=ListOf(may_be_empty=False),
     ),
     ConfigKey(

@@ -172,7 +172,6 @@ KEYS = [
         LOW,
         "How long a broker tries to tell the controller of a failed directory before it stops, in milliseconds.",
         validator=Range(1),
-        no_effect="a failed directory is named in every heartbeat, however long that takes",
     ),
     ConfigKey(
         "cordoned.log.dirs",

@@ -100,7 +100,7 @@ KEYS = [
         INT,
         "2147483647",
         MEDIUM,
-        "Most connections at a time, over all addresses.",
+        "Most connections at a time, over all addresses. Also for one listener (`listener.name.NAME.`).",
         validator=Range(0),
         update_mode=CLUSTER_WIDE,
     ),

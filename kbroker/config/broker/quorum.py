@@ -160,9 +160,8 @@ KEYS = [
         LONG,
         "3600000",
         HIGH,
-        "Longest time between two metadata snapshots, in milliseconds.",
+        "Longest time between two metadata snapshots, in milliseconds; 0 for snapshots by size alone.",
         validator=Range(0),
-        no_effect="when a snapshot is due is told by size alone",
     ),
     ConfigKey(
         "metadata.log.segment.bytes",
@@ -185,9 +184,9 @@ KEYS = [
         INT,
         "500",
         LOW,
-        "How often an idle active controller writes a no-op record, in milliseconds; 0 for never.",
+        "How often an active controller that other nodes follow writes a record without content, in milliseconds; 0 "
+        "for never.",
         validator=Range(0),
-        no_effect="the controller writes no idle records",
     ),
     ConfigKey(
         "metadata.max.retention.bytes",

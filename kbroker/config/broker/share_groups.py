@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.shorthand import CLUSTER_WIDE, HIGH, INT, LOW, MEDIUM
+from kbroker.config.definition import ConfigKey, ListOf, Range
+from kbroker.config.shorthand import CLUSTER_WIDE, HIGH, INT, LIST, LOW, MEDIUM
 
 KEYS = [
     ConfigKey(
@@ -14,6 +14,14 @@ KEYS = [
         "Shortest time between two assignments of a share group, in milliseconds.",
         validator=Range(0),
         update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "group.share.assignors",
+        LIST,
+        "simple",
+        MEDIUM,
+        "The assignor of share groups: simple, or a callable as `python:MODULE:NAME`.",
+        validator=ListOf(may_be_empty=False),
     ),
     ConfigKey(
         "group.share.delivery.count.limit",

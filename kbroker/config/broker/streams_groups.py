@@ -29,7 +29,8 @@ KEYS = [
         LIST,
         "sticky",
         MEDIUM,
-        "Assignors of tasks offered to streams groups: sticky, the only one.",
+        "Assignors of tasks offered to streams groups: sticky, and callables as `python:MODULE:NAME`; the first is the"
+        " default.",
         validator=ListOf(may_be_empty=False),
     ),
     ConfigKey(

@@ -13,14 +13,23 @@ from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
-from kbroker.config.security import authorization, delegation_tokens, oauth, rules, sasl, tls
+from kbroker.config.security import authorization, delegation_tokens, oauth, providers, rules, sasl, tls
 
 SECURITY_CONFIGS = ConfigDef(
-    "broker", [*authorization.KEYS, *delegation_tokens.KEYS, *oauth.KEYS, *rules.KEYS, *sasl.KEYS, *tls.KEYS]
+    "broker",
+    [
+        *authorization.KEYS,
+        *delegation_tokens.KEYS,
+        *oauth.KEYS,
+        *providers.KEYS,
+        *rules.KEYS,
+        *sasl.KEYS,
+        *tls.KEYS,
+    ],
 )
 """Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""
 
-OF_LISTENERS = frozenset({"max.connection.creation.rate"})
+OF_LISTENERS = frozenset({"max.connection.creation.rate", "max.connections"})
 """Other properties that a listener may have of its own."""
 
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.")

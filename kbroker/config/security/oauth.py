@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.config.assertions import KEYS as ASSERTION_KEYS
 from kbroker.config.definition import ConfigKey
 from kbroker.config.shorthand import (
     BOOLEAN,
@@ -20,6 +21,7 @@ from kbroker.config.shorthand import (
 )
 
 KEYS: list[ConfigKey] = [
+    *ASSERTION_KEYS,
     ConfigKey(
         "sasl.login.callback.handler.class",
         CLASS,
@@ -231,5 +233,11 @@ UNSECURED_LOGIN = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredLoginCall
 JWT_VALIDATORS = (f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValidator")
 """Values of ``sasl.oauthbearer.jwt.validator.class`` that mean what a listener does."""
 
-JWT_RETRIEVERS = tuple(f"{_PACKAGE}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File"))
+JWT_BEARER = f"{_PACKAGE}.JwtBearerJwtRetriever"
+"""The value of ``sasl.oauthbearer.jwt.retriever.class`` by which an assertion is exchanged for a token."""
+
+JWT_RETRIEVERS = (
+    JWT_BEARER,
+    *(f"{_PACKAGE}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File")),
+)
 """Values of ``sasl.oauthbearer.jwt.retriever.class`` that mean what a client does."""

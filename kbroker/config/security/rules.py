@@ -19,6 +19,9 @@ PREFIX: Final = "python:"
 
 FORM: Final = "python:MODULE:NAME"
 PRINCIPAL_BUILDER: Final = "principal.builder.class"
+CREATE_TOPIC_POLICY: Final = "create.topic.policy.class.name"
+ALTER_CONFIG_POLICY: Final = "alter.config.policy.class.name"
+DESCRIPTION_PLUGIN: Final = "group.streams.topology.description.plugin.class"
 METRIC_REPORTERS: Final = "metric.reporters"
 QUOTA_CALLBACK: Final = "client.quota.callback.class"
 SERVER_CALLBACK: Final = "sasl.server.callback.handler.class"
@@ -27,11 +30,32 @@ DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticat
 
 KEYS: list[ConfigKey] = [
     ConfigKey(
+        ALTER_CONFIG_POLICY,
+        CLASS,
+        None,
+        LOW,
+        f"What judges changes of configs, as `{FORM}`; a controller asks it (KIP-133).",
+    ),
+    ConfigKey(
+        CREATE_TOPIC_POLICY,
+        CLASS,
+        None,
+        LOW,
+        f"What judges new topics, as `{FORM}`; a controller asks it (KIP-108).",
+    ),
+    ConfigKey(
         QUOTA_CALLBACK,
         CLASS,
         None,
         LOW,
         f"What decides on clients' quotas, as `{FORM}`; nothing, and the quotas that are set do.",
+    ),
+    ConfigKey(
+        DESCRIPTION_PLUGIN,
+        CLASS,
+        None,
+        MEDIUM,
+        f"What keeps the descriptions of the topologies of streams groups, as `{FORM}` (KIP-1331).",
     ),
     ConfigKey(
         PRINCIPAL_BUILDER,
@@ -53,6 +77,9 @@ KEYS: list[ConfigKey] = [
 
 IN_FILE_ONLY: Final = frozenset(key.name for key in KEYS)
 """Those that a node takes from its own file alone."""
+
+OF_THE_NODE: Final = frozenset({QUOTA_CALLBACK, CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY, DESCRIPTION_PLUGIN})
+"""Those that no listener can have for itself."""
 
 _NAME = re.compile(r"python:(?:[^\W\d]\w*(?:\.[^\W\d]\w*)*|/[^:]*\.py):[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
@@ -83,8 +110,8 @@ def check_rules(config: BrokerProperties) -> None:
         if short == SERVER_CALLBACK and ".oauthbearer." in name and not names_python(value):
             continue  # Kafka's own classes check tokens, too: the mechanism knows them
         check_name(name, value)
-        if short == QUOTA_CALLBACK and name != short:
-            raise FatalError(f"{name}: quotas are the node's, not a listener's: set {QUOTA_CALLBACK}")
+        if short in OF_THE_NODE and name != short:
+            raise FatalError(f"{name}: it is the node's, not a listener's: set {short}")
         if short == SERVER_CALLBACK and name.count(".") < len(_MECHANISM_PREFIX) + short.count("."):
             raise FatalError(
                 f"{name}: it needs the prefix of a listener and a mechanism, as in listener.name.LISTENER.plain.{short}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
 
 Assignment = Mapping[Uuid, frozenset[int]]
@@ -52,6 +53,10 @@ class AssignorError(Exception):
     """No assignment can be made, e.g. for a topic that does not exist; the caller's fault, not a client's."""
 
 
+class AssignmentKept(Exception):
+    """An assignor of one's own has failed, and the log has been told: the group keeps the assignment that it has."""
+
+
 class Assignor(Protocol):
     """Computes a group's target assignment. Pure: the same arguments give the same answer."""
 
@@ -65,6 +70,26 @@ class Assignor(Protocol):
         Every partition of a topic that some member subscribes to goes to exactly one subscriber. Sets that did
         not change are the same objects as in ``MemberSpec.assigned``.
         """
+
+
+class NamedTopicsAssignor(Protocol):
+    """An assignor that may also look at the names and racks of topics. Every `Assignor` is one."""
+
+    def assign(self, group: GroupSpec, topics: CoordinatorMetadataImage) -> Mapping[str, Assignment]:
+        """As that of `Assignor`; also :class:`AssignmentKept`."""
+
+
+class ShareAssignor(Protocol):
+    """An assignor of share groups, whose members may read the same partitions."""
+
+    @property
+    def name(self) -> str:
+        """As in ``group.share.assignors``."""
+
+    def assign(
+        self, group: GroupSpec, assignable: Mapping[Uuid, frozenset[int]], topics: CoordinatorMetadataImage
+    ) -> Mapping[str, Assignment]:
+        """Partitions for every member, of those that are ``assignable``; :class:`AssignmentKept`."""
 
 
 def existing_partition_count(topics: TopicsView, topic_id: Uuid) -> int:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.groups import Groups
-from kbroker.groups.share.protocol import ASSIGNOR
 from kbroker.groups.share.records import states_record
 from kbroker.groups.share.requests import StateDeletion, StateInitialization
 from kbroker.groups.share.states import (
@@ -50,10 +49,13 @@ class ShareAdmin:
         groups: Groups,
         topics: Callable[[], CoordinatorMetadataImage],
         empty_group: Callable[[str], ShareGroup],
+        assignor: str,
     ) -> None:
+        """``assignor`` is the name of the groups' assignor."""
         self._groups = groups
         self._topics = topics
         self._empty_group = empty_group
+        self._assignor = assignor
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -65,7 +67,7 @@ class ShareAdmin:
             group_state=group.state.value,
             group_epoch=group.group_epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=ASSIGNOR.name,
+            assignor_name=self._assignor,
             members=[_described(member, self._topics()) for member in group.members.values()],
         )
 

@@ -7,7 +7,7 @@ Each method returns records; only their replay changes a group. Rules: Kafka's `
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from kbroker.config import GroupConfig
@@ -15,13 +15,14 @@ from kbroker.coordinator.deadlines import DeadlineQueue
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.assignors.simple import SimpleAssignor
-from kbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec
+from kbroker.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec, MemberSpec, ShareAssignor
 from kbroker.groups.client import ClientContext
 from kbroker.groups.groups import Groups
 from kbroker.groups.modern_group import (
     LEAVE_GROUP_MEMBER_EPOCH,
     METADATA_REFRESH_INTERVAL_MS,
     NOTHING_ASSIGNED,
+    RETRY_ASSIGNMENT_MS,
     UNSETTLED_INTERVAL_MS,
 )
 from kbroker.groups.settings import GroupSettings
@@ -66,11 +67,14 @@ class ShareProtocol:
         settings: Callable[[], GroupSettings],
         group_config: Callable[[str], GroupConfig],
         hasher: MetadataHasher,
+        own_assignor: ShareAssignor | None = None,
     ) -> None:
+        """``own_assignor`` takes the place of Kafka's."""
         self._groups = groups
         self._settings = settings
         self._group_config = group_config
         self._hasher = hasher
+        self._own_assignor = own_assignor
         self._sessions: DeadlineQueue[tuple[str, str]] = DeadlineQueue()
         self._wanted: list[StateInitialization] = []
 
@@ -236,6 +240,15 @@ class ShareProtocol:
         """The metadata hash of topics."""
         return self._hasher.group_hash(names)
 
+    def assign(
+        self, members: Mapping[str, MemberSpec], assignable: Mapping[Uuid, frozenset[int]]
+    ) -> Mapping[str, Assignment]:
+        """The assignor's answer. `AssignmentKept`."""
+        spec = GroupSpec.of(members)
+        if self._own_assignor is None:
+            return ASSIGNOR.assign(spec, assignable)
+        return self._own_assignor.assign(spec, assignable, self.topics)
+
     def missing(self, group: ShareGroup, names: Collection[str], state_epoch: int, now_ms: int) -> _Missing | None:
         """The states that are missing, as the record and the request that make them; None if there is none."""
         retry_ms = self._settings().share_initialize_retry_interval_ms
@@ -312,7 +325,11 @@ class _Step:
             for member in {**group.members, new.member_id: new}.values()
         }
         assignable = {topic_id: topic.partitions for topic_id, topic in group.states.initialized.items()}
-        target = ASSIGNOR.assign(GroupSpec.of(specs), assignable)
+        try:
+            target = self._protocol.assign(specs, assignable)
+        except AssignmentKept:
+            group.retry_assignment_ms = self.now_ms + RETRY_ASSIGNMENT_MS
+            return group.target.get(new.member_id, NOTHING_ASSIGNED)
         self.records += [target_record(group.group_id, *changed) for changed in group.changed_targets(target)]
         self.records.append(target_epoch_record(group.group_id, self._epoch, self.now_ms))
         self._target_epoch = self._epoch
@@ -341,8 +358,8 @@ class _Step:
         """The time until the member's next heartbeat: soon, if there is something to come for the group."""
         soon_ms = min(regular_ms, UNSETTLED_INTERVAL_MS)
         if self._target_epoch < self._epoch:
-            made_ms = self.group.assignment_timestamp_ms
-            return min(regular_ms, max(soon_ms, made_ms + assignment_interval_ms - self.now_ms))
+            due_ms = max(self.group.assignment_timestamp_ms + assignment_interval_ms, self.group.retry_assignment_ms)
+            return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
         return soon_ms if self.wanted is not None or self.group.states.initializing else regular_ms
 
 

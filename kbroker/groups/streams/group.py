@@ -153,6 +153,8 @@ class StreamsGroup:
     """When the metadata hash is due for a check; not stored: 0 after a load and when a topic has changed."""
     metadata_refresh_epoch: int = 0
     """The group epoch which that check led to; above the group's where its record was lost."""
+    retry_assignment_ms: int = 0
+    """When the assignor is asked again that has failed; not stored."""
     task_offsets: dict[str, TaskOffsets] = field(default_factory=dict)
     shutdown_request_member_id: str | None = None
     """The member that asked for the whole application to shut down."""

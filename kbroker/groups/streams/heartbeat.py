@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from kbroker.config.streams_group import StreamsGroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.assignors.spec import AssignmentKept
 from kbroker.groups.client import ClientContext
-from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, UNSETTLED_INTERVAL_MS
-from kbroker.groups.streams.assignors import TASK_ASSIGNORS
-from kbroker.groups.streams.assignors.spec import AssignmentConfigs, TaskAssignorError
+from kbroker.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, RETRY_ASSIGNMENT_MS, UNSETTLED_INTERVAL_MS
+from kbroker.groups.streams.assignors.spec import AssignmentConfigs, TaskAssignor, TaskAssignorError
 from kbroker.groups.streams.configured_topology import ConfiguredTopology, StatusDetail, StreamsStatus, configure
 from kbroker.groups.streams.endpoints import endpoints
 from kbroker.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember, TaskOffsets
@@ -61,6 +61,7 @@ class HeartbeatStep:
     records: list[CoordinatorRecord]
     config: StreamsGroupConfig
     hasher: MetadataHasher
+    assignors: Mapping[str, TaskAssignor]
     now_ms: int
     new: StreamsGroupMember = field(init=False)
     topology: ConfiguredTopology = field(init=False)
@@ -69,6 +70,7 @@ class HeartbeatStep:
     target: Tasks = NO_TASKS
     statuses: list[StatusDetail] = field(default_factory=list)
     _must_assign: bool = False
+    _assignor_fails: bool = False
     _metadata_hash: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -202,25 +204,25 @@ class HeartbeatStep:
             return
         members = {each: member for each, member in group.members.items() if each != self.replaced_id}
         members[self.new.member_id] = self.new
-        target = _assigned(group, members, self.topology, self.config, self.group_epoch)
+        if self.now_ms < group.retry_assignment_ms:
+            self._keep_assignment()
+            return
+        try:
+            target = _assigned(group, members, self.topology, self.config, self.assignors, self.group_epoch)
+        except AssignmentKept:
+            group.retry_assignment_ms = self.now_ms + RETRY_ASSIGNMENT_MS
+            self._keep_assignment()
+            return
         self.records += target_records(group, before, target, self.group_epoch, self.now_ms)
         self.target_epoch, self.target = self.group_epoch, target[self.new.member_id]
 
-    @staticmethod
-    def first_target(
-        group: StreamsGroup, config: StreamsGroupConfig, hasher: MetadataHasher, now_ms: int
-    ) -> list[CoordinatorRecord]:
-        """The records of the target assignment when the initial delay is over. `ApiError`."""
-        if group.topology is None:
-            return []
-        topology = group.configured
-        if topology is None:
-            topology = configure(group.topology, hasher.image)
-        if topology.is_ready and group.validated_topology_epoch != topology.epoch:
-            # The topics have come since the last heartbeat. The next one says so, with a new group epoch.
-            return [target_epoch_record(group.group_id, group.group_epoch, 0)]
-        target = _assigned(group, group.members, topology, config, group.group_epoch)
-        return target_records(group, group.target, target, group.group_epoch, now_ms)
+    def _keep_assignment(self) -> None:
+        """Go on with what the member has. One that has nothing is told; others would count as rebalancing then."""
+        self._assignor_fails = True
+        if not self.target.is_empty:
+            return
+        detail = "Assignment delayed since the assignor has failed; the group keeps the assignment that it has."
+        self._add(StreamsStatus.ASSIGNMENT_DELAYED, detail)
 
     def reconcile(self) -> bool:
         """Move the member towards its target; whether it moved. `ApiError` FENCED_MEMBER_EPOCH."""
@@ -294,6 +296,8 @@ class HeartbeatStep:
         if waits and self.now_ms >= self.group.assignment_timestamp_ms + 2 * regular_ms:
             # Every owner has heard of it. One that is slow to give up must not make a large group send more.
             waits = False
+        if self._assignor_fails:
+            return regular_ms
         if waits or any(status.code in _SOON for status in self.statuses):
             return min(regular_ms, UNSETTLED_INTERVAL_MS)
         return regular_ms
@@ -307,17 +311,49 @@ def assignment_configs(config: StreamsGroupConfig) -> dict[str, str]:
     return configs
 
 
+def first_target(
+    group: StreamsGroup,
+    config: StreamsGroupConfig,
+    assignors: Mapping[str, TaskAssignor],
+    hasher: MetadataHasher,
+    now_ms: int,
+) -> list[CoordinatorRecord]:
+    """The records of the target assignment when the initial delay is over. `ApiError`."""
+    if group.topology is None:
+        return []
+    topology = group.configured
+    if topology is None:
+        topology = configure(group.topology, hasher.image)
+    if topology.is_ready and group.validated_topology_epoch != topology.epoch:
+        # The topics have come since the last heartbeat. The next one says so, with a new group epoch.
+        return [target_epoch_record(group.group_id, group.group_epoch, 0)]
+    try:
+        target = _assigned(group, group.members, topology, config, assignors, group.group_epoch)
+    except AssignmentKept:
+        group.retry_assignment_ms = now_ms + RETRY_ASSIGNMENT_MS
+        return []
+    return target_records(group, group.target, target, group.group_epoch, now_ms)
+
+
 def _assigned(
     group: StreamsGroup,
     members: Mapping[str, StreamsGroupMember],
     topology: ConfiguredTopology,
     config: StreamsGroupConfig,
+    assignors: Mapping[str, TaskAssignor],
     epoch: int,
 ) -> Mapping[str, Tasks]:
-    """The assignor's answer. `ApiError` UNKNOWN_SERVER_ERROR when it has none."""
+    """The assignor's answer. `ApiError` UNKNOWN_SERVER_ERROR when Kafka's own has none; `AssignmentKept`."""
     configs = AssignmentConfigs(config.num_standby_replicas, config.rack_aware_assignment_tags)
+    if config.missing_assignor is not None:
+        logger.warning(
+            "group %s: there is no assignor %s, which the group names, and %s assigns its tasks",
+            group.group_id,
+            config.missing_assignor,
+            config.assignor,
+        )
     try:
-        return assign_tasks(group, members, topology, TASK_ASSIGNORS[config.assignor], configs)
+        return assign_tasks(group, members, topology, assignors[config.assignor], configs)
     except TaskAssignorError as error:
         message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
         logger.error("group %s: %s", group.group_id, message)

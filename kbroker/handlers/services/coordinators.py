@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorResult, Token, TransactionalWriter
 from kbroker.errors import ErrorCode
 from kbroker.groups.group_coordinator import GroupCoordinator
@@ -14,6 +15,13 @@ from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoor
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.transactions.settings import TransactionSettings
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.groups.streams_protocol import StreamsHeartbeatResult
+    from kbroker.wire.messages.streams_group_describe import DescribedGroup
+    from kbroker.wire.messages.streams_group_topology_description_update import (
+        StreamsGroupTopologyDescriptionUpdateRequest,
+    )
 
 R = TypeVar("R")
 C = TypeVar("C", covariant=True)
@@ -62,11 +70,42 @@ class Coordinator(Protocol[C]):
         ...
 
 
+class Descriptions(Protocol):
+    """The descriptions of streams groups' topologies (``node.rules.topology_descriptions``, KIP-1331)."""
+
+    def is_wanted(self, group_id: str, result: StreamsHeartbeatResult) -> bool:
+        """Whether the member whose heartbeat had this result is to send the description."""
+        ...
+
+    async def push(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+        """Have the description of a member stored. ``ApiError``."""
+        ...
+
+    async def attach(self, entry: DescribedGroup, stored_epoch: int) -> None:
+        """Add the description to a group that is described, and the status of it."""
+        ...
+
+    async def delete(self, group_id: str) -> None:
+        """Delete what is kept of a group that is to be deleted. ``ApiError``."""
+        ...
+
+    async def before_join(self, group_id: str) -> None:
+        """Delete what is kept of an empty streams group that a classic member is about to take the place of."""
+        ...
+
+
 class Groups(Coordinator[GroupCoordinator], Protocol):
     """The group coordinator (``node.group_driver``)."""
 
+    descriptions: Descriptions | None
+    """None on a node that keeps no descriptions of topologies."""
+
     def settings(self) -> GroupSettings:
         """The node's properties of groups, as they are now."""
+        ...
+
+    def group_config(self, group_id: str) -> GroupConfig:
+        """The configs in force for a group."""
         ...
 
     async def latest_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | ErrorCode]:

@@ -39,6 +39,11 @@ class Metadata(Protocol):
         ...
 
     @property
+    def static_voters(self) -> Sequence[int]:
+        """The node ids of ``controller.quorum.voters``."""
+        ...
+
+    @property
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
         ...
@@ -65,6 +70,10 @@ class Metadata(Protocol):
 
     async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
         """The Raft core's answer to another replica."""
+        ...
+
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Have this node's quorum take a level of ``kraft.version``. ``ApiError`` if it cannot."""
         ...
 
     async def create_topics(

@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from kbroker.metrics.exposition import Sample
-from kbroker.metrics.families import Family
+from kbroker.metrics.dialect import Dialect, Kind
+from kbroker.metrics.exposition import QUANTILES, Sample
+from kbroker.metrics.family import Family
+from kbroker.metrics.histogram import Histogram
 
 Figures = Iterator[tuple[Family, Iterable[Sample]]]
+
+MILLISECOND = 1e6
+"""Nanoseconds, as which durations are observed."""
+
+
+def summary(
+    family: Family,
+    histograms: Mapping[tuple[str, ...], Histogram],
+    counts: Mapping[tuple[str, ...], int] | None = None,
+    unit: float = MILLISECOND,
+) -> Figures:
+    """Quantiles, and the number of observations in a family of its own, as the JMX exporter has them.
+
+    ``counts`` are the numbers to show, where only a sample is observed. ``unit`` is that of what is shown, in the unit
+    of what is observed.
+    """
+    shares = [float(quantile) for quantile in QUANTILES]
+    yield (
+        count_family(family),
+        [
+            (labels, histogram.count if counts is None else counts.get(labels, 0))
+            for labels, histogram in histograms.items()
+        ],
+    )
+    yield (
+        family._replace(kind=Kind.GAUGE, labels=(*family.labels, "quantile")),
+        [
+            ((*labels, quantile), value / unit)
+            for labels, histogram in histograms.items()
+            for quantile, value in zip(QUANTILES, histogram.quantiles(shares), strict=True)
+        ],
+    )
+
+
+def count_family(family: Family) -> Family:
+    """The family of the numbers of observations of a summary."""
+    names = {dialect: f"{name}_count" for dialect, name in family.names.items()}
+    return Family(names, Kind.COUNTER, f"Observations of {family.names[Dialect.STRIMZI]}.", family.labels)

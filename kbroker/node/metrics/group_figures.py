@@ -1,47 +1,87 @@
-"""Figures of the groups and transactional ids that this broker coordinates."""
+"""Figures of what this broker coordinates: groups, transactional ids, states of share groups."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from kbroker.metrics import coordinator_families as c
 from kbroker.metrics import families as f
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
-    from kbroker.node.group_driver import GroupDriver
+    from kbroker.node.coordinator_driver import CoordinatorDriver
+    from kbroker.node.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
-    from kbroker.node.replica_manager import ReplicaManager
-    from kbroker.node.transaction_driver import TransactionDriver
+    from kbroker.node.share_partition_manager import SharePartitionManager
+
+LOADS_SECONDS = 30.0
+"""Times of loading count for so long, as in Kafka."""
 
 
-def figures(groups: GroupDriver, transactions: TransactionDriver, manager: ReplicaManager) -> Figures:
-    """How many there are, the members of each group, and how far it has read."""
-    admins = [core.admin for core in groups.loaded_cores()]
-    states: Counter[str] = Counter()
-    members: list[Sample] = []
-    for admin in admins:
-        for group_id, state, count in admin.sizes():
-            states[state] += 1
-            members.append(((group_id,), count))
-    yield f.GROUPS, [((), len(members))]
-    for state in f.GROUP_STATES:
-        yield f.GROUPS_BY_STATE[state], [((), states[state])]
-    yield f.GROUP_MEMBERS, members
+def figures(coordinators: Coordinators, now: float) -> Figures:
+    """How many there are, and the members and offsets of each group."""
+    admins = [core.admin for core in coordinators.groups.loaded_cores()]
+    states = Counter(state for admin in admins for state in admin.states())
+    sizes = [size for admin in admins for size in admin.sizes()]
 
-    def offsets() -> Iterator[tuple[str, str, int, int]]:
+    def offsets() -> Iterator[Sample]:
         for admin in admins:
-            yield from admin.committed_offsets()
+            for group, topic, index, offset in admin.committed_offsets():
+                yield (group, topic, str(index)), offset
 
-    yield f.GROUP_OFFSET, (((group, topic, str(index)), offset) for group, topic, index, offset in offsets())
+    committed = sum(admin.offset_count() for admin in admins)
+    yield c.GROUPS, [((), len(sizes))]
+    for state in c.GROUP_STATES:
+        yield c.GROUPS_BY_STATE[state], [((), states["classic", state])]
+    yield c.OLD_OFFSETS, [((), committed)]
+    by_kind = {kind: sum(states[kind, state] for state in c.GROUP_TYPE_STATES[kind]) for kind in c.GROUPS_BY_TYPE}
+    yield c.GROUPS_BY_PROTOCOL, [((kind,), count) for kind, count in by_kind.items()]
+    for kind, family in c.GROUPS_BY_TYPE.items():
+        yield family, [((state,), states[kind, state]) for state in c.GROUP_TYPE_STATES[kind]]
+    yield c.OFFSETS, [((), committed)]
+    yield f.GROUP_MEMBERS, [((group,), count) for group, _, count in sizes]
+    yield f.GROUP_OFFSET, offsets()
+    yield c.TRANSACTIONAL_IDS, [((), sum(len(core) for core in coordinators.transactions.loaded_cores()))]
+    drivers: dict[str, CoordinatorDriver[Any] | None] = {
+        "group": coordinators.groups,
+        "transaction": coordinators.transactions,
+        "share": coordinators.share_groups,
+    }
+    for name, driver in drivers.items():
+        if driver is not None:
+            yield from _loading(name, driver, now)
 
-    def lags() -> Iterator[Sample]:
-        for group, topic, index, offset in offsets():
-            partition = manager.partitions.get((topic, index))
-            if partition is not None and partition.has_log and not partition.offline:
-                yield (group, topic, str(index)), max(0, partition.high_watermark - offset)
 
-    yield f.GROUP_LAG, lags()
-    ids = sum(len(core) for core in transactions.loaded_cores())
-    yield f.TRANSACTIONAL_IDS, [((), ids)]
+def _loading(name: str, driver: CoordinatorDriver[Any], now: float) -> Figures:
+    loading, active = driver.partition_states()
+    yield c.COORDINATOR_PARTITIONS[name], [(("loading",), loading), (("active",), active)]
+    took = [seconds * 1000 for ended, seconds in driver.loads if now - ended < LOADS_SECONDS]
+    yield c.LOAD_TIME_MAX[name], [((), max(took, default=0))]
+    yield c.LOAD_TIME_AVG[name], [((), sum(took) / max(1, len(took)))]
+
+
+def share_figures(shares: SharePartitionManager) -> Figures:
+    """Share sessions, and the share partitions that this broker leads."""
+    yield c.SHARE_SESSIONS, [((), len(shares.sessions))]
+    yield c.SHARE_SESSION_PARTITIONS, [((), sum(len(session) for session in shares.sessions))]
+    loaded = [(led, led.core) for led in shares.led() if led.core is not None]
+
+    def each(values: Iterable[float]) -> Iterator[Sample]:
+        for (led, _), value in zip(loaded, values, strict=True):
+            topic, index = led.partition.topic_partition
+            yield (led.key.group_id, topic, str(index)), value
+
+    yield (
+        c.SHARE_IN_FLIGHT,
+        each(core.end_offset - core.start_offset - core.delivery_complete_count for _, core in loaded),
+    )
+    yield c.SHARE_START_OFFSET, each(core.start_offset for _, core in loaded)
+    yield (
+        c.SHARE_LAG,
+        each(
+            max(0, led.partition.high_watermark - core.start_offset - core.delivery_complete_count)
+            for led, core in loaded
+        ),
+    )

@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.listener import Listener
+    from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.metadata_plane import MetadataPlane
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.share_partition_manager import SharePartitionManager
+    from kbroker.node.telemetry.telemetry import Telemetry
 
 
 class MeasuredNode(Protocol):
@@ -23,6 +26,9 @@ class MeasuredNode(Protocol):
     replica_manager: ReplicaManager
     log_manager: LogManager
     metadata: MetadataPlane
+    share_partitions: SharePartitionManager | None
+    log_cleaner: LogCleaner | None
+    telemetry: Telemetry | None
 
     @property
     def listeners(self) -> Sequence[Listener]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kbroker.metrics.clients import ClientSeries
+from kbroker.metrics.histogram import Histogram
 from kbroker.metrics.rates import Rates
-from kbroker.metrics.requests import RequestTimes
+from kbroker.metrics.requests import RequestMetrics
 from kbroker.metrics.traffic import Traffic
 from kbroker.node.metrics.event_loop import EventLoopTimes
 from kbroker.node.metrics.measured_dispatcher import MeasuredDispatcher
+from kbroker.node.metrics.measured_replies import MeasuredReplyQueue
+from kbroker.node.metrics.record_times import RecordTimes
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -20,21 +24,38 @@ class NodeMetrics:
     """Counts since the node's start. Those of the node's other parts are asked for at each scrape."""
 
     def __init__(self, env: Env) -> None:
+        self.env = env
         self.started_ms = env.wall_clock_ms()
         self.traffic = Traffic()
-        self.requests = RequestTimes()
-        self.loop = EventLoopTimes()
+        self.requests = RequestMetrics()
+        self.loop = EventLoopTimes(self.requests.measure_next)
         self.rates = Rates(env.now)
-        self.unclean_elections = 0
-        self.dispatcher = partial(MeasuredDispatcher, times=self.requests)
+        self.clients = ClientSeries()
+        self.record_times = RecordTimes(env)
+        self.changes = Histogram()
+        """Times of work for changes of the metadata, on the active controller."""
+        self.commits = Histogram()
+        """Times until these were committed."""
+        self.flushes = Histogram()
+        """Times of flushes of log segments."""
+        self.unclean_elections = self.elections_from_elr = self.new_controllers = 0
+        self.dispatcher = partial(
+            MeasuredDispatcher, requests=self.requests, turn_began=partial(getattr, self.loop, "turn_began")
+        )
         """Makes the dispatcher of a connection."""
+        self.replies = partial(MeasuredReplyQueue, self.requests)
+        """Makes the reply queue of a connection; it is the one that `dispatcher` expects."""
         self._image: MetadataImage | None = None
+        self._controller = (-1, -1)
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Count unclean elections, and forget the traffic of topics that are deleted."""
+        """Count elections that are worth a note, and forget the traffic of topics that are deleted."""
         before, self._image = self._image, image
         if before is None:
             return
+        if image.controller_id >= 0 and (image.controller_id, image.epoch) != self._controller:
+            self.new_controllers += 1
+            self._controller = image.controller_id, image.epoch
         for topic in delta.deleted_topics.values():
             self.traffic.forget(topic.name)
         for topic_id in delta.changed_topics:
@@ -43,15 +64,13 @@ class NodeMetrics:
                 continue
             for index, partition in new.partitions.items():
                 earlier = old.partitions.get(index)
-                if earlier is not None and earlier is not partition and _is_unclean(earlier, partition):
-                    self.unclean_elections += 1
+                if earlier is not None and earlier is not partition:
+                    self._on_change(earlier, partition)
 
-
-def _is_unclean(before: PartitionImage, after: PartitionImage) -> bool:
-    """Whether the leader has come from outside of the ISR and of the ELR (KIP-966)."""
-    return (
-        after.leader >= 0
-        and after.leader != before.leader
-        and after.leader not in before.isr
-        and after.leader not in before.elr
-    )
+    def _on_change(self, before: PartitionImage, after: PartitionImage) -> None:
+        if after.leader < 0 or after.leader == before.leader or after.leader in before.isr:
+            return
+        if after.leader in before.elr:
+            self.elections_from_elr += 1
+        else:
+            self.unclean_elections += 1

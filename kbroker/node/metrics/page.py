@@ -6,16 +6,28 @@ has a turn between two of them. Figures of one page may therefore be some moment
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.metrics import exposition
+from kbroker.errors import ErrorCode
+from kbroker.metrics import client_families, exposition
 from kbroker.metrics import families as f
-from kbroker.metrics.dialect import Dialect, Kind
+from kbroker.metrics.dialect import Dialect
+from kbroker.metrics.family import Family
 from kbroker.metrics.histogram import Histogram
 from kbroker.metrics.traffic import TopicTraffic
-from kbroker.node.metrics import cluster_figures, group_figures, partition_figures, process_figures
-from kbroker.node.metrics.figures import Figures
+from kbroker.node.metrics import (
+    cluster_figures,
+    group_figures,
+    lag_figures,
+    log_figures,
+    partition_figures,
+    process_figures,
+)
+from kbroker.node.metrics.figures import Figures, summary
+from kbroker.node.metrics.log_figures import Space
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode
@@ -36,32 +48,58 @@ class MetricsPage:
 
     async def write(self, dialect: Dialect, send: Send) -> None:
         """Hand the page's text to ``send``, piece by piece."""
+        broker, metrics = self._broker, self._metrics
+        coordinators = broker.coordinators
+        if coordinators is not None:
+            await metrics.record_times.look_up(lag_figures.wanted(coordinators, broker.replica_manager))
+        space = await log_figures.spaces(metrics.env, broker.log_manager.log_dirs)
         piece: list[str] = []
-        for family, samples in self._all(dialect):
-            begun = False
-            for text in exposition.lines(family, dialect, samples):
-                if not begun:
-                    piece.append(exposition.head(family, dialect))
-                    begun = True
-                piece.append(text)
-                if len(piece) >= LINES:
-                    await send("".join(piece))
-                    piece.clear()
+        for text in self._lines(dialect, space):
+            piece.append(text)
+            if len(piece) >= LINES:
+                await send("".join(piece))
+                piece.clear()
         if piece:
             await send("".join(piece))
 
-    def _all(self, dialect: Dialect) -> Iterator[tuple[f.Family, Iterable[exposition.Sample]]]:
-        broker = self._broker
+    def _lines(self, dialect: Dialect, space: Mapping[str, Space]) -> Iterator[str]:
+        for family, samples in self._all(dialect, space):
+            begun = False
+            for text in exposition.lines(family, dialect, samples):
+                if not begun:
+                    yield exposition.head(family, dialect)
+                    begun = True
+                yield text
+        yield from self._metrics.clients.lines(self._metrics.env.now())
+
+    def _all(
+        self, dialect: Dialect, space: Mapping[str, Space]
+    ) -> Iterator[tuple[Family, Iterable[exposition.Sample]]]:
+        broker, metrics = self._broker, self._metrics
+        manager, coordinators, shares = broker.replica_manager, broker.coordinators, broker.share_partitions
+        idle, share = metrics.loop.idle, metrics.loop.idle_share()
         yield from self._traffic()
-        yield from partition_figures.figures(broker.replica_manager)
+        yield from partition_figures.figures(manager)
+        yield from log_figures.figures(broker.log_manager.log_dirs, space, broker.log_cleaner, manager)
         yield from self._broker_figures()
         yield from self._requests()
-        yield from cluster_figures.figures(broker.metadata, self._metrics)
-        coordinators = broker.coordinators
+        yield from self._connections()
+        yield from cluster_figures.figures(broker.metadata, metrics, share)
         if coordinators is not None:
-            yield from group_figures.figures(coordinators.groups, coordinators.transactions, broker.replica_manager)
-        yield from process_figures.figures(self._metrics.started_ms)
-        yield from self._event_loop(dialect)
+            yield from group_figures.figures(coordinators, metrics.env.now())
+            yield from lag_figures.figures(coordinators, manager, metrics.record_times)
+        if shares is not None:
+            yield from group_figures.share_figures(shares)
+        yield from process_figures.figures(broker.config.node_id, metrics.started_ms)
+        yield f.PROCESSOR_IDLE, [((), share)]
+        shown = idle if dialect is Dialect.REPORTER else share
+        yield f.HANDLER_IDLE, [((), shown)]
+        if broker.config.is_broker:
+            yield f.BROKER_HANDLER_IDLE, [((), shown)]
+        if broker.config.is_controller:
+            yield f.CONTROLLER_HANDLER_IDLE, [((), shown)]
+        yield from summary(f.LOOP_TURN, {(): metrics.loop.turns}, {(): metrics.loop.count})
+        yield from self._clients()
 
     def _traffic(self) -> Figures:
         traffic = self._metrics.traffic
@@ -74,32 +112,40 @@ class MetricsPage:
         for name in TopicTraffic.__slots__:
             yield f.TRAFFIC[name], counts(name)
         yield f.REPLICATION_BYTES_OUT, [((), traffic.replication_bytes_out)]
+        yield f.REPLICATION_BYTES_IN, [((), traffic.replication_bytes_in)]
 
     def _broker_figures(self) -> Figures:
         broker = self._broker
         isr, sessions = broker.replica_manager.isr, broker.services.fetch_sessions
-        offline = sum(log_dir.offline is not None for log_dir in broker.log_manager.log_dirs)
         yield f.ISR_SHRINKS, [((), isr.shrinkages)]
         yield f.ISR_EXPANDS, [((), isr.expansions)]
-        yield f.OFFLINE_LOG_DIRS, [((), offline)]
+        yield f.FAILED_ISR_UPDATES, [((), isr.refused)]
         yield f.FETCH_SESSIONS, [((), len(sessions))]
         yield f.FETCH_SESSION_EVICTIONS, [((), sessions.evictions)]
+        yield from summary(f.FLUSH_TIME, {(): self._metrics.flushes})
         if broker.config.is_broker:
             own = broker.metadata.image.brokers.get(broker.config.node_id)
             yield f.BROKER_STATE, [((), 1 if own is None or own.fenced else 3)]
 
     def _requests(self) -> Figures:
         requests = self._metrics.requests
+        counts = list(requests.counts())
+        totals: Counter[tuple[str, ...]] = Counter()
+        for name, _, count in counts:
+            totals[name,] += count
+        yield f.REQUEST_COUNT, [((name, str(version)), count) for name, version, count in counts]
         yield (
-            f.REQUEST_COUNT,
-            [
-                ((name, str(version)), count)
-                for name, times in requests.items()
-                for version, count in times.by_version.items()
-            ],
+            f.ERRORS,
+            [((API_KEYS[key].name, ErrorCode.of(code).name), count) for (key, code), count in requests.errors.items()],
         )
-        for family, stage in ((f.TOTAL_TIME, "total"), (f.LOCAL_TIME, "local"), (f.REMOTE_TIME, "remote")):
-            yield from _summary(family, {(name,): getattr(times, stage) for name, times in requests.items()})
+        for stage, family in f.STAGES.items():
+            yield from summary(
+                family, {(name,): getattr(times, stage) for name, times in requests.times.items()}, totals
+            )
+        sizes: dict[tuple[str, ...], Histogram] = {(name,): times.size for name, times in requests.times.items()}
+        yield from summary(f.REQUEST_BYTES, sizes, totals, unit=1)
+
+    def _connections(self) -> Figures:
         listeners = self._broker.listeners
         yield f.CONNECTIONS, [((server.name, "0"), server.connection_count) for server in listeners]
         yield f.CONNECTION_CREATIONS, [((server.name, "0"), server.admitted) for server in listeners]
@@ -120,26 +166,10 @@ class MetricsPage:
             [((*client, server.name), count) for server in listeners for client, count in server.clients().items()],
         )
 
-    def _event_loop(self, dialect: Dialect) -> Figures:
-        loop = self._metrics.loop
-        share = loop.idle_share()
-        yield f.PROCESSOR_IDLE, [((), share)]
-        yield f.HANDLER_IDLE, [((), loop.idle if dialect is Dialect.REPORTER else share)]
-        yield from _summary(f.LOOP_TURN, {(): loop.turns})
-
-
-def _summary(family: f.Family, histograms: dict[tuple[str, ...], Histogram]) -> Figures:
-    """Quantiles, and the number of observations in a family of its own, as the JMX exporter has them."""
-    shares = [float(quantile) for quantile in exposition.QUANTILES]
-    names = {dialect: f"{name}_count" for dialect, name in family.names.items()}
-    counts = f.Family(names, Kind.COUNTER, f"Observations of {family.names[Dialect.STRIMZI]}.", family.labels)
-    quantiles = family._replace(kind=Kind.GAUGE, labels=(*family.labels, "quantile"))
-    yield counts, [(labels, histogram.count) for labels, histogram in histograms.items()]
-    yield (
-        quantiles,
-        [
-            ((*labels, quantile), value)
-            for labels, histogram in histograms.items()
-            for quantile, value in zip(exposition.QUANTILES, histogram.quantiles(shares), strict=True)
-        ],
-    )
+    def _clients(self) -> Figures:
+        clients, telemetry = self._metrics.clients, self._broker.telemetry
+        if telemetry is not None:
+            yield client_families.INSTANCES, [((), telemetry.instances)]
+        yield client_families.SHOWN_CLIENTS, [((), clients.clients)]
+        yield client_families.SHOWN_SERIES, [((), len(clients))]
+        yield client_families.DROPPED, [((), clients.dropped)]

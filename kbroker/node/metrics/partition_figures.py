@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def figures(manager: ReplicaManager) -> Figures:
     """Counts over all partitions, then the figures of each."""
-    partitions = list(manager.partitions.values())
+    partitions, purgatory = list(manager.partitions.values()), manager.purgatory
     led = [partition for partition in partitions if partition.state.is_leader]
     yield f.PARTITION_COUNT, [((), len(partitions))]
     yield f.LEADER_COUNT, [((), len(led))]
@@ -24,6 +24,8 @@ def figures(manager: ReplicaManager) -> Figures:
     yield f.UNDER_MIN_ISR_PARTITIONS, [((), sum(map(_is_under_min_isr, led)))]
     yield f.AT_MIN_ISR_PARTITIONS, [((), sum(map(_is_at_min_isr, led)))]
     yield f.OFFLINE_REPLICAS, [((), sum(partition.offline for partition in partitions))]
+    yield f.REASSIGNING, [((), sum(_is_reassigning(partition, manager) for partition in led))]
+    yield f.PURGATORY, [(("Fetch",), purgatory.fetch_watch_count), (("Produce",), purgatory.produce_watch_count)]
     yield f.MAX_LAG, [((), max(map(_follower_lag, led), default=0))]
 
     def each(value: Callable[[Partition], float], among: list[Partition]) -> Iterator[Sample]:
@@ -50,6 +52,8 @@ def figures(manager: ReplicaManager) -> Figures:
     yield f.LOG_SIZE, each(lambda partition: partition.log.size, opened)
     yield f.LOG_END_OFFSET, each(lambda partition: partition.log.log_end_offset, opened)
     yield f.LOG_START_OFFSET, each(lambda partition: partition.log.log_start_offset, opened)
+    yield f.RETENTION_PERCENT, each(_retention_percent, opened)
+    yield f.PRODUCER_IDS, [((), sum(len(partition.log.producers.active_producers) for partition in opened))]
     yield f.LOG_SEGMENTS, each(lambda partition: len(partition.log.segments), opened)
     yield (
         f.LAST_STABLE_OFFSET_LAG,
@@ -57,6 +61,17 @@ def figures(manager: ReplicaManager) -> Figures:
     )
     yield f.CURRENT_OFFSET, each(lambda partition: partition.high_watermark, led_open)
     yield f.OLDEST_OFFSET, each(lambda partition: partition.log.log_start_offset, led_open)
+
+
+def _is_reassigning(partition: Partition, manager: ReplicaManager) -> bool:
+    image = manager.image.topics.partition(*partition.topic_partition)
+    return image is not None and bool(image.adding_replicas or image.removing_replicas)
+
+
+def _retention_percent(partition: Partition) -> int:
+    """As Kafka's ``UnifiedLog`` reckons it: whole percents."""
+    limit = partition.config.retention_bytes
+    return 100 * partition.log.size // limit if limit > 0 else 0
 
 
 def _replicas(partition: Partition) -> int:

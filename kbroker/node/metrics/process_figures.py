@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def figures(started_ms: int) -> Figures:
+def figures(node_id: int, started_ms: int) -> Figures:
     """Processor time, memory, files, and bytes read and written."""
+    yield f.START_TIME, [((str(node_id),), started_ms)]
     yield f.CPU_SECONDS, [((), time.process_time())]
     yield f.START_SECONDS, [((), started_ms / 1000)]
     import resource
 
+    yield f.MAJOR_FAULTS, [((), resource.getrusage(resource.RUSAGE_SELF).ru_majflt)]
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         yield f.MAX_FILES, [((), soft)]
@@ -36,5 +38,6 @@ def figures(started_ms: int) -> Figures:
             counts = dict(line.strip().split(": ") for line in io)
     except (OSError, ValueError):
         return  # not every container shows it
-    yield f.DISK_READ, [((), int(counts["read_bytes"]))]
-    yield f.DISK_WRITE, [((), int(counts["write_bytes"]))]
+    for name, family in f.LINUX_DISK.items():
+        if name in counts:
+            yield family, [((), int(counts[name]))]

@@ -35,7 +35,10 @@ class MetricsService:
     def start(self, nursery: trio.Nursery) -> None:
         """Serve the page, and begin to measure."""
         trio.lowlevel.add_instrument(self.counts.loop)
-        self._node.metadata.subscribe(self.counts.on_image)
+        metadata, counts = self._node.metadata, self.counts
+        metadata.subscribe(counts.on_image)
+        metadata.controller_log.change_times = counts.changes
+        metadata.controller_log.commit_times = counts.commits
         nursery.start_soon(self._serve)
 
     async def _serve(self) -> None:

@@ -35,8 +35,11 @@ class _Raised(Exception):
 class AwaitedCalls:
     """Calls of one rule. ``timeout_seconds`` and ``threads`` of it say how long one may take, and how many run."""
 
-    def __init__(self, rule: Any, method: str, name: str, consequence: str) -> None:
-        """``name`` is the rule's in the node's file; ``consequence`` says in the log what comes of a failure."""
+    def __init__(self, rule: Any, method: str, name: str, consequence: str, *, tells_errors: bool = False) -> None:
+        """``name`` is the rule's in the node's file; ``consequence`` says in the log what comes of a failure.
+
+        ``tells_errors``: the texts of errors have no secrets, and are logged.
+        """
         self._call = call_of(rule, method)
         self._is_async = inspect.iscoroutinefunction(self._call) or inspect.iscoroutinefunction(
             getattr(self._call, "__call__", None)  # noqa: B004 - an object whose __call__ is an async def
@@ -44,11 +47,12 @@ class AwaitedCalls:
         self.timeout = float(getattr(rule, "timeout_seconds", TIMEOUT_SECONDS))
         self._limiter = trio.CapacityLimiter(int(getattr(rule, "threads", THREADS)))
         self._consequence = consequence
+        self._tells_errors = tells_errors
         self.complaints = Complaints(name)
 
     async def call(self, argument: object) -> Any:
-        """The rule's answer; :class:`NoAnswer` if it fails or takes too long. Error texts are not logged: they may
-        have a secret."""
+        """The rule's answer; :class:`NoAnswer` if it fails or takes too long. Error texts are logged only where they
+        cannot have a secret."""
         try:
             with trio.fail_after(self.timeout):
                 if self._is_async:
@@ -61,11 +65,11 @@ class AwaitedCalls:
         except trio.Cancelled:
             raise
         except _Raised as raised:
-            self.complaints.failed(described(raised.error, with_text=False), self._consequence)
+            self.complaints.failed(described(raised.error, with_text=self._tells_errors), self._consequence)
         except BaseException as error:  # SystemExit, too: a rule does not end the node
             if isinstance(error, KeyboardInterrupt) or _has_cancelled(error):
                 raise
-            self.complaints.failed(described(error, with_text=False), self._consequence)
+            self.complaints.failed(described(error, with_text=self._tells_errors), self._consequence)
         raise NoAnswer
 
     def nonsense(self, answer: object) -> NoAnswer:

@@ -42,6 +42,12 @@ class Complaints:
         if more is not None:
             logger.error("%s has answered %s, which means nothing, and %s%s", self._name, answer, consequence, more)
 
+    def bad(self, problem: str, consequence: str) -> None:
+        """It has given an answer that cannot be taken; ``problem`` says why."""
+        more = self._more("bad")
+        if more is not None:
+            logger.error("%s has answered what cannot be, and %s: %s%s", self._name, consequence, problem, more)
+
     def slow(self, seconds: float) -> None:
         """It has kept the whole node from working."""
         more = self._more("slow")

@@ -1,31 +1,46 @@
-"""The rules for a whole node, by the properties of its own file: the authorizer and the quota callback."""
+"""The rules for a whole node, by the properties of its own file."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from kbroker.config.assignors import all_assignors, names_callable
 from kbroker.config.security.authorization import AUTHORIZER
-from kbroker.config.security.rules import QUOTA_CALLBACK, names_python
+from kbroker.config.security.rules import (
+    ALTER_CONFIG_POLICY,
+    CREATE_TOPIC_POLICY,
+    DESCRIPTION_PLUGIN,
+    QUOTA_CALLBACK,
+    names_python,
+)
 from kbroker.errors import FatalError
+from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.node.rules.quotas import QuotaRule, RuleQuotas
+from kbroker.node.rules.waited import WaitedCalls
+from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.rules.loading import call_of, load
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
     from kbroker.handlers.context import Services
+    from kbroker.node.rules.descriptions import DescriptionKeeper
+    from kbroker.node.rules.topology_descriptions import TopologyDescriptions
     from kbroker.security.authorizer.standard import StandardAuthorizer
+
+logger = logging.getLogger(__name__)
 
 REFRESH_TIMEOUT_SECONDS = 30.0
 
 
 class NodeRules:
-    """Authorizer and quota callback. ``FatalError`` in one line if one cannot be had."""
+    """Authorizer, quota callback, assignors and policies. ``FatalError`` in one line if one cannot be had."""
 
     def __init__(self, config: BrokerConfig, standard: StandardAuthorizer | None, env: Env) -> None:
         """``standard`` decides what the authorizer leaves to it."""
@@ -33,19 +48,43 @@ class NodeRules:
         self._authorizer: OwnAuthorizer | None = None
         self._quotas: QuotaRule | None = None
         self._refreshed: list[tuple[str, Any]] = []
+        self._calls: list[WaitedCalls] = []
         name = str(config.values.get(AUTHORIZER) or "").strip()
         if names_python(name):
             assert standard is not None
             rule = self._load(AUTHORIZER, name, "authorize")
             self._authorizer = OwnAuthorizer(rule, name, standard, env.now)
+        self.assignors = NO_OWN_ASSIGNORS
+        """Those of consumer groups, share groups and streams groups."""
+        if config.is_broker and any(map(names_callable, all_assignors(config))):
+            from kbroker.node.rules.assignors import own_assignors
+
+            self.assignors = own_assignors(config, self._load, self._waited_calls)
+        self.policies = NO_POLICIES
+        """Those of the controller."""
+        named = [name for name in (CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY) if config.values.get(name)]
+        if named and config.is_controller:
+            from kbroker.node.rules.policies import own_policies
+
+            self.policies = own_policies(config, self._load, self._waited_calls)
+        elif named:
+            logger.warning("%s: controllers ask policies, and this node is none", ", ".join(named))
         name = str(config.values.get(QUOTA_CALLBACK) or "").strip()
         if names_python(name):
             self._quotas = QuotaRule(self._load(QUOTA_CALLBACK, name, "quota"), name, env.now)
 
-    def _load(self, property_name: str, text: str, method: str) -> Any:
+        name = str(config.values.get(DESCRIPTION_PLUGIN) or "").strip()
+        self._keeper: DescriptionKeeper | None = None
+        self._descriptions: TopologyDescriptions | None = None
+        if config.is_broker and names_python(name):
+            from kbroker.node.rules.descriptions import DescriptionKeeper
+
+            self._keeper = DescriptionKeeper(self._load(DESCRIPTION_PLUGIN, name, "store", may_wait=True), name)
+
+    def _load(self, property_name: str, text: str, method: str, *, may_wait: bool = False) -> Any:
         rule = load(property_name, text, method)
         call = call_of(rule, method)
-        if inspect.iscoroutinefunction(call):
+        if inspect.iscoroutinefunction(call) and not may_wait:
             raise FatalError(
                 f"{property_name}={text}: it is an async def, and a node cannot wait within a request: decide by what"
                 " is in memory, and bring that up to date in refresh()"
@@ -54,11 +93,22 @@ class NodeRules:
             self._refreshed.append((text, rule))
         return rule
 
+    def _waited_calls(self, timeout: float) -> WaitedCalls:
+        """Calls of one rule that the node waits for; their thread ends with the node."""
+        self._calls.append(WaitedCalls(self._env.now, timeout))
+        return self._calls[-1]
+
     def serve(self, services: Services) -> None:
-        """Have the node's requests ask the authorizer."""
+        """Have the node's requests ask the authorizer, and send descriptions of topologies to their keeper."""
         if self._authorizer is not None:
             services.authorizer = self._authorizer
             services.authorizer_of = self._authorizer.of_request
+
+        if self._keeper is not None:
+            from kbroker.node.rules.topology_descriptions import TopologyDescriptions
+
+            groups: Any = services.groups
+            groups.descriptions = self._descriptions = TopologyDescriptions(groups, self._keeper, self._env.rng)
 
     def quotas(self, config: BrokerConfig) -> RuleQuotas | None:
         """The quotas that the callback decides; None without a callback."""
@@ -78,9 +128,11 @@ class NodeRules:
             async with trio.open_nursery() as nursery:
                 for call, rule in calls:
                     nursery.start_soon(_refresh_for_ever, call, rule)
+                if self._descriptions is not None:
+                    nursery.start_soon(self._descriptions.run)
                 nursery.start_soon(trio.sleep_forever)
         finally:
-            for own in (self._authorizer, self._quotas):
+            for own in (self._authorizer, self._quotas, *self._calls):
                 if own is not None:
                     own.close()
 

@@ -99,7 +99,7 @@ class SaslAdmission:
         exchange = _Exchange(self, client)
         try:
             while not exchange.conversation.is_authenticated:
-                await trio.lowlevel.checkpoint()  # the next frame may be there already, and the next, and so on
+                await client.has_sent()
                 await _write(client.stream, await self._answer(client.stream, exchange))
         except Refused as refused:
             # Without its traceback, which would hold the frame for as long as the client waits.

@@ -45,13 +45,21 @@ MOST_WAITING: Final = 64
 """Pushes that are decoded or with a receiver; a client beyond them is told to come again after its interval."""
 
 
+Page = Callable[[ClientMetrics, float], None]
+"""Takes a push and its time, in seconds (``kbroker.metrics.clients.ClientSeries.push``)."""
+
+
 class Telemetry:
     """Answers keys 71 and 72."""
 
-    def __init__(self, env: Env, receivers: list[AwaitedCalls], most_bytes: int) -> None:
-        """``most_bytes``: of one push, as it is sent, and again when it is decompressed (``telemetry.max.bytes``)."""
+    def __init__(self, env: Env, receivers: list[AwaitedCalls], most_bytes: int, page: Page | None = None) -> None:
+        """``most_bytes``: of one push, as it is sent, and again when it is decompressed (``telemetry.max.bytes``).
+
+        ``page`` is the node's own page of metrics.
+        """
         self._env = env
         self._receivers = receivers
+        self._page = page
         self._most_bytes = most_bytes
         self._instances = Instances()
         self._configs: dict[str, Mapping[str, str]] = {}
@@ -59,6 +67,11 @@ class Telemetry:
         """The client of each open connection: it is forgotten with it, as in Kafka."""
         self._decoding = trio.CapacityLimiter(1)
         self._waiting = 0
+
+    @property
+    def instances(self) -> int:
+        """The number of clients that are remembered."""
+        return len(self._instances)
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the CLIENT_METRICS resources."""
@@ -135,6 +148,8 @@ class Telemetry:
             pushed = self._record(request, instance, ctx, payload, metrics)
             for receiver in self._receivers:
                 await receiver.call(pushed)
+            if self._page is not None:
+                self._page(pushed, self._env.now())
         except (WireError, MalformedMetrics) as error:
             raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from None
         except NoAnswer:

@@ -16,6 +16,7 @@ from kbroker.config import (
 )
 from kbroker.config.dynamic import broker_config_key
 from kbroker.config.group import check_group_bounds
+from kbroker.config.provided import PROVIDERS
 from kbroker.config.reconfiguration import overridden, validate_reconfiguration
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_values
@@ -130,6 +131,11 @@ def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> Non
 
     for name in others:
         key = security_key(name)
+        if name.startswith(PROVIDERS):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} cannot be set over the wire: it makes a node read files, and stands in the node's own file",
+            )
         if key is not None and key.name in sasl.AT_START:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,

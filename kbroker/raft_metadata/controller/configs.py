@@ -71,6 +71,8 @@ def incremental_records(
         if new != old or resource.type == ResourceType.BROKER:
             records.append(config_record(resource, change.name, new))
     _validate(view, resource, records, new_resource=new_resource)
+    if changes:
+        _ask_policy(view, resource, records)
     return records
 
 
@@ -90,9 +92,11 @@ def legacy_alter_configs(
             for name, value in wanted.items()
             if value != current.get(name) or resource.type == ResourceType.BROKER
         ]
+        named = list(own)
         own += [config_record(resource, name, None) for name in current if name not in wanted]
         try:
             _validate(view, resource, own)
+            _ask_policy(view, resource, named)  # not of what is removed without a name (KAFKA-14195)
         except ApiError as error:
             errors[resource] = error.without_traceback()
             continue
@@ -199,6 +203,13 @@ def _validate(
             ErrorCode.INVALID_REQUEST,
             f"Unknown resource type {ResourceType.NAMES.get(resource.type, 'UNKNOWN')}",
         )
+
+
+def _ask_policy(view: ControllerView, resource: ConfigResource, records: Sequence[ConfigRecord]) -> None:
+    """`ApiError` POLICY_VIOLATION if the policy is against the changes; last, when all else is in order (KIP-133)."""
+    if view.policies.alter_config is not None:
+        changes = {record.name: record.value for record in records}
+        view.policies.alter_config(resource.type, resource.name, changes)
 
 
 def _validate_broker_name(view: ControllerView, name: str) -> None:

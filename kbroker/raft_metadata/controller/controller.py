@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kbroker.raft_metadata.config_schema import ConfigSchema
+from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.types import OffsetAndEpoch
@@ -19,11 +20,14 @@ class Controller:
     ``reset`` with the committed image before it decides again.
     """
 
-    def __init__(self, node_id: int, schema: ConfigSchema, rng: random.Random) -> None:
+    def __init__(
+        self, node_id: int, schema: ConfigSchema, rng: random.Random, policies: Policies = NO_POLICIES
+    ) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
         self.node_id = node_id
         self.schema = schema
         self._rng = rng
+        self._policies = policies
 
     def view(self, next_offset: int | None = None) -> ControllerView:
         """The view for one operation; ``next_offset`` is the end of the metadata log, where its records will go.
@@ -32,7 +36,7 @@ class Controller:
         """
         if next_offset is None:
             next_offset = self.image.offset + 1
-        return ControllerView(self.node_id, self.image, next_offset, self.schema, self._rng)
+        return ControllerView(self.node_id, self.image, next_offset, self.schema, self._rng, self._policies)
 
     def reset(self, image: MetadataImage) -> None:
         """Start again from ``image``: the committed one, or the one before records that could not be appended."""

@@ -19,8 +19,8 @@ from kbroker.raft_metadata.features import (
     features_to_register,
     unmet_dependency,
 )
-from kbroker.raft_metadata.metadata_version import METADATA_CHANGES
-from kbroker.wire.records.metadata import FeatureLevelRecord
+from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, METADATA_CHANGES
+from kbroker.wire.records.metadata import FeatureLevelRecord, NoOpRecord
 
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
@@ -39,39 +39,57 @@ _ABSENT = FeatureRange(0, 0)
 
 
 def update_features(
-    view: ControllerView, updates: Sequence[FeatureUpdate], *, kraft_version: int = 1, validate_only: bool = False
+    view: ControllerView,
+    updates: Sequence[FeatureUpdate],
+    *,
+    kraft_version: int = 1,
+    static_voters: Sequence[int] = (),
+    validate_only: bool = False,
 ) -> ControllerResult[None]:
     """Set levels, all or none; ``ApiError`` INVALID_UPDATE_VERSION. Names must differ.
 
-    ``kraft_version``: the finalized level, which the image does not have.
+    ``kraft_version``: the finalized level, which the image does not have. It is raised by the quorum, not by these
+    records. ``static_voters``: the node ids of ``controller.quorum.voters``, which must all have registered.
     """
     current = {**view.image.features.levels, KRAFT_VERSION: kraft_version}
     proposed = current | {update.name: update.level for update in updates}
     records: list[Any] = []
     for update in updates:
-        problem = _problem(view, update, current.get(update.name, 0), proposed)
+        problem = _problem(view, update, current.get(update.name, 0), proposed, static_voters)
         if problem is not None:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"The update failed for all features since the following feature had an error: {problem}",
-            )
-        if update.level != current.get(update.name, 0):
+            raise update_failed(problem)
+        if update.name == KRAFT_VERSION:
+            if update.upgrade_type == UPGRADE:
+                # Its level is in the quorum's own records. This one gives the finalized features another epoch.
+                records.append(NoOpRecord())
+        elif update.level != current.get(update.name, 0):
             records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
     if proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) and ELIGIBLE_LEADER_REPLICAS_VERSION not in current:
         records = [*elr_safety_records(view), *records]
     return ControllerResult(None, [] if validate_only else records)
 
 
-def _problem(view: ControllerView, update: FeatureUpdate, current: int, proposed: Mapping[str, int]) -> str | None:
+def update_failed(problem: str | None) -> ApiError:
+    """The error of an update of which one feature has a problem, in Kafka's words."""
+    return ApiError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"The update failed for all features since the following feature had an error: {problem}",
+    )
+
+
+def _problem(
+    view: ControllerView,
+    update: FeatureUpdate,
+    current: int,
+    proposed: Mapping[str, int],
+    static_voters: Sequence[int],
+) -> str | None:
     name, level = update.name, update.level
-    reason = _general_problem(view, update, current)
+    reason = _general_problem(view, update, current, static_voters)
     if reason is None and name == METADATA_VERSION:
         return _metadata_downgrade_problem(current, level, unsafe=update.upgrade_type == UNSAFE_DOWNGRADE)
-    if reason is None and name == KRAFT_VERSION and level != current:
-        if level < current:
-            reason = "Can't downgrade the version of this feature."
-        else:
-            reason = "A quorum of fixed voters cannot become a dynamic one on this node."
+    if reason is None and name == KRAFT_VERSION and level < current:
+        reason = "Can't downgrade the version of this feature."
     if reason is None and name not in SUPPORTED_FEATURES and name not in TOLERATED_FEATURES:
         reason = f"Feature {name} not found."
     if reason is None:
@@ -79,13 +97,15 @@ def _problem(view: ControllerView, update: FeatureUpdate, current: int, proposed
     return None if reason is None else f"Invalid update version {level} for feature {name}. {reason}"
 
 
-def _general_problem(view: ControllerView, update: FeatureUpdate, current: int) -> str | None:
+def _general_problem(
+    view: ControllerView, update: FeatureUpdate, current: int, static_voters: Sequence[int]
+) -> str | None:
     level = update.level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
-    unsupported = _unsupported(view, update.name, level)
+    unsupported = _unsupported(view, update.name, level, static_voters)
     if unsupported is not None:
         return unsupported
     if level < current and update.upgrade_type == UPGRADE:
@@ -98,7 +118,7 @@ def _general_problem(view: ControllerView, update: FeatureUpdate, current: int) 
     return None
 
 
-def _unsupported(view: ControllerView, name: str, level: int) -> str | None:
+def _unsupported(view: ControllerView, name: str, level: int, static_voters: Sequence[int]) -> str | None:
     """The first node that cannot work at this level, in Kafka's words; None if all can."""
     image = view.image
     own = features_to_register(image.features.levels)
@@ -112,6 +132,10 @@ def _unsupported(view: ControllerView, name: str, level: int) -> str | None:
     for node, (low, high) in nodes:
         if not low <= level <= high:
             return f"{node} only supports versions {low}-{high}" if high else f"{node} does not support this feature."
+    if image.features.metadata_version >= CONTROLLER_REGISTRATION:
+        for voter in static_voters:
+            if voter != view.node_id and voter not in image.controllers:
+                return f"controller {voter} has not registered, and may not support this feature"
     return None
 
 

@@ -104,6 +104,7 @@ def _create(
         new_resource=True,
     )
     partitions = _assigned(view, topic) if topic.assignments else _placed(view, topic)
+    _ask_policy(view, topic, partitions, configs)
     count_partitions(len(partitions))
     topic_id = _new_topic_id(view)
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
@@ -118,6 +119,19 @@ def _create(
         sorted(topic_entries(view.schema, view.image.configs, configs)),
     )
     return records, created
+
+
+def _ask_policy(
+    view: ControllerView, topic: NewTopic, partitions: Sequence[PartitionImage], configs: Mapping[str, str]
+) -> None:
+    """`ApiError` POLICY_VIOLATION if the policy is against the topic (KIP-108)."""
+    policy = view.policies.create_topic
+    if policy is None:
+        return
+    if topic.assignments:
+        policy(topic.name, None, None, {each: tuple(brokers) for each, brokers in topic.assignments}, configs)
+    else:
+        policy(topic.name, len(partitions), len(partitions[0].replicas), None, configs)
 
 
 def _check_name(view: ControllerView, name: str, taken: Mapping[str, str]) -> None:

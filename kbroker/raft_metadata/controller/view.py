@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from kbroker.raft_metadata.config_schema import ConfigSchema
+from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.value_types import dataclass
 
@@ -21,6 +22,7 @@ class ControllerView:
     """The offset that the first record of the result will get: a broker that registers gets it as its epoch."""
     schema: ConfigSchema
     rng: random.Random
+    policies: Policies = NO_POLICIES
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, unfenced and not in controlled shutdown."""

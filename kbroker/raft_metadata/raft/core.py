@@ -51,6 +51,7 @@ from kbroker.raft_metadata.raft.messages import (
     Reply,
     UpdateVoter,
     UpdateVoterResult,
+    UpgradeKRaftVersion,
     Vote,
     VoteResult,
 )
@@ -108,6 +109,7 @@ class RaftCore:
             AddVoter: self._voter_changes.on_add,
             RemoveVoter: self._voter_changes.on_remove,
             UpdateVoter: self._voter_changes.on_update,
+            UpgradeKRaftVersion: self._voter_changes.on_upgrade,
         }
         self._response_handlers: dict[type[Any], Callable[[Any, Reply, int], bool]] = {
             VoteResult: self._elections.on_vote_response,

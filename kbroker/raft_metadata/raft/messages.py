@@ -181,6 +181,21 @@ class UpdateVoterResult(NamedTuple):
     leader_endpoints: Endpoints
 
 
+class UpgradeKRaftVersion(NamedTuple):
+    """The controller that leads in ``epoch`` asks its own replica for a level of ``kraft.version`` (KIP-853)."""
+
+    epoch: int
+    level: int
+    validate_only: bool = False
+
+
+class UpgradeKRaftVersionResult(NamedTuple):
+    """The outcome of :class:`UpgradeKRaftVersion`. The level is in the log then, and not yet committed."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
 class KRaftVersions(NamedTuple):
     """Asks for the levels of ``kraft.version`` that a node supports (an ApiVersions request)."""
 
@@ -207,6 +222,7 @@ RaftRequest = (
     | AddVoter
     | RemoveVoter
     | UpdateVoter
+    | UpgradeKRaftVersion
     | KRaftVersions
 )
 
@@ -219,6 +235,7 @@ RaftResponse = (
     | AddVoterResult
     | RemoveVoterResult
     | UpdateVoterResult
+    | UpgradeKRaftVersionResult
     | KRaftVersionsResult
 )
 

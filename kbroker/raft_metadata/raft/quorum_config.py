@@ -29,10 +29,10 @@ def controller_listener(config: BrokerConfig) -> str:
 
 
 def static_voters(config: BrokerConfig) -> VoterSet:
-    """The voters of ``controller.quorum.voters``, whose directory ids are not known."""
+    """The voters of ``controller.quorum.voters``. Their disks and levels are not known: they tell them their leader."""
     listener = controller_listener(config)
     return VoterSet.of(
-        VoterNode(ReplicaKey(voter.node_id), {listener: VoterEndpoint(voter.host, voter.port)})
+        VoterNode(ReplicaKey(voter.node_id), {listener: VoterEndpoint(voter.host, voter.port)}, 0, 0)
         for voter in config.controller_quorum_voters
     )
 

@@ -91,6 +91,10 @@ class ReplicatedLog:
         """The level of ``kraft.version`` in the log, committed or not."""
         return self._kraft_versions[-1][1] if self._kraft_versions else 0
 
+    def kraft_version_at(self, offset: int) -> int:
+        """The level of ``kraft.version`` of a snapshot that ends after ``offset``."""
+        return next((level for at, level in reversed(self._kraft_versions) if at <= offset), 0)
+
     @property
     def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
         """The id of the oldest snapshot."""

@@ -153,6 +153,7 @@ class RaftState:
             fetch_timeout_ms=self.config.fetch_timeout_ms,
             now_ms=now_ms,
         )
+        self.leader.volatile_voters = self._voters_with_local()
         self.leader.on_local_flush(self.flushed_offset)
         self.ready.append.append(
             control.LeaderChangeMessage(

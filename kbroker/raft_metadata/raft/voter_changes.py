@@ -3,6 +3,9 @@
 A change is a VotersRecord in the log, and counts from the moment it is there. Two changes never overlap, and none
 begins before the leader has committed a record of its own epoch, so that any majority of the old set and any of the
 new one have a voter in common.
+
+A quorum of fixed voters (``kraft.version`` 0) becomes one whose voters can change by a batch of two control records:
+the level, and the voters as they have described themselves to the leader, with their disks.
 """
 
 from __future__ import annotations
@@ -22,9 +25,12 @@ from kbroker.raft_metadata.raft.messages import (
     Reply,
     UpdateVoter,
     UpdateVoterResult,
+    UpgradeKRaftVersion,
+    UpgradeKRaftVersionResult,
 )
 from kbroker.raft_metadata.raft.state import RaftState
 from kbroker.raft_metadata.raft.voters import VoterNode
+from kbroker.wire.records import control
 
 _PENDING_MESSAGE = "Request timed out waiting for leader to handle previous voter change request"
 _NO_HIGH_WATERMARK = "Request timed out waiting for leader to establish HWM and fence previous voter changes"
@@ -148,6 +154,34 @@ class VoterChanges:
             return ErrorCode.VOTER_NOT_FOUND
         state.append_voters(state.voters.with_voter(node))
         return ErrorCode.NONE
+
+    def on_upgrade(self, token: int, request: UpgradeKRaftVersion, now_ms: int) -> None:
+        """Raise ``kraft.version``, as Kafka's ``LeaderState.maybeAppendUpgradedKRaftVersion``."""
+        self._state.respond(token, UpgradeKRaftVersionResult(*self._upgrade(request)))
+
+    def _upgrade(self, request: UpgradeKRaftVersion) -> tuple[ErrorCode, str | None]:
+        state, leader, level = self._state, self._state.leader, request.level
+        if leader is None or request.epoch != state.epoch:
+            return ErrorCode.NOT_CONTROLLER, "This is not the active controller."
+        present = state.log.kraft_version
+        if level == present:
+            return ErrorCode.NONE, None
+        refused = ErrorCode.INVALID_UPDATE_VERSION
+        if level < present:
+            return refused, f"Invalid upgrade of kraft.version from {present} to {level}: it cannot be lowered."
+        voters = leader.volatile_voters
+        lacking = [voter.id for voter in voters if not voter.min_kraft_version <= level <= voter.max_kraft_version]
+        if lacking:
+            return refused, (
+                f"Invalid upgrade of kraft.version to {level} because not all of the voters support it: "
+                f"{lacking} do not, or have not told this leader yet."
+            )
+        unknown = [voter.id for voter in voters if not voter.key.has_directory]
+        if unknown:
+            return refused, f"Invalid upgrade of kraft.version to {level}: the directories of {unknown} are not known."
+        if not request.validate_only:
+            state.ready.append += [control.KRaftVersionRecord(version=0, kraft_version=level), voters.to_record()]
+        return ErrorCode.NONE, None
 
     def _check(self, leader: LeaderState | None, now_ms: int, what: str) -> tuple[ErrorCode, str | None]:
         if leader is None:

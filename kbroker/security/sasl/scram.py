@@ -154,7 +154,8 @@ def _encode(data: bytes) -> str:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+    """Of two of the same length."""
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
 
 
 class CredentialForm(NamedTuple):

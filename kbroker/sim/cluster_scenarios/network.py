@@ -8,6 +8,7 @@ from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
 from kbroker.sim.cluster_scenarios.steps import await_progress, begin, isolate
 from kbroker.sim.sim_node import SimNode
+from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 
 
@@ -100,3 +101,38 @@ async def divergence(cluster: SimCluster) -> None:
         cluster.trace.note("healed")
         await cluster.run_for(cluster.rng.uniform(0, 3))
     await cluster.finish(partitions)
+
+
+@scenario(metadata_max_idle_interval_ms="500")
+async def idle_controller(cluster: SimCluster) -> None:
+    """The controller writes records where nothing happens; one that is cut off from all leads no more (KIP-835)."""
+    partitions = await begin(cluster)
+    for _ in range(2):
+        before = {node.id: _metadata_offset(node) for node in cluster.serving}
+        await cluster.until(
+            lambda before=before: all(  # type: ignore[misc]
+                _metadata_offset(node) >= before.get(node.id, 0) + 4 for node in cluster.serving
+            ),
+            30,
+            "the metadata of nodes does not advance",
+        )
+        old = await cluster.await_controller()
+        others = [name for name in cluster.names if name != old.name]
+        cluster.net.cut_both_ways([old.name], others)
+        cluster.trace.note(f"{old.name} is cut off")
+        broker = old.broker
+        assert broker is not None
+        await cluster.until(lambda broker=broker: not broker.metadata.is_leader, 30, f"{old.name} leads on")  # type: ignore[misc]
+        alone = _metadata_offset(old)
+        await cluster.run_for(cluster.rng.uniform(1, 10))
+        if _metadata_offset(old) != alone:
+            raise Violation(f"{old.name} has metadata that no majority has")
+        cluster.net.heal()
+        cluster.trace.note("healed")
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+def _metadata_offset(node: SimNode) -> int:
+    """The offset up to which a node has the metadata."""
+    return -1 if node.broker is None else node.broker.metadata.image.offset

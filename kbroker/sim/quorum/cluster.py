@@ -31,9 +31,11 @@ class RaftCluster:
         voters: int | None = None,
         observers: int = 0,
         dynamic: bool = False,
+        unknown_disks: bool = False,
         faults: NetworkFaults | None = None,
         out: TextIO | None = None,
     ) -> None:
+        """``unknown_disks``: static voters are known by their addresses alone, as from ``controller.quorum.voters``."""
         self.rng = random.Random(seed)
         self.clock = EventQueue[int](0)
         """Milliseconds since the simulation began."""
@@ -55,6 +57,11 @@ class RaftCluster:
         self.initial_voters = VoterSet.of(
             VoterNode(self._key(node_id), {LISTENER: address_of(node_id)}) for node_id in self.bootstrap_ids
         )
+        self._static_voters = self.initial_voters
+        if unknown_disks:
+            self._static_voters = VoterSet.of(
+                VoterNode(ReplicaKey(voter.id), voter.endpoints, 0, 0) for voter in self.initial_voters
+            )
         self.invariants: list[Invariant] = RaftInvariants.all()
         self.nodes: dict[int, SimRaftNode] = {}
         for node_id in range(1, count + observers + 1):
@@ -69,7 +76,7 @@ class RaftCluster:
 
     def add_node(self, node_id: int, *, disk: int = 1) -> SimRaftNode:
         """A node with an empty disk, in place of one of that id. It does not run yet."""
-        static = None if self.dynamic else self.initial_voters
+        static = None if self.dynamic else self._static_voters
         node = SimRaftNode(
             self,
             self._key(node_id, disk),

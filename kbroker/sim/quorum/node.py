@@ -403,7 +403,7 @@ class SimRaftNode:
             epoch=snapshot_id.epoch,
             now_ms=TIMESTAMP_MS,
             last_contained_log_timestamp=TIMESTAMP_MS,
-            kraft_version=self.log.kraft_version,
+            kraft_version=self.log.kraft_version_at(snapshot_id.offset - 1),
             voters=self.log.voters.at(snapshot_id.offset - 1),
         )
         self.disk.snapshots.write(snapshot_id, data)

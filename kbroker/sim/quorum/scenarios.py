@@ -12,6 +12,8 @@ from kbroker.raft_metadata.raft.messages import (
     RaftResponse,
     RemoveVoter,
     RemoveVoterResult,
+    UpgradeKRaftVersion,
+    UpgradeKRaftVersionResult,
 )
 from kbroker.sim.quorum.cluster import RaftCluster
 from kbroker.sim.quorum.invariants import EpochMonotonic, HighWatermarkMonotonic, VoteOnce
@@ -271,6 +273,55 @@ def membership_change(seed: int, out: TextIO | None) -> RaftCluster:
     return cluster
 
 
+def kraft_version_upgrade(seed: int, out: TextIO | None) -> RaftCluster:
+    """Fixed voters become voters that can change, while leaders die; then one joins and one leaves (KIP-853)."""
+    cluster = RaftCluster(seed, voters=3, observers=1, unknown_disks=True, out=out)
+    rng = cluster.rng
+    cluster.start_all()
+    cluster.await_leader()
+    cluster.start_client()
+    cluster.await_progress()
+
+    def is_upgraded() -> bool:
+        leader = cluster.leader()
+        at = None if leader is None else leader.log.voters.last_offset
+        return leader is not None and at is not None and at < leader.core.high_watermark
+
+    for attempt in range(60):
+        leader = cluster.await_leader()
+        answers: list[RaftResponse] = []
+        leader.ask(UpgradeKRaftVersion(leader.core.epoch, 1), answers.append)
+        cluster.run_for(rng.randrange(10))
+        taken = any(getattr(answer, "error", None) == ErrorCode.NONE for answer in answers)
+        if attempt < 20 and rng.random() < (0.7 if taken else 0.05):
+            leader.kill()  # perhaps with a level that nobody else has
+        cluster.run_for(1 + rng.randrange(2000))
+        if rng.random() < 0.5:
+            rng.choice(cluster.running).write_snapshot()
+        cluster.start_all()
+        if attempt == 30:
+            cluster.heal()  # voters cannot tell the leader of their disks on this network
+        for answer in answers:
+            assert isinstance(answer, UpgradeKRaftVersionResult)
+            assert answer.error in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER), answer
+        if is_upgraded():
+            break
+    assert is_upgraded(), f"kraft.version does not rise; {cluster.describe()}"
+    leader = cluster.await_leader()
+    expected = [(voter.key, voter.min_kraft_version, voter.max_kraft_version) for voter in leader.log.voters.last]
+    assert expected == [(cluster.nodes[node_id].key, 0, 1) for node_id in cluster.bootstrap_ids], expected
+    joining, leaving = cluster.nodes[4], rng.choice([cluster.nodes[node_id] for node_id in cluster.bootstrap_ids])
+    _change(cluster, _add(cluster, joining), lambda: _votes(cluster, joining, True))
+    _change(
+        cluster,
+        lambda leader, done: leader.ask(RemoveVoter(leaving.key), done),
+        lambda: _votes(cluster, leaving, False),
+    )
+    cluster.finish()
+    assert {node.log.kraft_version for node in cluster.running} == {1}
+    return cluster
+
+
 def snapshot(seed: int, out: TextIO | None) -> RaftCluster:
     """Nodes forget the beginning of the log; those that were away, or are new, go on from a snapshot."""
     cluster = _running(seed, out, observers=seed % 2)
@@ -307,6 +358,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "committed-data-lost": committed_data_lost,
     "committed-data-lost-by-majority": committed_data_lost_by_majority,
     "membership-change": membership_change,
+    "kraft-version-upgrade": kraft_version_upgrade,
     "snapshot": snapshot,
 }
 

@@ -1,21 +1,19 @@
-"""How long a refusal takes tells nothing: not whether a user exists, nor how near a password or a nonce is.
-
-Two kinds of attempts are made in turns, so that whatever else the machine does befalls both, and their medians are
-compared. A run that was disturbed is made again.
-"""
+"""How long a refusal takes tells nothing: not whether a user exists, nor how near a password or a nonce is."""
 
 from __future__ import annotations
 
-import contextlib
-import statistics
-import time
+import base64
+import json
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.oauthbearer.claims import ClaimRules, judge_claims
+from kbroker.security.sasl.oauthbearer.messages import initial_response
+from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.security.sasl.scram import (
     CredentialForm,
@@ -26,31 +24,7 @@ from kbroker.security.sasl.scram import (
     ScramServer,
     UnknownUsers,
 )
-
-ATTEMPTS = 400
-RUNS = 8
-MOST_DIFFERENCE = 0.15
-"""Of the longer median; a missing HMAC of a SCRAM message makes a third or more."""
-
-Attempt = Callable[[], Callable[[], object]]
-"""Prepares an attempt, and returns the step whose time counts."""
-
-
-def take_the_same_time(one: Attempt, other: Attempt) -> bool:
-    """Whether some run finds no difference between the two."""
-    for _ in range(RUNS):
-        times: tuple[list[int], list[int]] = ([], [])
-        for _ in range(ATTEMPTS):
-            for attempt, taken in zip((one, other), times, strict=True):
-                step = attempt()
-                began = time.perf_counter_ns()
-                with contextlib.suppress(SaslError):
-                    step()
-                taken.append(time.perf_counter_ns() - began)
-        medians = [statistics.median(each) for each in times]
-        if max(medians) - min(medians) <= MOST_DIFFERENCE * max(medians):
-            return True
-    return False
+from tests.security.sasl.equal_times import Attempt, take_the_same_time
 
 
 def plain(user: str, password: str) -> Attempt:
@@ -121,6 +95,65 @@ def test_a_nonce_that_is_wrong_in_its_first_or_its_last_letter() -> None:
     begins = final_message(mechanism, "alice", lambda nonce: f"!{nonce[1:]}")
     ends = final_message(mechanism, "alice", lambda nonce: f"{nonce[:-1]}!")
     assert take_the_same_time(begins, ends)
+
+
+# --- OAUTHBEARER: no node knows who there is, so nothing but a signature could be guessed at
+
+NOW = 1_800_000_000
+CLAIMS = {"sub": "alice", "iss": "https://issuer", "aud": "kbroker", "iat": NOW, "exp": NOW + 60}
+RULES = ClaimRules(frozenset({"kbroker"}), "https://issuer")
+
+
+def bearer(change: Callable[[bytes], bytes], **claims: str) -> Attempt:
+    """A token of these claims, with another signature than its own."""
+    pytest.importorskip("joserfc")
+    from joserfc import jws
+    from joserfc.jwk import RSAKey
+
+    from kbroker.security.sasl.oauthbearer.keys import parse_key_set
+
+    global _RSA
+    _RSA = _RSA or RSAKey.generate_key(2048, {"kid": "rsa"})
+    keys = parse_key_set(json.dumps({"keys": [_RSA.as_dict(private=False)]}).encode())
+    token = jws.serialize_compact({"alg": "RS256", "kid": "rsa"}, json.dumps({**CLAIMS, **claims}), _RSA, ["RS256"])
+    content, _, signature = token.rpartition(".")
+    changed = change(base64.urlsafe_b64decode(signature + "=="))
+    message = initial_response(f"{content}.{base64.urlsafe_b64encode(changed).rstrip(b'=').decode()}", {})
+
+    def attempt() -> Callable[[], object]:
+        server = OAuthBearerServer(lambda token: judge_claims(keys.verified(token), RULES, NOW * 1000))
+        return lambda: steps_of(server.respond(message))
+
+    return attempt
+
+
+_RSA: Any = None
+
+
+def steps_of(answer: Any) -> bytes:
+    """The answer of a mechanism that waits for nobody."""
+    try:
+        answer.send(None)
+    except StopIteration as end:
+        assert end.value, "the token is refused"
+        return bytes(end.value)
+    raise AssertionError("it waits")
+
+
+def first_byte(signature: bytes) -> bytes:
+    return bytes([signature[0] ^ 1]) + signature[1:]
+
+
+def last_byte(signature: bytes) -> bytes:
+    return signature[:-1] + bytes([signature[-1] ^ 1])
+
+
+def test_a_token_of_one_user_and_of_another() -> None:
+    assert take_the_same_time(bearer(last_byte), bearer(last_byte, sub="nosuc"))
+
+
+def test_a_signature_that_is_wrong_in_its_first_or_its_last_byte() -> None:
+    assert take_the_same_time(bearer(first_byte), bearer(last_byte))
 
 
 def test_a_difference_is_found() -> None:

@@ -46,5 +46,8 @@ class TaskAssignor(Protocol):
     """Decides which member runs which task."""
 
     def assign(self, group: GroupSpec, subtopologies: Mapping[str, ConfiguredSubtopology]) -> Mapping[str, Tasks]:
-        """Active and standby tasks by member id; every task is active once. `TaskAssignorError` if that cannot be."""
+        """Active and standby tasks by member id; every task is active once. `TaskAssignorError` if that cannot be.
+
+        :class:`AssignmentKept` from an assignor that is not Kafka's.
+        """
         ...

@@ -1,4 +1,4 @@
-"""A client's OAUTHBEARER from its properties: where its tokens come from (KIP-768, KIP-1139)."""
+"""A client's OAUTHBEARER from its properties: where its tokens come from (KIP-768, KIP-1139, KIP-1258)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kbroker.config.security.oauth import ENDPOINT_LOGINS, JWT_RETRIEVERS, UNSECURED_LOGIN
+from kbroker.config.security.oauth import ENDPOINT_LOGINS, JWT_BEARER, JWT_RETRIEVERS, UNSECURED_LOGIN
 from kbroker.security.sasl.mechanism import Settings
+from kbroker.security.sasl.oauthbearer.assertion import Bearer, ByAssertion, assertions, has_assertion
 from kbroker.security.sasl.oauthbearer.client import OAuthBearerClient
 from kbroker.security.sasl.oauthbearer.http import Limits, Url, ask, parse_url
 from kbroker.security.sasl.oauthbearer.messages import check_extensions
@@ -16,6 +17,7 @@ from kbroker.security.sasl.oauthbearer.retrieval import (
     Backoff,
     Credentials,
     Refresh,
+    TokenRequest,
     Tokens,
     from_endpoint,
     from_file,
@@ -24,6 +26,7 @@ from kbroker.security.sasl.oauthbearer.tls import provider_context
 from kbroker.security.sasl.oauthbearer.unsecured import EXTENSION, has_unsecured_login, unsecured_token
 
 _URL = "sasl.oauthbearer.token.endpoint.url"
+_RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
 _HANDLER = "sasl.login.callback.handler.class"
 _JAAS_EXTENSION = "extension_"
 
@@ -43,8 +46,8 @@ def token_login(options: Mapping[str, str], settings: Settings) -> tuple[Callabl
         raise ValueError(f"{_URL} is not set, so there is nobody to ask for a token")
     if is_unsecured:
         raise ValueError(f"the options unsecuredLogin... do not go with {_URL}")
-    if (name := settings["sasl.oauthbearer.jwt.retriever.class"]) not in JWT_RETRIEVERS:
-        raise ValueError(f"sasl.oauthbearer.jwt.retriever.class: {name} is a Java class that cannot be loaded")
+    if (name := settings[_RETRIEVER]) not in JWT_RETRIEVERS:
+        raise ValueError(f"{_RETRIEVER}: {name} is a Java class that cannot be loaded")
     extensions = _extensions(options, _JAAS_EXTENSION)
     tokens = Tokens(_source(url, options, settings), settings["sasl.oauthbearer.sub.claim.name"], _refresh(settings))
     return lambda: OAuthBearerClient(tokens.token(), extensions), True
@@ -68,9 +71,11 @@ def _source(text: str, options: Mapping[str, str], settings: Settings) -> Callab
     except ValueError as error:
         raise ValueError(f"{_URL}: {error}") from None
     if url.is_file:
+        if settings[_RETRIEVER] == JWT_BEARER:
+            raise ValueError(f"{_URL} is a file, and nobody there takes an assertion")
         return from_file(url)
     first, longest = (int(settings[f"sasl.login.retry.backoff.{name}"]) / 1000 for name in ("ms", "max.ms"))
-    return from_endpoint(_question(url, options, settings), _credentials(options, settings), Backoff(first, longest))
+    return from_endpoint(_question(url, options, settings), _request(options, settings), Backoff(first, longest))
 
 
 def _question(url: Url, options: Mapping[str, str], settings: Settings) -> Callable[[Mapping[str, str], bytes], bytes]:
@@ -83,8 +88,8 @@ def _question(url: Url, options: Mapping[str, str], settings: Settings) -> Calla
     return lambda headers, form: question(headers=headers, form=form)
 
 
-def _credentials(options: Mapping[str, str], settings: Settings) -> Credentials:
-    """Of the properties; or of the options of JAAS, which older configurations have."""
+def _request(options: Mapping[str, str], settings: Settings) -> TokenRequest:
+    """The request for a token, by the properties; or by options of JAAS, which older configurations have."""
 
     def value(name: str, option: str) -> str | None:
         given = settings[name]
@@ -92,11 +97,15 @@ def _credentials(options: Mapping[str, str], settings: Settings) -> Credentials:
         return text.strip() or None if text else None
 
     client_id = value("sasl.oauthbearer.client.credentials.client.id", "clientId")
+    scope = value("sasl.oauthbearer.scope", "scope")
+    is_bearer = settings[_RETRIEVER] == JWT_BEARER
+    if is_bearer or has_assertion(settings):
+        make = assertions(settings, time.time)
+        return Bearer(make, scope) if is_bearer else ByAssertion(make, client_id, scope)
     secret = value("sasl.oauthbearer.client.credentials.client.secret", "clientSecret")
     if client_id is None or secret is None:
         missing = "id" if client_id is None else "secret"
         raise ValueError(f"sasl.oauthbearer.client.credentials.client.{missing} is not set")
-    scope = value("sasl.oauthbearer.scope", "scope")
     return Credentials(client_id, secret, scope, bool(_optional(settings, "sasl.oauthbearer.header.urlencode")))
 
 

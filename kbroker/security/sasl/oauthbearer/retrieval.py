@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import quote_plus
 
 from kbroker.security.sasl.errors import SaslError
@@ -23,6 +23,18 @@ from kbroker.security.sasl.oauthbearer.token import TokenRefused
 
 Ask = Callable[[Mapping[str, str], bytes], bytes]
 """Posts a form, with headers, to the token endpoint; ``ProviderError``."""
+
+
+class TokenRequest(Protocol):
+    """How a client asks for a token: who it is, and by what it proves that."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Those of the request."""
+        ...
+
+    def form(self) -> bytes:
+        """The body of the request; ``ProviderError`` if it cannot be made."""
+        ...
 
 
 class Credentials(NamedTuple):
@@ -61,14 +73,14 @@ class Backoff(NamedTuple):
     longest: float = 10.0
 
 
-def from_endpoint(ask: Ask, credentials: Credentials, backoff: Backoff) -> Callable[[], str]:
+def from_endpoint(ask: Ask, request: TokenRequest, backoff: Backoff) -> Callable[[], str]:
     """How to get a new token of a provider; ``ProviderError``."""
 
     def get() -> str:
         wait, deadline = backoff.first, time.monotonic() + backoff.longest
         while True:
             try:
-                return token_of_answer(ask(credentials.headers(), credentials.form()))
+                return token_of_answer(ask(request.headers(), request.form()))
             except ProviderError as error:
                 if error.is_final or time.monotonic() + wait > deadline:
                     raise

@@ -1,13 +1,11 @@
-"""Properties of SASL/OAUTHBEARER: those of assertions, by which a client asks for tokens with a key of its own."""
+"""Properties of assertions: a client, or a node, asks for tokens of OAUTHBEARER with a key of its own."""
 
 from __future__ import annotations
 
-from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigKey, OneOf, Range
 from kbroker.config.shorthand import BOOLEAN, INT, LOW, MEDIUM, PASSWORD, STRING
 
-KEYS = missing(
-    "kbroker asks for tokens by client credentials alone",
+KEYS: list[ConfigKey] = [
     ConfigKey(
         "sasl.oauthbearer.assertion.algorithm",
         STRING,
@@ -88,4 +86,4 @@ KEYS = missing(
         MEDIUM,
         "File with the header and claims that assertions begin with.",
     ),
-)
+]

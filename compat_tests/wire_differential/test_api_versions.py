@@ -1,0 +1,94 @@
+"""ApiVersions on both listeners: what ``tests/facts`` says of Apache Kafka 4.4.0 is what it answers, and what kbroker
+answers but for the differences that ``tests/node/test_api_versions.py`` lists."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.apache_kafka import (
+    SERVER_VERSION,
+    TOOL_JVM_OPTIONS,
+    ApacheKafkaError,
+    cache_dir,
+    locked,
+    resolve_jars,
+    tool_class,
+)
+from compat_tests.api_versions import VERSIONS, told_by, unfolded
+from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
+
+from tests.node.test_api_versions import FACTS, expected
+
+Node = ApacheBroker | KbrokerBroker
+
+
+@pytest.fixture(scope="module")
+def node(broker: Broker) -> Iterator[Node]:
+    """One whose features nobody has changed."""
+    if not isinstance(broker, ApacheBroker | KbrokerBroker):
+        pytest.skip("for one node whose controller is known")
+    made: Node = type(broker)()
+    yield made
+    made.stop()
+
+
+def wanted(node: Node, listener: str, version: int) -> dict[str, dict[str, str]]:
+    """The answer of a listener as it is to be."""
+    return unfolded(FACTS[listener], version) if isinstance(node, ApacheBroker) else expected(listener, version)
+
+
+@pytest.mark.feature("wire", "Answers equal to Apache Kafka's", "ApiVersions of both listeners")
+@pytest.mark.parametrize("listener", ["broker", "controller"])
+def test_answers(node: Node, listener: str) -> None:
+    answers = told_by(node.bootstrap if listener == "broker" else node.controllers)
+    for version in VERSIONS:
+        assert answers[str(version)] == wanted(node, listener, version), version
+
+
+def jars() -> Path:
+    """Kafka's tools of the latest release; `apache_kafka.tool` runs those of the one before."""
+    target = cache_dir() / f"kafka-tools-{SERVER_VERSION}"
+    with locked(target.name):
+        if not target.is_dir():
+            resolve_jars([("org.apache.kafka", "kafka-tools", SERVER_VERSION)], target)
+    return target
+
+
+@pytest.mark.feature("wire", "Answers equal to Apache Kafka's", "kafka-cluster api-versions (KIP-1220)")
+@pytest.mark.parametrize("listener", ["broker", "controller"])
+def test_the_tool_shows_them(node: Node, listener: str) -> None:
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("java is not installed")
+    try:
+        path = f"{jars()}/*"
+    except ApacheKafkaError as error:
+        pytest.skip(str(error))
+    at = (
+        ("--bootstrap-server", node.bootstrap) if listener == "broker" else ("--bootstrap-controller", node.controllers)
+    )
+    command = [
+        java,
+        *TOOL_JVM_OPTIONS,
+        "-cp",
+        path,
+        tool_class("kafka-cluster"),
+        "api-versions",
+        f"--bootstrap-{at[0]}",
+        at[1],
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = {
+        f"{key} {name}": f"{low}-{high or low}"
+        for name, key, low, high in re.findall(r"^\t(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: \d+\]", shown, re.M)
+    }
+    assert found == wanted(node, listener, 5)["apis"], shown

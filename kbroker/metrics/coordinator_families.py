@@ -1,0 +1,82 @@
+"""The table of metrics of coordinators: groups, transactions, states of share groups."""
+
+from __future__ import annotations
+
+from kbroker.metrics.dialect import Kind
+from kbroker.metrics.family import Family, mbean, of_group, own
+
+# --- coordinators ---------------------------------------------------------------------------------------------
+
+# `GroupMetadataManager` is deprecated since Kafka 4.4 (KIP-1301). Dashboards use it.
+_GROUPS = "coordinator_group/GroupMetadataManager"
+GROUPS = mbean(f"{_GROUPS}/NumGroups", Kind.GAUGE, "Groups of consumers that this broker coordinates.")
+GROUP_STATES = ("Dead", "Empty", "Stable", "PreparingRebalance", "CompletingRebalance")
+GROUPS_BY_STATE = {
+    state: mbean(f"{_GROUPS}/NumGroups{state}", Kind.GAUGE, f"Classic groups in state {state}.")
+    for state in GROUP_STATES
+}
+OLD_OFFSETS = mbean(f"{_GROUPS}/NumOffsets", Kind.GAUGE, "Offsets that groups have committed.")
+
+_NEW = "group-coordinator-metrics"
+GROUPS_BY_PROTOCOL = of_group(
+    f"{_NEW}/group-count", Kind.GAUGE, "Groups that this broker coordinates, by protocol.", ("protocol",)
+)
+_STATE = ("state",)
+GROUPS_BY_TYPE: dict[str, Family] = {
+    kind: of_group(f"{_NEW}/{kind}-group-count", Kind.GAUGE, f"Groups of type {kind} by state (KIP-1301).", _STATE)
+    for kind in ("classic", "consumer", "streams", "share")
+}
+GROUP_TYPE_STATES = {
+    "classic": ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    "consumer": ("Empty", "Assigning", "Reconciling", "Stable", "Dead"),
+    "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
+    "share": ("Empty", "Stable", "Dead"),
+}
+OFFSETS = of_group(f"{_NEW}/offset-count", Kind.GAUGE, "Offsets that groups have committed (KIP-1301).")
+
+_COORDINATORS = ("group", "transaction", "share")
+_PARTITIONS = "Partitions that this broker coordinates {}s with: loading or active."
+_LOAD = "{} of the milliseconds that partitions took to load in the last 30 s; 0 if none was loaded (KIP-484)."
+COORDINATOR_PARTITIONS: dict[str, Family] = {
+    name: of_group(f"{name}-coordinator-metrics/num-partitions", Kind.GAUGE, _PARTITIONS.format(name), _STATE)
+    for name in _COORDINATORS
+}
+LOAD_TIME_MAX: dict[str, Family] = {
+    name: of_group(f"{name}-coordinator-metrics/partition-load-time-max", Kind.GAUGE, _LOAD.format("Maximum"))
+    for name in _COORDINATORS
+}
+LOAD_TIME_AVG: dict[str, Family] = {
+    name: of_group(f"{name}-coordinator-metrics/partition-load-time-avg", Kind.GAUGE, _LOAD.format("Mean"))
+    for name in _COORDINATORS
+}
+TRANSACTIONAL_IDS = of_group(
+    "transaction-coordinator-metrics/transactional-id-count",
+    Kind.GAUGE,
+    "Transactional ids that this broker coordinates.",
+)
+
+# --- share groups ---------------------------------------------------------------------------------------------
+
+SHARE_SESSIONS = mbean("server/ShareSessionCache/ShareSessionsCount", Kind.GAUGE, "Share sessions of members.")
+SHARE_SESSION_PARTITIONS = mbean(
+    "server/ShareSessionCache/SharePartitionsCount", Kind.GAUGE, "Partitions in these sessions."
+)
+_SHARE_PARTITION = ("group", "topic", "partition")
+SHARE_IN_FLIGHT = mbean(
+    "server/SharePartitionMetrics/InFlightMessageCount",
+    Kind.GAUGE,
+    "Records of a share group between its start and end offset that are not done with.",
+    _SHARE_PARTITION,
+)
+SHARE_START_OFFSET = own(
+    "kbroker_share_partition_start_offset",
+    Kind.GAUGE,
+    "First offset that a share group is not done with, by the partition's leader.",
+    _SHARE_PARTITION,
+)
+SHARE_LAG = own(
+    "kbroker_share_partition_lag",
+    Kind.GAUGE,
+    "Records up to the high watermark that a share group is not done with, by the partition's leader.",
+    _SHARE_PARTITION,
+)

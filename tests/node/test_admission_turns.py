@@ -1,0 +1,203 @@
+"""Clients who come at once take turns, and those who are connected are served between any two of them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import Client, run, running_node
+from quorum_harness import three_nodes
+
+from kbroker.node import handshake_thread
+from kbroker.node.admission_turns import AdmissionTurns
+from kbroker.node.handshake_thread import ROOM, HandshakeThread
+from kbroker.node.reply_queue import ReplyQueue
+from kbroker.security.sasl.conversation import SaslConversation
+from kbroker.wire.conversation import Conversation
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LINE = f'{MODULE} required username="alice" password="secret" user_alice="secret";'
+SASL = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": LINE,
+}
+STORM = 30
+
+
+class Turn(trio.abc.Instrument):
+    """Notes each turn of the loop."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._note("turn")
+
+
+async def connected(node: Any) -> Client:
+    """A client that has authenticated."""
+    client: Client = await node.connect()
+    await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2)
+    assert answer.error_code == 0
+    return client
+
+
+def sent(request: Any, version: int) -> bytes:
+    return b"".join(Conversation("me").send(request, version))
+
+
+VERSIONS = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+
+
+async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many who come in the same moment as a request of one who is there."""
+    seen: list[str] = []
+    shake, answer = SaslConversation.handshake, ReplyQueue.answer
+
+    def handshake(self: Any, mechanism: str) -> Any:
+        seen.append("step")
+        return shake(self, mechanism)
+
+    def answered(self: Any, *arguments: Any) -> None:
+        seen.append("served")
+        answer(self, *arguments)
+
+    client = await connected(node)
+    comers = [socket.create_connection(port) for _ in range(STORM)]
+    for comer in comers:
+        comer.settimeout(10)
+    try:
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.setattr(SaslConversation, "handshake", handshake)
+        monkeypatch.setattr(ReplyQueue, "answer", answered)
+        trio.lowlevel.add_instrument(instrument := Turn(seen.append))
+        # Nothing else runs until the next await: the node finds all of this at once.
+        for comer in comers:
+            comer.sendall(sent(SaslHandshakeRequest(mechanism="PLAIN"), 1))
+        assert (await client.ask(VERSIONS, 3)).api_keys
+        while seen.count("step") < STORM:
+            await trio.lowlevel.checkpoint()
+        trio.lowlevel.remove_instrument(instrument)
+        assert all(comer.recv(4) for comer in comers), "each has its answer"
+    finally:
+        for comer in comers:
+            comer.close()
+    assert "served" in seen[: seen.index("step") + 8], f"after the first turns, not after the last: {seen}"
+    turns = " ".join(seen).split("turn")
+    assert all(turn.count("step") <= 1 for turn in turns), "one step between two turns of all others"
+
+
+def test_who_is_connected_is_served_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, env=None, **SASL) as node:
+            await storm(node, node.broker.ports["PLAINTEXT"], monkeypatch)
+
+    trio.run(test)
+
+
+def test_so_it_is_on_a_node_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with three_nodes(tmp_path, **SASL) as cluster:
+            node = cluster.node(2)
+            await storm(node, node.broker.ports["PLAINTEXT"], monkeypatch)
+
+    run(test)
+
+
+def test_who_gives_up_leaves_the_others_their_turns() -> None:
+    async def test() -> None:
+        turns = AdmissionTurns()
+        went: list[str] = []
+        scope = trio.CancelScope()
+
+        async def come(name: str, cancelled: trio.CancelScope | None = None) -> None:
+            with cancelled or trio.CancelScope():
+                await turns.take()
+                went.append(name)
+
+        await come("first")  # the turn is had until the loop's next one
+        async with trio.open_nursery() as nursery:
+            for name in ("second", "third"):
+                nursery.start_soon(come, name)
+            nursery.start_soon(come, "gone", scope)
+            scope.cancel()
+        assert sorted(went[1:]) == ["second", "third"]
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        await come("last")
+        assert went[-1] == "last"
+
+    trio.run(test)
+
+
+def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken() -> None:
+    async def test() -> None:
+        thread, gate = HandshakeThread(), threading.Event()
+        results: list[bool] = []
+
+        async def shake(step: Callable[[], bool]) -> None:
+            results.append(await thread.run(step))
+
+        async with trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(shake, gate.wait)
+                await trio.testing.wait_all_tasks_blocked()
+                for _ in range(ROOM - 1):
+                    nursery.start_soon(shake, lambda: False)
+                await trio.testing.wait_all_tasks_blocked()
+                assert results == [], "one step after the other"
+                with trio.move_on_after(0.01) as full:
+                    await thread.wait_for_room()
+                assert full.cancelled_caught, "no more are accepted meanwhile"
+            finally:
+                gate.set()
+            with trio.fail_after(10):
+                await thread.wait_for_room()
+        assert sorted(results) == (ROOM - 1) * [False] + [True]
+        with pytest.raises(OSError, match="gone"):
+            await thread.run(gone)
+
+    def gone() -> bool:
+        raise OSError("gone")
+
+    trio.run(test)
+
+
+def test_a_step_that_has_begun_is_waited_for() -> None:
+    async def test() -> None:
+        thread, gate = HandshakeThread(), threading.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(thread.run, gate.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            trio.lowlevel.spawn_system_task(trio.to_thread.run_sync, gate.set)
+        assert gate.is_set()
+
+    trio.run(test)
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake_thread, "IDLE_SECONDS", 0.01)
+
+    async def test() -> None:
+        thread = HandshakeThread()
+        for _ in range(3):
+            assert await thread.run(lambda: True)
+            with trio.fail_after(10):
+                while thread._runs:
+                    await trio.sleep(0.01)
+
+    trio.run(test)

@@ -1,0 +1,319 @@
+"""Descriptions of topologies (KIP-1331) through a node: asked for, stored, shown, and deleted with the group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.errors import ErrorCode as E
+from kbroker.rules import (
+    DescribedSubtopology,
+    DescriptionFiles,
+    DescriptionRefused,
+    GlobalStore,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    TopologyDescription,
+)
+from kbroker.rules.descriptions import from_json, to_json
+from kbroker.wire.messages import streams_group_describe as sd
+from kbroker.wire.messages import streams_group_topology_description_update as du
+from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
+from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tests.handlers.test_streams_groups import GROUP, NO_DELAY, coordinator, heartbeat
+from tests.node.node_harness import Client, Node, run, running_node
+
+DESCRIPTION = TopologyDescription(
+    (
+        DescribedSubtopology(
+            "0",
+            (
+                SourceNode("read", ("in",), ("count",)),
+                ProcessorNode("count", ("totals",), ("write",)),
+                SinkNode("write", "out", ()),
+                SinkNode("somewhere", None, ()),
+            ),
+        ),
+    ),
+    (GlobalStore(SourceNode("read all", ("table",), ("keep",)), ProcessorNode("keep", ("table",), ())),),
+)
+
+
+class Keeper(DescriptionFiles):
+    """Files that fail when they are told to."""
+
+    problem: Exception | None = None
+
+    def store(self, group_id: str, topology_epoch: int, description: TopologyDescription) -> None:
+        if self.problem is not None:
+            raise self.problem
+        super().store(group_id, topology_epoch, description)
+
+    def get(self, group_id: str, topology_epoch: int) -> TopologyDescription | None:
+        if self.problem is not None:
+            raise self.problem
+        return super().get(group_id, topology_epoch)
+
+    def delete(self, group_id: str) -> None:
+        if self.problem is not None:
+            raise self.problem
+        super().delete(group_id)
+
+
+KEEPER: Keeper
+
+
+@pytest.fixture(autouse=True)
+def keeper(tmp_path: Path) -> Iterator[Keeper]:
+    global KEEPER
+    KEEPER = Keeper(tmp_path / "descriptions")
+    yield KEEPER
+
+
+def wire_node(name: str, kind: int, **fields: Any) -> du.TopologyDescriptionNode:
+    return du.TopologyDescriptionNode(name=name, node_type=kind, **fields)
+
+
+def push(**fields: Any) -> du.StreamsGroupTopologyDescriptionUpdateRequest:
+    nodes = [
+        wire_node("read", 1, source_topics=["in"], successors=["count"]),
+        wire_node("count", 2, stores=["totals"], successors=["write"]),
+        wire_node("write", 3, sink_topic="out"),
+        wire_node("somewhere", 3),
+    ]
+    store = du.TopologyDescriptionGlobalStore(
+        source=wire_node("read all", 1, source_topics=["table"], successors=["keep"]),
+        processor=wire_node("keep", 2, stores=["table"]),
+    )
+    description = du.TopologyDescription(
+        subtopologies=[du.TopologyDescriptionSubtopology(subtopology_id="0", nodes=nodes)], global_stores=[store]
+    )
+    values: dict[str, Any] = {"group_id": GROUP, "member_id": "m", "topology_description": description}
+    return du.StreamsGroupTopologyDescriptionUpdateRequest(**(values | fields))
+
+
+async def described(client: Client) -> sd.DescribedGroup:
+    request = sd.StreamsGroupDescribeRequest(group_ids=[GROUP], include_topology_description=True)
+    (found,) = (await client.ask(request)).groups
+    entry: sd.DescribedGroup = found
+    return entry
+
+
+def converse(
+    path: Path,
+    talk: Callable[[Node, Client], Awaitable[None]],
+    connect: Callable[[Node], Awaitable[Client]] = coordinator,
+) -> None:
+    async def test() -> None:
+        properties = {"group.streams.topology.description.plugin.class": f"python:{__name__}:KEEPER", **NO_DELAY}
+        async with running_node(path / "node", **properties) as node:
+            await talk(node, await connect(node))
+
+    run(test)
+
+
+def test_the_first_member_is_asked_and_its_description_is_shown(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        first = await client.ask(heartbeat())
+        assert first.topology_description_required
+        beat = heartbeat(member_epoch=first.member_epoch, topology=None, rebalance_timeout_ms=-1)
+        assert not (await client.ask(beat)).topology_description_required, "it is asked once in a while"
+        assert (await described(client)).topology_description_status == 1
+        assert (await client.ask(push())).error_code == 0
+        assert KEEPER.get(GROUP, 0) == DESCRIPTION
+        found = await described(client)
+        assert found.topology_description_status == 3
+        (subtopology,) = found.topology_description.subtopologies
+        assert [(each.name, each.node_type, each.sink_topic) for each in subtopology.nodes] == [
+            ("read", 1, None),
+            ("count", 2, None),
+            ("write", 3, "out"),
+            ("somewhere", 3, None),
+        ]
+        (store,) = found.topology_description.global_stores
+        assert (store.source.source_topics, store.processor.stores) == (["table"], ["table"])
+        plain = sd.StreamsGroupDescribeRequest(group_ids=[GROUP])
+        assert (await client.ask(plain)).groups[0].topology_description_status == 0
+
+    converse(tmp_path, talk)
+
+
+def test_what_was_stored_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        await client.ask(push())
+
+    async def again(node: Node, client: Client) -> None:
+        assert (await described(client)).topology_description_status == 3
+        assert not (await client.ask(heartbeat())).topology_description_required
+
+    converse(tmp_path, talk)
+    converse(tmp_path, again, lambda node: node.connect())
+
+
+def test_wrong_pushes(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        for fields, code in (
+            ({"group_id": "other"}, E.GROUP_ID_NOT_FOUND),
+            ({"member_id": "other"}, E.UNKNOWN_MEMBER_ID),
+            ({"member_id": ""}, E.INVALID_REQUEST),
+            ({"group_id": ""}, E.INVALID_REQUEST),
+            ({"topology_epoch": 5}, E.INVALID_REQUEST),
+        ):
+            assert (await client.ask(push(**fields))).error_code == code, fields
+        request = push()
+        request.topology_description.subtopologies[0].nodes[0].node_type = 9
+        answer = await client.ask(request)
+        assert (answer.error_code, answer.error_message) == (E.INVALID_REQUEST, "Unknown topology node type: 9")
+        request = push()
+        request.topology_description.global_stores[0].source.node_type = 3
+        assert (await client.ask(request)).error_code == E.INVALID_REQUEST
+        assert node.broker.services.groups.loaded_core(GROUP).descriptions.stored_epoch(GROUP) == -1
+
+    converse(tmp_path, talk)
+
+
+def test_a_keeper_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        KEEPER.problem = OSError("the disk is full")
+        answer = await client.ask(push())
+        assert answer.error_code == E.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED
+        assert "disk" not in answer.error_message
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "kbroker.rules"]
+        assert "fails, and the description is asked for again later: OSError: the disk is full" in line
+        KEEPER.problem = None
+        assert (await client.ask(push())).error_code == 0
+        KEEPER.problem = OSError("the disk is gone")
+        assert (await described(client)).topology_description_status == 2
+
+    converse(tmp_path, talk)
+
+
+def test_a_keeper_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        KEEPER.problem = DescriptionRefused("too large for me")
+        answer = await client.ask(push())
+        assert answer.error_code == E.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED
+        assert answer.error_message == "too large for me"
+        assert not (await client.ask(heartbeat(member_id="n", process_id="q"))).topology_description_required
+        assert (await described(client)).topology_description_status == 1
+
+    converse(tmp_path, talk)
+
+
+def test_the_description_goes_with_the_group(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        await client.ask(push())
+        delete = DeleteGroupsRequest(groups_names=[GROUP])
+        (result,) = (await client.ask(delete)).results
+        assert result.error_code == E.NON_EMPTY_GROUP and KEEPER.get(GROUP, 0) == DESCRIPTION
+        await client.ask(heartbeat(member_epoch=-1, topology=None))
+        KEEPER.problem = OSError("the disk is gone")
+        (result,) = (await client.ask(delete)).results
+        assert result.error_code == E.GROUP_DELETION_FAILED and "failed to delete the topology" in result.error_message
+        KEEPER.problem = None
+        (result,) = (await client.ask(delete)).results
+        assert (result.error_code, result.error_message) == (0, None)
+        assert KEEPER.get(GROUP, 0) is None and GROUP not in node.broker.services.groups.loaded_core(GROUP)._groups
+
+    converse(tmp_path, talk)
+
+
+def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        await client.ask(push())
+        descriptions = node.broker.services.groups.descriptions
+        await descriptions.clean()
+        assert KEEPER.get(GROUP, 0) == DESCRIPTION
+        await client.ask(heartbeat(member_epoch=-1, topology=None))
+        KEEPER.problem = OSError("the disk is gone")
+        await descriptions.clean()
+        KEEPER.problem = None
+        assert KEEPER.get(GROUP, 0) == DESCRIPTION
+        await descriptions.clean()
+        assert KEEPER.get(GROUP, 0) is None
+        assert node.broker.services.groups.loaded_core(GROUP).descriptions.stored_epoch(GROUP) == -1
+
+    converse(tmp_path, talk)
+
+
+def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        await client.ask(push())
+        await client.ask(heartbeat(member_epoch=-1, topology=None))
+        join = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")],
+        )
+        KEEPER.problem = OSError("the disk is gone")
+        assert (await client.ask(join)).error_code == E.REBALANCE_IN_PROGRESS
+        KEEPER.problem = None
+        assert (await client.ask(join)).error_code == E.REBALANCE_IN_PROGRESS, "it is not tried each time"
+        await node.broker.services.groups.descriptions.clean()
+        assert KEEPER.get(GROUP, 0) is None
+        assert (await client.ask(join)).error_code == E.MEMBER_ID_REQUIRED
+
+    converse(tmp_path, talk)
+
+
+def test_a_node_without_a_keeper_asks_nobody(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path / "node", **NO_DELAY) as node:
+            client = await coordinator(node)
+            assert not (await client.ask(heartbeat())).topology_description_required
+            assert (await client.ask(push())).error_code == E.UNSUPPORTED_VERSION
+            assert (await described(client)).topology_description_status == 1
+
+    run(test)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_files_have_one_description_of_each_group(tmp_path: Path) -> None:
+    files = DescriptionFiles(tmp_path / "made" / "here")
+    names = ["g", "G", "../g", "a/b", "a:b", "ä" * 300, "x" * 300]
+    for number, name in enumerate(names):
+        files.store(name, number, DESCRIPTION)
+    assert len(list((tmp_path / "made" / "here").iterdir())) == len(names)
+    for number, name in enumerate(names):
+        assert files.get(name, number) == DESCRIPTION and files.get(name, number + 1) is None
+    files.store("g", 7, DESCRIPTION._replace(global_stores=()))
+    assert files.get("g", 0) is None and files.get("g", 7) == DESCRIPTION._replace(global_stores=())
+    for _ in range(2):
+        files.delete("g")
+    assert files.get("g", 7) is None and files.get("G", 1) == DESCRIPTION
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        '{"subtopologies": [], "global_stores": 5}',
+        '{"subtopologies": [{"id": "0", "nodes": [{"type": "odd", "name": "n"}]}], "global_stores": []}',
+        '{"subtopologies": [{"id": "0", "nodes": [{"type": "sink", "nom": "n"}]}], "global_stores": []}',
+    ],
+)
+def test_a_damaged_file_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        from_json(json.loads(text))
+
+
+def test_json_and_back() -> None:
+    assert from_json(json.loads(json.dumps(to_json(DESCRIPTION)))) == DESCRIPTION
