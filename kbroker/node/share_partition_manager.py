@@ -91,8 +91,8 @@ class SharePartitionManager:
         self.replicas.start_soon(led.load)
         return led
 
-    def led(self, key: SharePartitionKey) -> LedSharePartition | None:
-        """The share partition in memory, for those who look; None if there is none."""
+    def in_memory(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """A share partition as this node has it, whether or not it still leads; None if it has none."""
         return self._led.get(key)
 
     def _forget(self, led: LedSharePartition) -> None:

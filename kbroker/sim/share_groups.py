@@ -89,7 +89,7 @@ class SimShareGroup:
             return None, False
         manager = make()
         assert isinstance(manager, SharePartitionManager)
-        led = manager.led(SharePartitionKey(group, topic.id, tp.partition))
+        led = manager.in_memory(SharePartitionKey(group, topic.id, tp.partition))
         is_real = led is not None and self._cluster.authority(tp) == (node_id, led.leader_epoch)
         return led, is_real
 
