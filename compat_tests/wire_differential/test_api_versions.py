@@ -73,19 +73,9 @@ def test_the_tool_shows_them(node: Node, listener: str) -> None:
         path = f"{jars()}/*"
     except ApacheKafkaError as error:
         pytest.skip(str(error))
-    at = (
-        ("--bootstrap-server", node.bootstrap) if listener == "broker" else ("--bootstrap-controller", node.controllers)
-    )
-    command = [
-        java,
-        *TOOL_JVM_OPTIONS,
-        "-cp",
-        path,
-        tool_class("kafka-cluster"),
-        "api-versions",
-        f"--bootstrap-{at[0]}",
-        at[1],
-    ]
+    at = [f"--bootstrap-{'server' if listener == 'broker' else 'controller'}"]
+    at += [node.bootstrap if listener == "broker" else node.controllers]
+    command = [java, *TOOL_JVM_OPTIONS, "-cp", path, tool_class("kafka-cluster"), "api-versions", *at]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     found = {
         f"{key} {name}": f"{low}-{high or low}"

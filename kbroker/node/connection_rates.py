@@ -31,7 +31,7 @@ class ConnectionRates:
         self._samples = config.quota_window_num
         self._window_ms = config.quota_window_size_seconds * 1000
         # The brokers' own listener is not to suffer from what clients do to the others.
-        self._protected = config.inter_broker_listener_name if len(config.listeners) > 1 else None
+        self._protected = config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None
         self._node = self._rate()
         self._listeners: dict[str, QuotaRate] = {}
         self._addresses: dict[str, QuotaRate] = {}

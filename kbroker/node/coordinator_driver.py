@@ -175,8 +175,8 @@ class CoordinatorDriver(Generic[C]):
         `Token`, the response comes with a later step.
 
         With ``gather`` the step depends on nothing that others of its kind change. The first such step of a turn of the
-        event loop is appended at once, the others together at the end of the turn. This is Kafka's
-        ``group.coordinator.append.linger.ms`` without its wait. Without records it succeeds at once.
+        event loop is appended at once, the others together at the end of the turn, or of the time that they linger
+        (KIP-1224, ``group.coordinator.append.linger.ms``). Without records it succeeds at once.
 
         ``outcome`` is a result that has a callback already, which runs before the rest of the step, such as the markers
         of a transaction (`CoordinatorSteps.process`).

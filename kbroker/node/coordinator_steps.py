@@ -72,6 +72,8 @@ class CoordinatorSteps(Generic[C]):
         self._gathering: list[Shard[C]] = []
         """Shards that gather steps in this turn of the event loop."""
         self._wake_gatherer = trio.Event()
+        self.linger_ms = -1
+        """How long steps are gathered; -1 for one turn of the event loop, 0 for not at all."""
 
     def process(
         self,
@@ -224,7 +226,10 @@ class CoordinatorSteps(Generic[C]):
     # -- gathered steps ------------------------------------------------------------------------
 
     def begin_gathering(self, shard: Shard[C]) -> None:
-        """Have steps that come to the shard in this turn of the event loop gathered, and appended at its end."""
+        """Have steps that come to the shard in this turn of the event loop gathered, and appended at its end; or for as
+        long as they may linger."""
+        if not self.linger_ms:
+            return
         shard.gathers = True
         self._gathering.append(shard)
         self._wake_gatherer.set()
@@ -246,13 +251,16 @@ class CoordinatorSteps(Generic[C]):
         _give_all(gathered, ApiError(append_error_for_client(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
 
     async def keep_appending(self) -> None:
-        """Append gathered steps at the end of each turn of the event loop, until cancelled."""
+        """Append gathered steps at the end of each turn of the event loop, or when they have lingered, until
+        cancelled."""
         while True:
             if not self._gathering:
                 self._wake_gatherer = trio.Event()
                 await self._wake_gatherer.wait()
-            else:
+            elif self.linger_ms < 0:
                 await trio.lowlevel.checkpoint()
+            if self.linger_ms > 0:
+                await trio.sleep(self.linger_ms / 1000)
             shards, self._gathering = self._gathering, []
             for shard in shards:
                 if shard.gathered:

@@ -51,6 +51,7 @@ def make_coordinators(
         network=network,
         address_of=address_of,
         request_timeout_ms=config.request_timeout_ms,
+        linger_ms=config.group_coordinator_append_linger_ms,
         own_assignors=own_assignors,
     )
 

@@ -44,13 +44,16 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         request_timeout_ms: int,
+        linger_ms: int,
         own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
     ) -> None:
         """``group_config`` computes the configs in force for a group from a metadata image.
 
-        ``network`` reaches other brokers, where ``address_of`` says.
+        ``network`` reaches other brokers, where ``address_of`` says. ``linger_ms`` is
+        ``group.coordinator.append.linger.ms``.
         """
         super().__init__(env, replica_manager)
+        self._steps.linger_ms = linger_ms
         self._settings = settings
         self._compute_group_config = group_config
         self._group_configs: dict[str, GroupConfig] = {}

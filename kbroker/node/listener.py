@@ -64,6 +64,10 @@ class ConnectionLimits(NamedTuple):
     max_idle: float
     per_listener: Mapping[str, int] = {}
     """Limits of single listeners (KIP-402)."""
+    preferred: str | None = None
+    """The brokers' own listener, if clients have another: ``max_connections`` does not hold for it."""
+    possible: int = 1 << 31
+    """Connections that there are open files for."""
     handshake: float = 10.0
     first_frame: float = 30.0
     frame: float = 30.0
@@ -84,7 +88,9 @@ class ConnectionQuota:
     def refusal(self, address: str, listener: str) -> str | None:
         """Why a connection from ``address`` to ``listener`` may not be had now, or ``None``."""
         limits = self.limits
-        if self.total >= limits.max_connections:
+        if self.total >= limits.possible:
+            return f"there are open files for {limits.possible} connections"
+        if self.total >= limits.max_connections and listener != limits.preferred:
             return f"max.connections ({limits.max_connections}) is reached"
         of_listener = limits.per_listener.get(listener)
         if of_listener is not None and self.by_listener[listener] >= of_listener:

@@ -127,11 +127,13 @@ class Listeners:
             for listener in config.listeners
         }
         return ConnectionLimits(
-            max_connections=min(config.max_connections, _connections_by_file_limit()),
+            max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             per_ip_overrides=config.max_connections_per_ip_overrides,
             max_idle=config.connections_max_idle_ms / 1000,
             per_listener={name: bound for name, bound in bounds.items() if bound is not None},
+            preferred=config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
+            possible=_connections_by_file_limit(),
             max_frame_bytes=config.socket_request_max_bytes,
         )
 

@@ -18,13 +18,19 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 
+TWO_LISTENERS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+}
+"""Brokers have one of their own."""
+
 
 class Rates:
-    """Those of a node with two listeners, and their clock."""
+    """Those of a node with two listeners besides the controller's, and their clock."""
 
     def __init__(self, path: Path, **addresses: float) -> None:
         self.now_s = 0.0
-        self.rates = ConnectionRates(configuration(path), lambda: self.now_s)
+        self.rates = ConnectionRates(configuration(path, **TWO_LISTENERS), lambda: self.now_s)
         self.rates.table = QuotaTable(
             {
                 (("ip", None if name == "default" else name),): {"connection_creation_rate": bound}
@@ -69,6 +75,13 @@ def test_a_listener_waits_for_its_own_rate_and_the_nodes(tmp_path: Path) -> None
     assert rates.wait_ms("CONTROLLER") > 0
     # Brokers among themselves do not suffer from it.
     assert [rates.wait_ms("PLAINTEXT") for _ in range(100)] == [0] * 100
+
+
+def test_the_only_listener_of_brokers_and_clients_has_the_nodes_rate(tmp_path: Path) -> None:
+    """A controller's listener beside it is no other one for clients."""
+    rates = ConnectionRates(configuration(tmp_path), lambda: 0.0)
+    rates.node_bound = 5
+    assert any(rates.wait_ms("PLAINTEXT") for _ in range(100))
 
 
 def test_many_addresses_are_forgotten_again(tmp_path: Path) -> None:
@@ -117,11 +130,7 @@ async def set_quota_over(client: Client, rate: float | None) -> None:
 
 def test_a_node_waits_before_it_takes_more(tmp_path: Path) -> None:
     async def test(clock: MockClock) -> None:
-        # Brokers have another listener, so that clients' connections count for the node.
-        listeners = "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
-        protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"
-        properties = {"listeners": listeners, "listener.security.protocol.map": protocols}
-        async with node(tmp_path, clock, **properties) as running:
+        async with node(tmp_path, clock, **TWO_LISTENERS) as running:
             admin = await running.connect()
             change = AlterableConfig(name="max.connection.creation.rate", value="1")
             resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])

@@ -60,6 +60,29 @@ def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize(("linger_ms", "batches"), [(300, (1, 2)), (0, (8,))])
+def test_commits_linger_as_long_as_the_property_says(tmp_path: Path, linger_ms: int, batches: tuple[int, ...]) -> None:
+    """``group.coordinator.append.linger.ms`` (KIP-1224): here they come in different turns of the event loop."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, group_coordinator_append_linger_ms=str(linger_ms)) as node:
+            groups = await ready(node)
+            log = groups._loaded_shard("g").partition.log
+            before = log.log_end_offset
+            answers: list[Any] = []
+            async with trio.open_nursery() as nursery:
+                for partition in range(8):
+                    nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
+                    for _ in range(3):
+                        await trio.lowlevel.checkpoint()
+            assert len(answers) == 8
+            assert all(not answer.topics[0].partitions[0].error_code for answer in answers)
+            data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
+            assert sum(1 for _ in walk_headers(data)) in batches  # the first may have come alone
+
+    run(test)
+
+
 def test_another_step_comes_after_what_is_gathered(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:

@@ -138,10 +138,12 @@ def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path) -> 
             assert await is_taken("PLAINTEXT")
             await limit("listener.name.clients.max.connections", "1", "3")
             assert [await is_taken("CLIENTS") for _ in range(2)] == [True, False]
+            await limit("listener.name.clients.max.connections", "1", "9")
             await limit("max.connections", "", "6")  # five are open, with the administrator's
-            assert [await is_taken("PLAINTEXT") for _ in range(2)] == [True, False]
+            assert [await is_taken("CLIENTS") for _ in range(2)] == [True, False]
+            assert await is_taken("PLAINTEXT"), "brokers' own listener is preferred"
             await limit("max.connections", "", None)
-            assert await is_taken("PLAINTEXT")
+            assert await is_taken("CLIENTS")
             await limit("max.connections.per.ip", "", "1")
             assert not await is_taken("PLAINTEXT")
             for client in open_clients:

@@ -265,6 +265,11 @@ def _gives_up_without_a_letter_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "batch", archived)
 
 
+def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller writes no records when nothing happens."""
+    monkeypatch.setattr("kbroker.node.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -284,6 +289,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_keeps_nothing, "cluster-share-coordinators"),
     (_forgets_counts, "cluster-share-coordinators"),
     (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters"),
+    (_says_nothing_when_idle, "cluster-idle-controller"),
 ]
 
 

@@ -17,11 +17,13 @@ from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import ElectionState
 from kbroker.raft_metadata.raft.leader_state import LeaderState
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole, QuorumState
+from kbroker.raft_metadata.raft.voter_changes import VoterChanges
 from kbroker.sim import __main__ as command
 from kbroker.sim.quorum.datagrams import NetworkFaults, SimNetwork
 from kbroker.sim.quorum.disk import SimDisk
 from kbroker.sim.quorum.scenarios import SCENARIOS, run_scenario
 from kbroker.sim.world import EventQueue, replay_line
+from kbroker.wire.records.control import VotersRecord
 
 SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "100"))
 SHARES = {"committed-data-lost-by-majority": 5, "chaos": 2, "kraft-version-upgrade": 10}
@@ -152,6 +154,22 @@ def test_a_mistake_is_noticed(mistake: Callable[[pytest.MonkeyPatch], None], mon
             except (AssertionError, ValueError):
                 return
     pytest.fail("no seed shows it")
+
+
+def test_a_level_without_its_voters_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records of an upgrade of kraft.version belong together."""
+    upgrade = VoterChanges._upgrade
+
+    def without_voters(self: VoterChanges, request: Any) -> Any:
+        result = upgrade(self, request)
+        self._state.ready.append = [
+            record for record in self._state.ready.append if not isinstance(record, VotersRecord)
+        ]
+        return result
+
+    monkeypatch.setattr(VoterChanges, "_upgrade", without_voters)
+    with pytest.raises(AssertionError):
+        run_scenario("kraft-version-upgrade", 1)
 
 
 # The world of a simulation

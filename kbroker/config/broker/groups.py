@@ -120,9 +120,9 @@ KEYS = [
         INT,
         "-1",
         MEDIUM,
-        "How long the group coordinator gathers writes, in milliseconds; -1 adapts to the load.",
+        "How long the group coordinator gathers commits of offsets, in milliseconds; -1 gathers what comes together "
+        "and waits for nothing, 0 gathers nothing. Other writes never wait.",
         validator=Range(-1),
-        no_effect="commits that arrive together are appended together, and nothing else waits",
     ),
     ConfigKey(
         "group.coordinator.background.threads",

@@ -100,7 +100,8 @@ KEYS = [
         INT,
         "2147483647",
         MEDIUM,
-        "Most connections at a time, over all addresses. Also for one listener (`listener.name.NAME.`).",
+        "Most connections at a time, over all addresses. Also for one listener (`listener.name.NAME.`). With several "
+        "listeners that of the brokers (`inter.broker.listener.name`) may have more.",
         validator=Range(0),
         update_mode=CLUSTER_WIDE,
     ),
