@@ -144,6 +144,30 @@ def test_share_groups_are_turned_off_and_on_whatever_the_level_of_the_metadata(t
     converse(tmp_path, talk)
 
 
+def test_a_feature_needs_the_metadata_version_that_is_wished_for_with_it(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        answer = await update(plane, ("group.version", 1, UPGRADE), ("metadata.version", 6, UPGRADE))
+        assert answer.error_message.endswith(
+            "group.version could not be set to 1 because it depends on metadata.version=7 (3.3-IV3)"
+        )
+
+    converse(tmp_path, talk)
+
+
+def test_a_feature_is_lowered_and_raised(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        assert (await update(plane, ("group.version", 0, SAFE), validate_only=True)).error_code == 0
+        assert levels(plane) == FRESH
+        assert (await update(plane, ("group.version", 0, SAFE))).error_code == 0
+        assert "group.version" not in levels(plane)
+        answer = await update(plane, ("group.version", 1, SAFE))
+        assert answer.error_message.endswith("Can't downgrade to a newer version.")
+        assert (await update(plane, ("group.version", 1, UPGRADE))).error_code == 0
+        assert levels(plane) == FRESH
+
+    converse(tmp_path, talk)
+
+
 def test_eligible_leader_replicas_need_one_min_isr_for_all_brokers(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         for request, reason in (
