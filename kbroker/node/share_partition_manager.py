@@ -91,6 +91,10 @@ class SharePartitionManager:
         self.replicas.start_soon(led.load)
         return led
 
+    def in_memory(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """A share partition as this node has it, whether or not it still leads; None if it has none."""
+        return self._led.get(key)
+
     def _forget(self, led: LedSharePartition) -> None:
         if self._led.get(led.key) is led:
             del self._led[led.key]
@@ -267,7 +271,7 @@ class SharePartitionManager:
             return False
         write = led.core.expire_locks(now_ms)
         led.locks_end_ms = None
-        deadline = led.core.next_deadline()
+        deadline = led.core.next_deadline(led.now_ms())
         if deadline is not None:
             self.locked(led, deadline)
         if write is None:

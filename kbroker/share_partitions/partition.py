@@ -62,6 +62,7 @@ class SharePartition:
         self._leader_epoch = loaded.leader_epoch
         self._runs = Runs()
         self._start = start_offset
+        self._log_start = 0
         position = start_offset
         for first, last, state, count in loaded.batches:
             if first < position or last < first:
@@ -117,9 +118,13 @@ class SharePartition:
         """Whether a fetch can bring anything: too many records in delivery hold up new ones alone."""
         return self.next_fetch_offset() != self._end or self._end - self._start < self._settings().max_record_locks
 
-    def next_deadline(self) -> int | None:
-        """The time at which the next lock ends, in ms; None without locks."""
-        return min((run.locked_until_ms for run in self._runs if run.locked_until_ms is not None), default=None)
+    def next_deadline(self, now_ms: int = -1) -> int | None:
+        """The time at which the next lock ends, in ms; None without locks.
+
+        Locks that were over by ``now_ms`` are those of records whose end is being kept: `finish` sees to them.
+        """
+        ends = (run.locked_until_ms for run in self._runs if run.locked_until_ms is not None)
+        return min((end for end in ends if end > now_ms), default=None)
 
     # -- acquire -------------------------------------------------------------------------------
 
@@ -252,8 +257,10 @@ class SharePartition:
             raise ApiError(ErrorCode.INVALID_REQUEST, "The types do not fit the offsets.")
         if AcknowledgeType.RENEW in kinds and not self._settings().renew_enabled:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
-        if last < self._start:
-            return []  # the log has moved on: these are gone
+        if last < self._log_start:
+            return []  # the log does not have them any more
+        if last < self._start:  # another member has ended them, after this one's locks were over
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The batch offsets are done with.")
         if last >= self._end:
             which = "first" if first >= self._end else "last"
             raise ApiError(
@@ -360,7 +367,7 @@ class SharePartition:
         for run in self._runs.drop_below(log_start_offset):
             if run.counts_as_done:
                 self._done_count -= len(run)
-        self._start = log_start_offset
+        self._start = self._log_start = log_start_offset
         self._end = max(self._end, log_start_offset)
         self._settle()
 

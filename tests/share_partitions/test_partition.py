@@ -153,6 +153,37 @@ def test_a_lock_that_ends_gives_the_record_back_at_once() -> None:
     refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 9, ACCEPT)
 
 
+def test_a_word_that_comes_after_another_member_has_ended_the_record_is_refused() -> None:
+    """Also when the start offset has passed the record: otherwise both would hear that theirs is kept."""
+    fixture = Fixture(record_lock_duration_ms=100)
+    fixture.fetch("a", 10)
+    fixture.now_ms += 100
+    fixture.partition.expire_locks(fixture.now_ms)
+    assert fixture.fetch("b", 10) == [Acquired(0, 9, 2)]
+    fixture.done("b", 0, 9, ACCEPT)
+    assert fixture.partition.start_offset == 10
+    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 9, ACCEPT)
+    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "b", 3, 3, RELEASE)
+    again = Fixture(LOADED._replace(start_offset=10))
+    refused(ErrorCode.INVALID_RECORD_STATE, again, "a", 0, 9, ACCEPT)
+
+
+def test_a_lock_that_ends_while_its_end_is_kept_is_not_waited_for_again() -> None:
+    """Whoever waits for the next lock to end would otherwise wait for a time that has passed, again and again."""
+    fixture = Fixture(record_lock_duration_ms=100)
+    fixture.fetch("a", 10)
+    fixture.acknowledge("a", 0, 4, ACCEPT)
+    fixture.now_ms += 50
+    fixture.fetch("b", 10)
+    assert fixture.partition.next_deadline(fixture.now_ms) == 1100
+    fixture.now_ms = 1100
+    fixture.partition.expire_locks(fixture.now_ms)
+    assert fixture.partition.next_deadline(fixture.now_ms) == 1150
+    fixture.now_ms = 1150
+    fixture.partition.expire_locks(fixture.now_ms)
+    assert fixture.partition.next_deadline(fixture.now_ms) is None
+
+
 def test_a_lock_that_ends_while_its_end_is_kept_is_over_if_that_fails() -> None:
     fixture = Fixture(record_lock_duration_ms=100)
     fixture.fetch(max_records=10)
