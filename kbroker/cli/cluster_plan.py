@@ -9,8 +9,8 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -134,6 +134,19 @@ def plan_cluster(
             )
         )
     return plans
+
+
+def with_explorers(plans: Sequence[NodePlan], port: int) -> list[NodePlan]:
+    """The same nodes with explorers at ``port`` and the ports after it, or free ones for 0. Tells how to watch them."""
+    from kbroker.config.explorer import LISTENER
+
+    ports = free_ports(len(plans)) if port == 0 else range(port, port + len(plans))
+    addresses = [f"{HOST}:{each}" for each in ports]
+    print(f"kbroker: to watch the nodes: kbroker watch -b {','.join(addresses)}", file=sys.stderr, flush=True)
+    return [
+        replace(plan, properties={**plan.properties, LISTENER: f"http://{address}"})
+        for plan, address in zip(plans, addresses, strict=True)
+    ]
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""``kbroker decode``: one protocol frame as a tree of fields with byte offsets."""
+"""``kbroker decode``: one protocol frame, or saved exchanges, as trees of fields with byte offsets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
+from kbroker.explorer.lines import is_saved
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="-",
         metavar="HEX|FILE|-",
-        help="hexadecimal digits (spaces and colons allowed), a file of bytes or digits, or - for standard input",
+        help="hexadecimal digits (spaces and colons allowed), a file of them, of bytes or of kbroker watch --save, -",
     )
     parser.add_argument(
         "--response",
@@ -33,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     from kbroker.wire.layouts import DamagedFrame, render_frame
 
     data = read_frame(arguments.frame)
+    if is_saved(data):
+        return print_saved(data)
     response_to = parse_api(arguments.response) if arguments.response else None
     try:
         print(render_frame(data, response_to=response_to))
@@ -41,6 +44,21 @@ def run(arguments: argparse.Namespace) -> int:
         raise FatalError(f"the frame is damaged: {damage}") from damage
     except WireError as error:
         raise FatalError(f"this is not a frame that can be decoded: {error}") from error
+    return 0
+
+
+def print_saved(data: bytes) -> int:
+    """Print all that is known of exchanges that ``kbroker watch --save`` has written."""
+    from kbroker.explorer.lines import read_items
+    from kbroker.explorer.story import Filter
+    from kbroker.explorer.text import text_of
+    from kbroker.wire.errors import WireError
+
+    try:
+        for line in text_of(read_items(data.splitlines()), Filter(internal=True), verbose=True):
+            print(line)
+    except WireError as error:
+        raise FatalError(str(error)) from error
     return 0
 
 

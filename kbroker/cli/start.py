@@ -62,6 +62,13 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="serve metrics for Prometheus there, on 127.0.0.1 unless a host is given",
     )
     parser.add_argument(
+        "--explorer",
+        nargs="?",
+        const="9292",
+        metavar="[HOST:]PORT",
+        help="let kbroker watch show requests and answers: on 127.0.0.1 unless a host is given, port 9292",
+    )
+    parser.add_argument(
         "--until-eof",
         action="store_true",
         help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
@@ -127,8 +134,11 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     if arguments.metrics is not None:
         from kbroker.config.metrics import LISTENER
 
-        host, colon, port = arguments.metrics.rpartition(":")
-        overrides[LISTENER] = f"http://{host if colon else '127.0.0.1'}:{port}"
+        overrides[LISTENER] = _http_address(arguments.metrics)
+    if arguments.explorer is not None:
+        from kbroker.config.explorer import LISTENER
+
+        overrides[LISTENER] = _http_address(arguments.explorer)
     if arguments.config is None:
         properties = development_properties(
             arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port
@@ -138,6 +148,12 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
         if value is not None:
             raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
     return BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config) | overrides))
+
+
+def _http_address(text: str) -> str:
+    """``[HOST:]PORT`` as the value of a property."""
+    host, colon, port = text.rpartition(":")
+    return f"http://{host if colon else '127.0.0.1'}:{port}"
 
 
 Beside = Callable[..., Awaitable[object]]

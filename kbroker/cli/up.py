@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare
+from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare, with_explorers
 from kbroker.cli.common import not_negative, positive
 from kbroker.cli.start import add_overrides, parse_overrides, quiet_exit
 from kbroker.errors import FatalError
@@ -74,6 +74,14 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with TLS, users with passwords (SCRAM) and an authorizer, for clients and between the nodes",
     )
+    parser.add_argument(
+        "--explorer",
+        nargs="?",
+        const=9292,
+        type=not_negative,
+        metavar="PORT",
+        help="let kbroker watch show requests and answers: port of the first node's explorer (9292), 0 for free ones",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -86,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         properties=parse_overrides(arguments.override),
         secure=secure,
     )
+    if arguments.explorer is not None:
+        plans = with_explorers(plans, arguments.explorer)
     prepare(plans, secure)
     import trio
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
 
 
+_EXPLORER_LISTENER = "kbroker.explorer.listener"  # as in `kbroker.config.explorer`
 _METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
 
 
@@ -164,6 +165,11 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
 
         metrics_address(raw)
         others.remove(_METRICS_LISTENER)
+    if _EXPLORER_LISTENER in raw:
+        from kbroker.config.explorer import explorer_address
+
+        explorer_address(raw)
+        others.remove(_EXPLORER_LISTENER)
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

@@ -22,10 +22,15 @@ def metrics_address(raw: Mapping[str, str]) -> tuple[str, int] | None:
 
     ``FatalError`` names the property if its value has another form.
     """
-    value = raw.get(LISTENER, "").strip()
+    return http_address(raw, LISTENER)
+
+
+def http_address(raw: Mapping[str, str], name: str) -> tuple[str, int] | None:
+    """The address in a property of the form ``http://HOST:PORT``, as `metrics_address`."""
+    value = raw.get(name, "").strip()
     if not value:
         return None
     found = _FORM.fullmatch(value)
     if found is None or int(found[3]) > 65535:
-        raise FatalError(f"{LISTENER}: {value!r} is not of the form http://HOST:PORT")
+        raise FatalError(f"{name}: {value!r} is not of the form http://HOST:PORT")
     return found[1] or found[2] or "", int(found[3])

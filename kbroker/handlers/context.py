@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
+    from kbroker.handlers.services.explorer import LoginTap
     from kbroker.handlers.services.metadata import Metadata
     from kbroker.handlers.services.partitions import FetchReader, Partitions
     from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
@@ -69,11 +70,12 @@ class Services:
     """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None
     """How fast connections may come; None if there is no limit."""
-    share_coordinators: ShareCoordinators | None = None
-    """These three are for share groups: a node that serves none has none."""
-    share_persister: Persister | None = None
+    share_coordinators: Callable[[], ShareCoordinators] | None = None
+    """These three are for share groups; made when they are first asked for, and the same ever after."""
+    share_persister: Callable[[], Persister] | None = None
     share_partitions: Callable[[], SharePartitions] | None = None
-    """Made with the first ShareFetch, and the same ever after."""
+    tap: LoginTap | None = None
+    """Sees logins for the protocol explorer; None on a node that is not to be watched."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
 

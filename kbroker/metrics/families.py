@@ -24,6 +24,27 @@ TRAFFIC: dict[str, Family] = {
     "failed_produces": mbean(
         f"{_TRAFFIC}/FailedProduceRequestsPerSec", Kind.COUNTER, "Batches that were refused or not written.", TOPIC
     ),
+    "share_fetches": mbean(
+        f"{_TRAFFIC}/TotalShareFetchRequestsPerSec",
+        Kind.COUNTER,
+        "Partitions that share consumers have been given an answer for (KIP-1103).",
+        TOPIC,
+    ),
+    "failed_share_fetches": mbean(
+        f"{_TRAFFIC}/FailedShareFetchRequestsPerSec", Kind.COUNTER, "Of these, partitions with an error.", TOPIC
+    ),
+    "share_acknowledgements": mbean(
+        f"{_TRAFFIC}/TotalShareAcknowledgementRequestsPerSec",
+        Kind.COUNTER,
+        "Partitions whose records share consumers have acknowledged, once for each request (KIP-1103).",
+        TOPIC,
+    ),
+    "failed_share_acknowledgements": mbean(
+        f"{_TRAFFIC}/FailedShareAcknowledgementRequestsPerSec",
+        Kind.COUNTER,
+        "Of these, those that were refused.",
+        TOPIC,
+    ),
     "failed_fetches": mbean(
         f"{_TRAFFIC}/FailedFetchRequestsPerSec", Kind.COUNTER, "Partitions that could not be read.", TOPIC
     ),

@@ -21,14 +21,20 @@ class TopicTraffic:
         "bytes_out",
         "failed_fetches",
         "failed_produces",
+        "failed_share_acknowledgements",
+        "failed_share_fetches",
         "fetches",
         "messages_in",
         "produces",
+        "share_acknowledgements",
+        "share_fetches",
     )
 
     def __init__(self) -> None:
         self.bytes_in = self.messages_in = self.produces = self.failed_produces = 0
         self.bytes_out = self.fetches = self.failed_fetches = 0
+        self.share_fetches = self.failed_share_fetches = 0
+        self.share_acknowledgements = self.failed_share_acknowledgements = 0
 
     def appended(self, size: int, messages: int, batches: int = 1) -> None:
         """Count an append of ``size`` bytes as leader."""
@@ -64,6 +70,19 @@ class Traffic:
                 topic.bytes_out += size
             elif data.error_code and name in self.topics:
                 self.topics[name].failed_fetches += 1
+
+    def shared(self, topic: str, size: int, *, failed: bool) -> None:
+        """Count what a member of a share group gets of a partition."""
+        counts = self.of(topic)
+        counts.share_fetches += 1
+        counts.bytes_out += size
+        counts.failed_share_fetches += failed
+
+    def acknowledged(self, topic: str, *, failed: bool) -> None:
+        """Count what a member of a share group says of a partition's records."""
+        counts = self.of(topic)
+        counts.share_acknowledgements += 1
+        counts.failed_share_acknowledgements += failed
 
     def replicated(self, results: Iterable[PartitionRead]) -> None:
         """Count what a follower gets."""

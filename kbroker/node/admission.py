@@ -54,7 +54,7 @@ class Admitted:
         """Wait until the client has sent something, and for the turn to work on it."""
         await self.stream.wait_readable()
         if self._turns is not None:
-            await self._turns.take()
+            await self._turns.take_among_others()
 
     def extend_limit(self, seconds: float) -> None:
         """Let the admission take longer by this much: the server makes the client wait."""
@@ -107,13 +107,18 @@ class Admission:
 
         ``limit`` ends all of them at its deadline.
         """
-        client = Admitted(stream, limit, self._turns)
+        client, turns = Admitted(stream, limit, self._turns), self._turns
+        if turns is not None:
+            turns.coming += 1
         try:
             for step in self._steps:
                 await step.admit(client)
-            if self._turns is not None:
-                await self._turns.take()
+            if turns is not None:
+                await turns.take_among_others()
         except BaseException:
             client.stream.close()
             raise
+        finally:
+            if turns is not None:
+                turns.coming -= 1
         return client

@@ -16,41 +16,46 @@ from kbroker.security.turns import Turns
 class AdmissionTurns:
     """The turns of an event loop, for all listeners of a node."""
 
-    __slots__ = ("_turns", "_usher")
+    __slots__ = ("_turns", "_usher", "coming")
 
     def __init__(self) -> None:
+        self.coming = 0
+        """Clients that have been accepted, and neither let in nor refused yet."""
         self._turns: Turns[trio.lowlevel.Task] = Turns()
         self._usher: trio.lowlevel.Task | None = None
+
+    async def take_among_others(self) -> None:
+        """As :meth:`take`, but a client that comes alone takes nobody's turn, and pays for none."""
+        if self.coming > 1:
+            await self.take()
 
     async def take(self) -> None:
         """Wait until a step may be done: all until the task waits for anything else."""
         turns = self._turns
-        if turns.take():
-            self._begin()
-            return
-        task = trio.lowlevel.current_task()
-        turns.wait(task)
+        if not turns.take():
+            task = trio.lowlevel.current_task()
+            turns.wait(task)
 
-        def leave(_: Any) -> trio.lowlevel.Abort:
-            turns.leave(task)
-            return trio.lowlevel.Abort.SUCCEEDED
+            def leave(_: Any) -> trio.lowlevel.Abort:
+                turns.leave(task)
+                return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(leave)
-
-    def _begin(self) -> None:
-        """Have the usher begin another turn in the loop's next one."""
-        if self._usher is None:
-            self._usher = trio.lowlevel.spawn_system_task(self._show_in)
+            await trio.lowlevel.wait_task_rescheduled(leave)
+        if turns.waiting:
+            self._show_in()
+        elif self._usher is None:
+            self._usher = trio.lowlevel.spawn_system_task(self._end_turns)
         else:
             trio.lowlevel.reschedule(self._usher)
 
-    async def _show_in(self) -> None:
-        """Show in the first that waits, once in each turn of the loop, for as long as somebody does."""
-        turns = self._turns
+    def _show_in(self) -> None:
+        """Give the loop's next turn to the first that waits, if any does."""
+        task = self._turns.next()
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def _end_turns(self) -> None:
+        """The usher: ends a turn in the loop's next one, where nobody waited for it when it began."""
         while True:
-            task = turns.next()
-            if task is None:
-                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
-            else:
-                trio.lowlevel.reschedule(task)
-                await trio.lowlevel.cancel_shielded_checkpoint()
+            self._show_in()
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)

@@ -22,6 +22,7 @@ from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_m
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
+from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
@@ -32,7 +33,9 @@ from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.node.produce_queue import ProduceQueue
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.replica_manager import ReplicaManager
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.security import NodeSecurity
+from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.node.token_expiry import TokenExpiry
@@ -45,12 +48,13 @@ from kbroker.types import Uuid
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
+    from kbroker.node.explorer.service import ExplorerService
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
+    from kbroker.node.replies import MakeDispatcher
     from kbroker.node.rules.setup import NodeRules
-    from kbroker.node.share_partition_manager import SharePartitionManager
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
@@ -92,7 +96,7 @@ class Broker:
     lifecycle: BrokerLifecycle
     services: Services
     coordinators: Coordinators | None = None
-    share_partitions: SharePartitionManager | None = None
+    share_groups: ShareGroupsOnDemand | None = None
     """None where share groups are not served."""
     log_cleaner: LogCleaner | None = None
     """There as soon as it runs."""
@@ -106,8 +110,12 @@ class Broker:
         self._rules = _make_rules(config, self._authorizer, env)
         self._metrics = _make_metrics(config, env, self)
         self.telemetry = _make_telemetry(config, env, self._metrics)
-        measured = () if self._metrics is None else (self._metrics.counts.dispatcher, self._metrics.counts.replies)
-        self._listeners = Listeners(config, self.security, *measured)
+        self._explorer = _make_explorer(config, env, self)
+        dispatcher: MakeDispatcher = Dispatcher if self._metrics is None else self._metrics.counts.dispatcher
+        if self._explorer is not None:
+            dispatcher = self._explorer.watched(dispatcher)
+        replies = ReplyQueue if self._metrics is None else self._metrics.counts.replies
+        self._listeners = Listeners(config, self.security, dispatcher, replies)
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -122,6 +130,11 @@ class Broker:
         return None if self._metrics is None else self._metrics.port
 
     @property
+    def explorer_port(self) -> int | None:
+        """The port that the node is watched by; None without an explorer."""
+        return None if self._explorer is None else self._explorer.port
+
+    @property
     def broker_epoch(self) -> int:
         """The epoch of the broker's present registration."""
         return self.lifecycle.broker_epoch
@@ -134,6 +147,8 @@ class Broker:
             await self._listeners.bind(self.env.network)
             if self._metrics is not None:
                 await self._metrics.bind()
+            if self._explorer is not None:
+                await self._explorer.bind()
             self._open()
             opened = True
             await self._serve(limit, task_status)
@@ -227,26 +242,24 @@ class Broker:
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
-        self.share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
+        self.share_groups = None if coordinators is None else self._make_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
+        if self._explorer is not None:
+            self.services.tap = self._explorer.tap
         if self.telemetry is not None:
             self.services.telemetry = self.telemetry
             self.metadata.subscribe(self.telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
 
-    def _serve_share_groups(self, coordinators: Coordinators) -> SharePartitionManager | None:
-        if coordinators.share_groups is None:
-            return None
-        from kbroker.node.share_groups import serve_share_groups
-
-        return serve_share_groups(
+    def _make_share_groups(self, coordinators: Coordinators) -> ShareGroupsOnDemand:
+        return ShareGroupsOnDemand(
             self.services,
             self.replica_manager,
             coordinators.groups,
-            coordinators.share_groups,
             self.security.to_brokers,
             self._address_of,
+            self.metadata.subscribe,
         )
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -316,6 +329,8 @@ class Broker:
                     async with trio.open_nursery() as nursery:
                         if self._metrics is not None:
                             self._metrics.start(nursery)
+                        if self._explorer is not None:
+                            self._explorer.start(nursery)
                         with limit.up_in_time():
                             await self._start_parts(nursery)
                         task_status.started(self)
@@ -364,14 +379,12 @@ class Broker:
         metadata.subscribe(self.replica_manager.metadata.on_image)
         if self.coordinators is not None:
             coordinators = self.coordinators
-            for coordinator in (coordinators.groups, coordinators.transactions, coordinators.share_groups):
-                if coordinator is not None:
-                    metadata.subscribe(coordinator.on_image)
-                    nursery.start_soon(coordinator.run_tasks)
+            for coordinator in (coordinators.groups, coordinators.transactions):
+                metadata.subscribe(coordinator.on_image)
+                nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
-        if self.share_partitions is not None:
-            metadata.subscribe(self.share_partitions.on_image)
-            nursery.start_soon(self.share_partitions.run)
+        if self.share_groups is not None:
+            metadata.subscribe(self.share_groups.on_image)
         flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
         if self._metrics is not None:
             flusher.times = self._metrics.counts.flushes
@@ -522,6 +535,17 @@ def _make_metrics(config: BrokerConfig, env: Env, node: Broker) -> MetricsServic
 
     address = metrics_address(config.raw)
     return None if address is None else MetricsService(address, env, node)
+
+
+def _make_explorer(config: BrokerConfig, env: Env, node: Broker) -> ExplorerService | None:
+    """The explorer of a node that is to be watched; None, and nothing imported, for all others."""
+    if not config.raw.get("kbroker.explorer.listener", "").strip():
+        return None
+    from kbroker.config.explorer import explorer_address
+    from kbroker.node.explorer.service import ExplorerService
+
+    address = explorer_address(config.raw)
+    return None if address is None else ExplorerService(address, env, node)
 
 
 def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from kbroker.handlers.registration import Registration
     from kbroker.node.memory_budget import MemoryBudget
     from kbroker.node.refusal_log import RefusalLog
+    from kbroker.node.replies import MakeDispatcher
     from kbroker.wire.buffer_pool import BufferPool
-
-MakeDispatcher = Callable[["Connection", "Services", Mapping[int, "Registration"], ReplyQueue], Dispatcher]
-"""Makes the dispatcher of a connection."""
 
 MakeReplies = Callable[["Stream", "Env", trio.CancelScope, Callable[..., Any], Callable[[], None]], ReplyQueue]
 """Makes the reply queue of a connection."""

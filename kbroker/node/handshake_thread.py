@@ -1,11 +1,17 @@
-"""One thread that takes the steps of clients' handshakes, one after the other, while the event loop serves.
+"""Clients' handshakes: their steps are taken in a thread, one after the other, while the event loop serves.
 
 ``trio.to_thread`` does the same for anybody: it copies contexts, names threads and counts them, which costs half as
 much as a step of a handshake.
+
+The thread has the lowest priority, where threads have their own. Otherwise the system lets it end its slice of time,
+some milliseconds, before it lets the loop or a client go on that has just been woken. Where others leave it nothing, a
+second thread helps, which has no lower priority than the loop.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,60 +27,106 @@ IDLE_SECONDS = 5.0
 ROOM = 32
 """Handshakes that wait for their step before no more connections are accepted."""
 
+LATE_SECONDS = 0.2
+"""A step that has waited so long brings the second thread."""
+
+LOWEST_PRIORITY = 19
+
 
 class HandshakeThread:
     """The steps of all listeners of a node, in the order in which they come."""
 
     def __init__(self) -> None:
         self._steps: SimpleQueue[tuple[trio.lowlevel.Task, Callable[[], bool]]] = SimpleQueue()
+        self._begun: deque[float] = deque()
+        """When the steps came that wait or are being taken, the first of them first."""
         self._done: deque[tuple[trio.lowlevel.Task, outcome.Outcome[bool]]] = deque()
         self._is_told = False
         self._runs = False
+        self._is_helped = False
         self._lock = threading.Lock()
-        """Held to end the thread, and to give it something to do: neither may overtake the other."""
+        """Held to end a thread, and to give it something to do: neither may overtake the other."""
         self._room = trio.Event()
-        self._waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many steps wait or are being taken."""
+        return len(self._begun)
 
     async def run(self, step: Callable[[], bool]) -> bool:
         """Call ``step`` in the thread, also when the task is cancelled meanwhile."""
         with self._lock:
             if not self._runs:
-                token = trio.lowlevel.current_trio_token()
-                threading.Thread(target=self._work, args=(token,), name="handshakes", daemon=True).start()
+                self._start(self._work)
                 self._runs = True
             self._steps.put((trio.lowlevel.current_task(), step))
-        self._waiting += 1
+        self._begun.append(trio.current_time())
+        self._look_for_late()
         result: bool = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         return result
 
     async def wait_for_room(self) -> None:
         """Wait while many handshakes wait."""
-        while self._waiting >= ROOM:
+        while self.waiting >= ROOM:
             self._room = trio.Event()
-            await self._room.wait()
+            with trio.move_on_after(LATE_SECONDS):
+                await self._room.wait()
+            self._look_for_late()
+
+    def _look_for_late(self) -> None:
+        """Have the second thread help if the first step of all has waited for long."""
+        if self._begun and trio.current_time() - self._begun[0] >= LATE_SECONDS:
+            with self._lock:
+                if not self._is_helped:
+                    self._start(self._help)
+                    self._is_helped = True
+
+    def _start(self, target: Callable[[trio.lowlevel.TrioToken], None]) -> None:
+        token = trio.lowlevel.current_trio_token()
+        threading.Thread(target=target, args=(token,), name="handshakes", daemon=True).start()
+
+    # --- in the threads
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
+        """Take steps until there are none for a while."""
+        if sys.platform == "linux":
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         while True:
             try:
-                task, step = self._steps.get(timeout=IDLE_SECONDS)
+                self._take(token, *self._steps.get(timeout=IDLE_SECONDS))
             except Empty:
                 with self._lock:
                     if self._steps.empty():
                         self._runs = False
                         return
-                continue
-            self._done.append((task, outcome.capture(step)))
-            if not self._is_told:
-                self._is_told = True
-                with suppress(trio.RunFinishedError):
-                    token.run_sync_soon(self._tell)
+
+    def _help(self, token: trio.lowlevel.TrioToken) -> None:
+        """Take the steps that wait."""
+        while True:
+            try:
+                self._take(token, *self._steps.get_nowait())
+            except Empty:
+                with self._lock:
+                    if self._steps.empty():
+                        self._is_helped = False
+                        return
+
+    def _take(self, token: trio.lowlevel.TrioToken, task: trio.lowlevel.Task, step: Callable[[], bool]) -> None:
+        self._done.append((task, outcome.capture(step)))
+        if not self._is_told:
+            self._is_told = True
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(self._tell)
+
+    # --- in the event loop again
 
     def _tell(self) -> None:
-        """Wake those whose step is done. Called by the event loop."""
+        """Wake those whose step is done."""
         self._is_told = False
         while self._done:
             task, result = self._done.popleft()
-            self._waiting -= 1
+            self._begun.popleft()
             trio.lowlevel.reschedule(task, result)
-        if self._waiting < ROOM:
+        if self.waiting < ROOM:
             self._room.set()

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
-    from kbroker.node.connection import MakeDispatcher, MakeReplies
+    from kbroker.node.connection import MakeReplies
+    from kbroker.node.replies import MakeDispatcher
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,9 @@ from kbroker.security.protocol import SecurityProtocol
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
-    from kbroker.node.connection import MakeDispatcher, MakeReplies
+    from kbroker.node.connection import MakeReplies
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
+    from kbroker.node.replies import MakeDispatcher
     from kbroker.node.security import NodeSecurity
 
 MAX_CONNECTIONS = "max.connections"

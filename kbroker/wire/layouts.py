@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
 import construct
 
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
+from kbroker.wire.record_batch import iter_records
 from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, VersionRange, is_hidden, struct_spec
 
@@ -415,19 +417,35 @@ _SHOWN: Final = 8
 """Bytes of a field in the margin."""
 
 
-def render(nodes: list[Node], data: bytes, depth: int = 0) -> Iterator[str]:
+class Row(NamedTuple):
+    """A line of a tree: a field, a group of fields, or a batch of records."""
+
+    start: int
+    stop: int
+    depth: int
+    has_bytes: bool
+    """Whether the bytes are shown beside it: those of a group are beside its fields, those of a secret nowhere."""
+    text: str
+
+
+def rows(nodes: list[Node], depth: int = 0) -> Iterator[Row]:
     """The lines of a tree."""
     sibling = next((node.value for node in nodes if node.name == "name"), None)
     for node in nodes:
-        raw = data[node.start : node.stop]
-        is_group = bool(node.children)
         hides = is_hidden(node.name, sibling)
-        shown = "" if is_group or hides else raw[:_SHOWN].hex(" ") + (" .." if len(raw) > _SHOWN else "")
-        yield f"{node.start:>8}  {shown:<26}  {'  ' * depth}{_line(node, hides)}".rstrip()
+        yield Row(node.start, node.stop, depth, not node.children and not hides, _line(node, hides))
         if node.children:
-            yield from render(node.children, data, depth + 1)
+            yield from rows(node.children, depth + 1)
         elif node.type in ("Records", "ResponseRecords") and node.value:
             yield from _batches(node, depth + 1)
+
+
+def render(nodes: list[Node], data: bytes, depth: int = 0) -> Iterator[str]:
+    """The lines of a tree as text."""
+    for row in rows(nodes, depth):
+        raw = data[row.start : row.stop] if row.has_bytes else b""
+        shown = raw[:_SHOWN].hex(" ") + (" .." if len(raw) > _SHOWN else "")
+        yield f"{row.start:>8}  {shown:<26}  {'  ' * row.depth}{row.text}".rstrip()
 
 
 def _line(node: Node, hides: bool) -> str:
@@ -454,19 +472,46 @@ def _line(node: Node, hides: bool) -> str:
     return f"{node.name}: {node.type} = {text}"
 
 
-def _batches(node: Node, depth: int) -> Iterator[str]:
+def _batches(node: Node, depth: int) -> Iterator[Row]:
     """The headers of the record batches in a field, and the point where they stop making sense."""
     value: bytes = node.value
     begin = node.stop - len(value)
-    indent = "  " * depth
     position = 0
     try:
         for position, header in walk_headers(value):
-            yield (
-                f"{begin + position:>8}  {'':<26}  {indent}batch of {header.size} bytes: offsets "
+            text = (
+                f"batch of {header.size} bytes: offsets "
                 f"{header.base_offset}..{header.last_offset}, {header.records_count} records, "
                 f"{header.compression_type.name.lower()}, leader epoch {header.partition_leader_epoch}, "
                 f"producer {header.producer_id}/{header.producer_epoch} from sequence {header.base_sequence}"
             )
+            start, stop = begin + position, begin + position + header.size
+            yield Row(start, stop, depth, False, text)
+            yield from (Row(start, stop, depth + 1, False, each) for each in _records(value, position))
     except WireError as error:
-        yield f"{begin + position:>8}  {'':<26}  {indent}no further batch: {error}"
+        yield Row(begin + position, node.stop, depth, False, f"no further batch: {error}")
+
+
+_SHOWN_RECORDS: Final = 3
+_SHOWN_VALUE: Final = 40
+_MAX_DECOMPRESSED: Final = 4 << 20
+
+
+def _records(value: bytes, position: int) -> Iterator[str]:
+    """The first records of the batch at a position; fewer, or none, where the bytes are not those of records."""
+    try:
+        records = iter_records(value, position, max_decompressed=_MAX_DECOMPRESSED)
+        for record in islice(records, _SHOWN_RECORDS):
+            headers = f", {len(record.headers)} headers" if record.headers else ""
+            yield f"record {record.offset}: key {_short(record.key)}, value {_short(record.value)}{headers}"
+        if next(records, None) is not None:
+            yield "..."
+    except WireError as error:
+        yield f"no further record: {error}"
+
+
+def _short(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = repr(data[:_SHOWN_VALUE])[1:]
+    return f"{text} .. ({len(data)} bytes)" if len(data) > _SHOWN_VALUE else text

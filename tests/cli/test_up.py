@@ -144,6 +144,21 @@ def test_without_restart_the_others_serve_on_and_the_exit_code_tells(tmp_path: P
         assert running.finish() == 1
 
 
+def test_each_node_can_be_watched(tmp_path: Path) -> None:
+    with up(tmp_path, "-n", "2", "--explorer", "0") as it:
+        it.await_ready()
+        found = re.search(r"kbroker watch -b (\S+)", it.errors)
+        assert found is not None and len(found[1].split(",")) == 2
+        words = ["watch", "-b", found[1], "--count", "1", "--json", "--api", "DescribeCluster"]
+        command = [sys.executable, "-m", "kbroker", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": ROOT}) as watcher:
+            while watcher.poll() is None:
+                with Client(it.bootstrap) as client:
+                    describe_cluster(client)
+            assert watcher.stdout is not None and b'"api": "DescribeCluster"' in watcher.stdout.read()
+        assert it.finish() == 0
+
+
 def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with up(tmp_path) as running:
         running.await_ready()

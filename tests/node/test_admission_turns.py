@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ from quorum_harness import three_nodes
 
 from kbroker.node import handshake_thread
 from kbroker.node.admission_turns import AdmissionTurns
+from kbroker.node.connection import Connection
 from kbroker.node.handshake_thread import ROOM, HandshakeThread
 from kbroker.node.reply_queue import ReplyQueue
 from kbroker.security.sasl.conversation import SaslConversation
@@ -55,6 +59,12 @@ async def connected(node: Any) -> Client:
     return client
 
 
+def connections_of(node: Any) -> list[Connection]:
+    """All that are served on the clients' listener."""
+    [listener] = [each for each in node.broker.listeners if each.name == "PLAINTEXT"]
+    return list(listener._connections)
+
+
 def sent(request: Any, version: int) -> bytes:
     return b"".join(Conversation("me").send(request, version))
 
@@ -87,7 +97,11 @@ async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatc
         # Nothing else runs until the next await: the node finds all of this at once.
         for comer in comers:
             comer.sendall(sent(SaslHandshakeRequest(mechanism="PLAIN"), 1))
-        assert (await client.ask(VERSIONS, 3)).api_keys
+        port_of_client = client.stream.socket.getsockname()[1]
+        [served] = [each for each in connections_of(node) if each.peer.endswith(f":{port_of_client}")]
+        os.write(client.stream.socket.fileno(), b"".join(client._conversation.send(VERSIONS, 3)))
+        assert select.select([served.stream.fileno()], [], [], 10)[0], "it has arrived"
+        assert (await client.receive())[1].api_keys
         while seen.count("step") < STORM:
             await trio.lowlevel.checkpoint()
         trio.lowlevel.remove_instrument(instrument)
@@ -128,17 +142,39 @@ def test_who_gives_up_leaves_the_others_their_turns() -> None:
                 await turns.take()
                 went.append(name)
 
-        await come("first")  # the turn is had until the loop's next one
+        assert turns._turns.take()  # the present turn, until it is ended below
         async with trio.open_nursery() as nursery:
-            for name in ("second", "third"):
+            for name in ("first", "second"):
                 nursery.start_soon(come, name)
             nursery.start_soon(come, "gone", scope)
+            await trio.testing.wait_all_tasks_blocked()
             scope.cancel()
-        assert sorted(went[1:]) == ["second", "third"]
+            await trio.testing.wait_all_tasks_blocked()
+            assert went == []
+            turns._show_in()
+        assert sorted(went) == ["first", "second"]
         for _ in range(3):
             await trio.lowlevel.checkpoint()
         await come("last")
         assert went[-1] == "last"
+
+    trio.run(test)
+
+
+def test_who_comes_alone_takes_nobodys_turn() -> None:
+    async def test() -> None:
+        turns, went = AdmissionTurns(), 0
+        turns.coming = 1
+        with trio.CancelScope() as scope:
+            scope.cancel()  # whatever waits ends
+            for _ in range(3):
+                await turns.take_among_others()
+                went += 1
+            turns.coming = 2
+            for _ in range(3):
+                await turns.take_among_others()
+                went += 1
+        assert went == 4, "all that one does alone, and one step among others"
 
     trio.run(test)
 
@@ -172,6 +208,51 @@ def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken() -> None:
 
     def gone() -> bool:
         raise OSError("gone")
+
+    trio.run(test)
+
+
+def test_steps_that_the_system_leaves_no_time_for_get_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread's low priority may mean that it does not go on at all."""
+
+    async def test() -> None:
+        thread, begun, gate = HandshakeThread(), threading.Event(), threading.Event()
+
+        def stuck() -> bool:
+            begun.set()
+            return gate.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(thread.run, stuck)
+            try:
+                with trio.fail_after(10):
+                    while not begun.is_set():
+                        await trio.sleep(0.001)
+                    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 0.0)
+                    for _ in range(3):
+                        assert await thread.run(lambda: True), "by the second thread"
+                    while thread._is_helped:
+                        await trio.lowlevel.checkpoint()
+            finally:
+                gate.set()
+        assert thread.waiting == 0
+
+    trio.run(test)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_thread_comes_after_the_loop() -> None:
+    async def test() -> None:
+        niceness: list[int] = []
+
+        def note() -> bool:
+            niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return True
+
+        before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        await HandshakeThread().run(note)
+        assert niceness == [handshake_thread.LOWEST_PRIORITY]
+        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
     trio.run(test)
 

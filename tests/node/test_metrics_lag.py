@@ -68,10 +68,12 @@ def test_what_was_deleted_before_it_was_read_does_not_count(broker: RunningBroke
     create(bootstrap, "deleted")
     write(bootstrap, "deleted")
     commit(bootstrap, "deleted", "late", 0)
+    of_group = {"consumergroup": "late", "topic": "deleted", "partition": "0"}
+    assert value(scrape(port_of(broker)), SECONDS, **of_group) >= AGES[0]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition("deleted", 0, 3)]).values():
         future.result(20)
-    age = value(scrape(port_of(broker)), SECONDS, consumergroup="late", topic="deleted", partition="0")
+    age = value(scrape(port_of(broker)), SECONDS, **of_group)
     assert AGES[3] <= age < AGES[3] + LEEWAY
 
 

@@ -481,7 +481,7 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
                 nursery.start_soon(refused)
                 nursery.start_soon(stream.handshake_by, thread.run)
                 nursery.start_soon(call, client, client.do_handshake)
-                while not thread._waiting:
+                while not thread.waiting:
                     await trio.lowlevel.checkpoint()
                 may_go_on.set()
             assert len(failures) == 1

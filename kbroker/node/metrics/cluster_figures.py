@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.metrics import controller_families as c
 from kbroker.metrics import families as f
-from kbroker.node.metrics.figures import MILLISECOND, summary
-from kbroker.raft_metadata.features import features_to_register
+from kbroker.node.metrics.figures import MILLISECOND, PAUSE, STRIDE, summary
+from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def figures(metadata: MetadataPlane, metrics: NodeMetrics, idle: float) -> Figur
         for topic in topics:
             for partition in topic.partitions.values():
                 partitions += 1
+                if not partitions % STRIDE:
+                    yield PAUSE
                 offline += partition.leader < 0
                 imbalanced += partition.leader != partition.preferred_leader
         fenced = sum(broker.fenced for broker in image.brokers.values())
@@ -87,9 +89,8 @@ def _of_images(metadata: MetadataPlane, metrics: NodeMetrics, idle: float) -> Fi
     yield c.SNAPSHOT_LOADS, [((), metadata.images.snapshots_loaded)]
     yield c.LOADER_IDLE, [((), idle)]
     yield c.FINALIZED_LEVEL, [((_camel_case(name),), level) for name, level in levels.items()]
-    supported = features_to_register(levels)
-    yield c.MAXIMUM_LEVEL, [((name.replace(".", "-"),), levels.max) for name, levels in supported.items()]
-    yield c.MINIMUM_LEVEL, [((name.replace(".", "-"),), levels.min) for name, levels in supported.items()]
+    yield c.MAXIMUM_LEVEL, [((name.replace(".", "-"),), levels.max) for name, levels in SUPPORTED_FEATURES.items()]
+    yield c.MINIMUM_LEVEL, [((name.replace(".", "-"),), levels.min) for name, levels in SUPPORTED_FEATURES.items()]
     if metadata.config.is_broker:
         yield c.BROKER_APPLIED_OFFSET, [((), image.offset)]
         yield c.BROKER_APPLIED_TIMESTAMP, [((), metadata.images.last_timestamp)]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from kbroker.metrics.dialect import Dialect, Kind
 from kbroker.metrics.exposition import QUANTILES, Sample
-from kbroker.metrics.family import Family
+from kbroker.metrics.family import Family, own
 from kbroker.metrics.histogram import Histogram
 
 Figures = Iterator[tuple[Family, Iterable[Sample]]]
+
+PAUSE: Final[tuple[Family, Iterable[Sample]]] = (own("pause", Kind.GAUGE, ""), ())
+"""No figure: whoever takes figures lets others have a turn."""
+STRIDE: Final = 500
+"""Partitions that are looked at before that."""
 
 MILLISECOND = 1e6
 """Nanoseconds, as which durations are observed."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
 
 from kbroker.metrics import families as f
+from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.record_times import Wanted
 
 if TYPE_CHECKING:
@@ -18,16 +21,39 @@ if TYPE_CHECKING:
     from kbroker.node.transaction_driver import TransactionDriver
 
 
-def wanted(coordinators: Coordinators, manager: ReplicaManager) -> Iterator[Wanted]:
+class Held(NamedTuple):
+    """A led partition with an open transaction: the offset of the earliest one, and its producer's id."""
+
+    partition: Partition
+    offset: int
+    producer_id: int
+
+
+async def held(manager: ReplicaManager) -> list[Held]:
+    """The led partitions that have an open transaction; others have a turn meanwhile."""
+    found = []
+    for number, partition in enumerate(list(manager.partitions.values()), 1):
+        if not number % STRIDE:
+            await trio.lowlevel.checkpoint()
+        if not partition.state.is_leader or not partition.has_log or partition.offline:
+            continue
+        producers = partition.log.producers
+        offset, producer = producers.first_undecided_offset, producers.first_undecided_producer
+        if offset is not None and producer is not None:
+            found.append(Held(partition, offset, producer))
+    return found
+
+
+def wanted(coordinators: Coordinators, manager: ReplicaManager, held: Sequence[Held]) -> Iterator[Wanted]:
     """The places of logs whose timestamps the figures need."""
     for _, _, partition, offset in _commits(coordinators, manager):
         if offset < partition.high_watermark:
-            yield Wanted(partition, offset)
-    for partition, offset, _ in _held(manager):
+            yield Wanted(partition, _oldest_left(partition, offset))
+    for partition, offset, _ in held:
         yield Wanted(partition, offset)
 
 
-def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTimes) -> Figures:
+def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTimes, held: Sequence[Held]) -> Figures:
     """Lags of the groups that this broker coordinates, and open transactions of the partitions that it leads."""
 
     def lags() -> Iterator[Sample]:
@@ -38,13 +64,12 @@ def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTi
     def ages() -> Iterator[Sample]:
         for group, index, partition, offset in _commits(coordinators, manager):
             behind = offset < partition.high_watermark
-            age = times.age_seconds(partition, offset) if behind else 0
+            age = times.age_seconds(partition, _oldest_left(partition, offset)) if behind else 0
             if age is not None:
                 yield (group, partition.topic_partition.topic, index), age
 
     yield f.GROUP_LAG, lags()
     yield f.GROUP_LAG_SECONDS, ages()
-    held = list(_held(manager))
     ids = _transactional_ids(coordinators.transactions) if held else {}
     yield (
         f.LAST_STABLE_OFFSET_HELD,
@@ -54,6 +79,11 @@ def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTi
             if (age := times.age_seconds(partition, offset)) is not None
         ],
     )
+
+
+def _oldest_left(partition: Partition, offset: int) -> int:
+    """The place of the oldest record from ``offset`` on: others may be deleted, whoever has read them."""
+    return max(offset, partition.log.log_start_offset)
 
 
 def _names(partition: Partition) -> tuple[str, str]:
@@ -68,17 +98,6 @@ def _commits(coordinators: Coordinators, manager: ReplicaManager) -> Iterator[tu
             partition = manager.partitions.get((topic, index))
             if partition is not None and partition.has_log and not partition.offline:
                 yield group, str(index), partition, offset
-
-
-def _held(manager: ReplicaManager) -> Iterator[tuple[Partition, int, int]]:
-    """Led partitions with an open transaction: the offset of the earliest one, and its producer's id."""
-    for partition in list(manager.partitions.values()):
-        if not partition.state.is_leader or not partition.has_log or partition.offline:
-            continue
-        producers = partition.log.producers
-        offset, producer = producers.first_undecided_offset, producers.first_undecided_producer
-        if offset is not None and producer is not None:
-            yield partition, offset, producer
 
 
 def _transactional_ids(transactions: TransactionDriver) -> dict[int, str]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.metrics import families as f
+from kbroker.node.metrics.figures import PAUSE, STRIDE
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -59,7 +60,9 @@ def figures(
     yield f.UNCLEANABLE_BYTES, [((path,), size) for path, size in sizes.items()]
     image, queued = manager.image, 0
     if len(log_dirs) > 1:
-        for key, partition in list(manager.partitions.items()):
+        for number, (key, partition) in enumerate(list(manager.partitions.items()), 1):
+            if not number % STRIDE:
+                yield PAUSE
             own, assigned = logs.log_dir_of(partition.topic_partition), image.topics.partition(*key)
             if own is not None and own.directory_id is not None and assigned is not None:
                 queued += assigned.directory(manager.node_id) != own.directory_id

@@ -7,8 +7,10 @@ has a turn between two of them. Figures of one page may therefore be some moment
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.metrics import client_families, exposition
@@ -25,7 +27,8 @@ from kbroker.node.metrics import (
     partition_figures,
     process_figures,
 )
-from kbroker.node.metrics.figures import Figures, summary
+from kbroker.node.metrics.figures import PAUSE, Figures, summary
+from kbroker.node.metrics.lag_figures import Held
 from kbroker.node.metrics.log_figures import Space
 from kbroker.wire.registry import API_KEYS
 
@@ -50,11 +53,16 @@ class MetricsPage:
         """Hand the page's text to ``send``, piece by piece."""
         broker, metrics = self._broker, self._metrics
         coordinators = broker.coordinators
+        manager = broker.replica_manager
+        held = [] if coordinators is None else await lag_figures.held(manager)
         if coordinators is not None:
-            await metrics.record_times.look_up(lag_figures.wanted(coordinators, broker.replica_manager))
+            await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
         space = await log_figures.spaces(metrics.env, broker.log_manager.log_dirs)
         piece: list[str] = []
-        for text in self._lines(dialect, space):
+        for text in self._lines(dialect, space, held):
+            if not text:
+                await trio.lowlevel.checkpoint()
+                continue
             piece.append(text)
             if len(piece) >= LINES:
                 await send("".join(piece))
@@ -62,8 +70,13 @@ class MetricsPage:
         if piece:
             await send("".join(piece))
 
-    def _lines(self, dialect: Dialect, space: Mapping[str, Space]) -> Iterator[str]:
-        for family, samples in self._all(dialect, space):
+    def _lines(self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]) -> Iterator[str]:
+        """The page's lines; an empty one where others are to have a turn."""
+        for figure in self._all(dialect, space, held):
+            if figure is PAUSE:
+                yield ""
+                continue
+            family, samples = figure
             begun = False
             for text in exposition.lines(family, dialect, samples):
                 if not begun:
@@ -73,10 +86,10 @@ class MetricsPage:
         yield from self._metrics.clients.lines(self._metrics.env.now())
 
     def _all(
-        self, dialect: Dialect, space: Mapping[str, Space]
+        self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]
     ) -> Iterator[tuple[Family, Iterable[exposition.Sample]]]:
         broker, metrics = self._broker, self._metrics
-        manager, coordinators, shares = broker.replica_manager, broker.coordinators, broker.share_partitions
+        manager, coordinators = broker.replica_manager, broker.coordinators
         idle, share = metrics.loop.idle, metrics.loop.idle_share()
         yield from self._traffic()
         yield from partition_figures.figures(manager)
@@ -87,9 +100,9 @@ class MetricsPage:
         yield from cluster_figures.figures(broker.metadata, metrics, share)
         if coordinators is not None:
             yield from group_figures.figures(coordinators, metrics.env.now())
-            yield from lag_figures.figures(coordinators, manager, metrics.record_times)
-        if shares is not None:
-            yield from group_figures.share_figures(shares)
+            yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
+        if broker.share_groups is not None:
+            yield from group_figures.share_figures(broker.share_groups.made, metrics.env.now())
         yield from process_figures.figures(broker.config.node_id, metrics.started_ms)
         yield f.PROCESSOR_IDLE, [((), share)]
         shown = idle if dialect is Dialect.REPORTER else share

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.metrics import families as f
+from kbroker.node.metrics.figures import PAUSE, STRIDE
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
@@ -14,24 +15,65 @@ if TYPE_CHECKING:
     from kbroker.node.replica_manager import ReplicaManager
 
 
+class _Survey:
+    """All partitions of the broker, and what is counted of them."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self.led: list[Partition] = []
+        self.opened: list[Partition] = []
+        self.count = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
+        self.offline = self.reassigning = self.max_lag = self.producers = 0
+
+    def add(self, partition: Partition) -> None:
+        """Count a partition."""
+        self.count += 1
+        self.offline += partition.offline
+        if _is_open(partition):
+            self.opened.append(partition)
+            self.producers += len(partition.log.producers.active_producers)
+        if partition.state.is_leader:
+            self.led.append(partition)
+            self.under_replicated += _is_under_replicated(partition)
+            self.under_min_isr += _is_under_min_isr(partition)
+            self.at_min_isr += _is_at_min_isr(partition)
+            self.reassigning += _is_reassigning(partition, self._manager)
+            self.max_lag = max(self.max_lag, _follower_lag(partition))
+
+
+def _is_open(partition: Partition) -> bool:
+    return partition.has_log and not partition.offline
+
+
 def figures(manager: ReplicaManager) -> Figures:
     """Counts over all partitions, then the figures of each."""
-    partitions, purgatory = list(manager.partitions.values()), manager.purgatory
-    led = [partition for partition in partitions if partition.state.is_leader]
-    yield f.PARTITION_COUNT, [((), len(partitions))]
-    yield f.LEADER_COUNT, [((), len(led))]
-    yield f.UNDER_REPLICATED_PARTITIONS, [((), sum(map(_is_under_replicated, led)))]
-    yield f.UNDER_MIN_ISR_PARTITIONS, [((), sum(map(_is_under_min_isr, led)))]
-    yield f.AT_MIN_ISR_PARTITIONS, [((), sum(map(_is_at_min_isr, led)))]
-    yield f.OFFLINE_REPLICAS, [((), sum(partition.offline for partition in partitions))]
-    yield f.REASSIGNING, [((), sum(_is_reassigning(partition, manager) for partition in led))]
+    survey, purgatory = _Survey(manager), manager.purgatory
+    for number, partition in enumerate(list(manager.partitions.values()), 1):
+        survey.add(partition)
+        if not number % STRIDE:
+            yield PAUSE
+    yield f.PARTITION_COUNT, [((), survey.count)]
+    yield f.LEADER_COUNT, [((), len(survey.led))]
+    yield f.UNDER_REPLICATED_PARTITIONS, [((), survey.under_replicated)]
+    yield f.UNDER_MIN_ISR_PARTITIONS, [((), survey.under_min_isr)]
+    yield f.AT_MIN_ISR_PARTITIONS, [((), survey.at_min_isr)]
+    yield f.OFFLINE_REPLICAS, [((), survey.offline)]
+    yield f.REASSIGNING, [((), survey.reassigning)]
     yield f.PURGATORY, [(("Fetch",), purgatory.fetch_watch_count), (("Produce",), purgatory.produce_watch_count)]
-    yield f.MAX_LAG, [((), max(map(_follower_lag, led), default=0))]
+    yield f.MAX_LAG, [((), survey.max_lag)]
+    yield f.PRODUCER_IDS, [((), survey.producers)]
+    led, opened = survey.led, survey.opened
 
     def each(value: Callable[[Partition], float], among: list[Partition]) -> Iterator[Sample]:
         for partition in among:
             topic, index = partition.topic_partition
             yield (topic, str(index)), value(partition)
+
+    def of_log(value: Callable[[Partition], float], *, as_leader: bool = False) -> Iterator[Sample]:
+        for partition in opened:  # some time passes between two of them
+            if _is_open(partition) and (partition.state.is_leader or not as_leader):
+                topic, index = partition.topic_partition
+                yield (topic, str(index)), value(partition)
 
     yield f.UNDER_REPLICATED, each(_is_under_replicated, led)
     yield f.UNDER_MIN_ISR, each(_is_under_min_isr, led)
@@ -47,20 +89,17 @@ def figures(manager: ReplicaManager) -> Figures:
         f.TOPIC_PARTITIONS,
         [((topic.name,), len(topic.partitions)) for topic in list(manager.image.topics.by_name.values())],
     )
-    opened = [partition for partition in partitions if partition.has_log and not partition.offline]
-    led_open = [partition for partition in opened if partition.state.is_leader]
-    yield f.LOG_SIZE, each(lambda partition: partition.log.size, opened)
-    yield f.LOG_END_OFFSET, each(lambda partition: partition.log.log_end_offset, opened)
-    yield f.LOG_START_OFFSET, each(lambda partition: partition.log.log_start_offset, opened)
-    yield f.RETENTION_PERCENT, each(_retention_percent, opened)
-    yield f.PRODUCER_IDS, [((), sum(len(partition.log.producers.active_producers) for partition in opened))]
-    yield f.LOG_SEGMENTS, each(lambda partition: len(partition.log.segments), opened)
+    yield f.LOG_SIZE, of_log(lambda partition: partition.log.size)
+    yield f.LOG_END_OFFSET, of_log(lambda partition: partition.log.log_end_offset)
+    yield f.LOG_START_OFFSET, of_log(lambda partition: partition.log.log_start_offset)
+    yield f.RETENTION_PERCENT, of_log(_retention_percent)
+    yield f.LOG_SEGMENTS, of_log(lambda partition: len(partition.log.segments))
     yield (
         f.LAST_STABLE_OFFSET_LAG,
-        each(lambda partition: partition.high_watermark - partition.last_stable_offset, led_open),
+        of_log(lambda partition: partition.high_watermark - partition.last_stable_offset, as_leader=True),
     )
-    yield f.CURRENT_OFFSET, each(lambda partition: partition.high_watermark, led_open)
-    yield f.OLDEST_OFFSET, each(lambda partition: partition.log.log_start_offset, led_open)
+    yield f.CURRENT_OFFSET, of_log(lambda partition: partition.high_watermark, as_leader=True)
+    yield f.OLDEST_OFFSET, of_log(lambda partition: partition.log.log_start_offset, as_leader=True)
 
 
 def _is_reassigning(partition: Partition, manager: ReplicaManager) -> bool:

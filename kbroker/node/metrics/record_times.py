@@ -23,6 +23,7 @@ SLICE_SECONDS: Final = 0.002
 SCRAPE_SECONDS: Final = 0.1
 """Work of one scrape. What is not looked up then is unknown until the next one, which begins there."""
 
+_STRIDE: Final = 500
 _NO_TIMESTAMP: Final = -1
 
 
@@ -51,11 +52,15 @@ class RecordTimes:
 
     async def look_up(self, wanted: Iterable[Wanted]) -> None:
         """Find the timestamps of all that is wanted, as far as the time allows; forget all others."""
-        places = {(*place.partition.topic_partition, place.offset): place for place in wanted}
+        places = {}
+        for number, place in enumerate(wanted):
+            places[*place.partition.topic_partition, place.offset] = place
+            if number % _STRIDE == _STRIDE - 1:
+                await trio.lowlevel.checkpoint()
         before, self._known = self._known, {}
         missing = []
         for key, place in places.items():
-            if key in before:
+            if before.get(key, _NO_TIMESTAMP) >= 0:
                 self._known[key] = before[key]
             else:
                 missing.append((key, place))
@@ -82,7 +87,7 @@ def _timestamp(place: Wanted) -> int:
         return _NO_TIMESTAMP
     log = partition.log
     try:
-        info = log.read(max(place.offset, log.log_start_offset), 1)
+        info = log.read(place.offset, 1)
         for _, header in log.batches(info):
             # In a compacted batch the base timestamp may have given its place to the horizon of its tombstones.
             is_base = header.timestamp_type is TimestampType.CREATE_TIME and header.delete_horizon_ms is None

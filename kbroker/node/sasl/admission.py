@@ -124,7 +124,11 @@ class SaslAdmission:
     async def _answer(self, stream: Stream, exchange: _Exchange) -> bytes:
         """The answer to the client's next frame. Its bytes count until then: a mechanism may wait for others."""
         try:
-            return await exchange.take(await self._frame(stream, exchange))
+            frame = await self._frame(stream, exchange)
+            tap = self.services.tap
+            if tap is None or not tap.is_watched or exchange.has_bare_tokens:
+                return await exchange.take(frame)
+            return await tap.login(exchange, frame, exchange.take(frame))
         finally:
             self._held_bytes -= exchange.held_bytes
             exchange.held_bytes = 0
@@ -195,6 +199,11 @@ class _Exchange:
         self.peer = f"{client.stream.peer[0]}:{client.stream.peer[1]}"
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
+
+    @property
+    def has_bare_tokens(self) -> bool:
+        """Whether the client's frames are tokens, and no requests."""
+        return self._state is _State.BARE_TOKENS
 
     @property
     def max_bytes(self) -> int:

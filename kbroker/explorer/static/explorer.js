@@ -1,0 +1,251 @@
+// The protocol explorer: requests and answers as they happen, and all that is known of the one that is chosen.
+//
+// `showExplorer(main, { base, onEnd })` fills an element. Below `base` there are `events` (server-sent events
+// `exchange` and `skipped`), `exchange?node=&number=`, `saved.exchanges`. `onEnd`, if given, is told what stops it.
+// Text only ever becomes text: nothing is parsed as HTML.
+
+const SHOWN = 400; // rows of the table
+const KEPT = 2000; // exchanges that a filter is asked about
+
+function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const clock = (ms) => {
+  const at = new Date(ms);
+  const two = (number) => String(number).padStart(2, "0");
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+};
+const took = (ms) => (ms === null ? "–" : `${ms < 10 ? ms.toFixed(2) : ms.toFixed(0)} ms`);
+
+function matches(exchange, wanted) {
+  if (exchange.is_internal && !wanted.internal) return false;
+  if (wanted.errors && !exchange.errors.length && exchange.took_ms !== null) return false;
+  if (wanted.sequence && !exchange.sequences.some((each) => each.number === wanted.sequence)) return false;
+  return wanted.words.every((word) => exchange.text.includes(word));
+}
+
+export function showExplorer(main, { base = "", onEnd = null } = {}) {
+  const kept = [];
+  const known = new Set(); // their keys
+  let chosen = null;
+  let paused = false;
+  let missed = 0;
+  let skipped = 0;
+  const wanted = { words: [], errors: false, internal: false, sequence: 0 };
+
+  const filter = h("input", {
+    type: "search",
+    "aria-label": "Filter: words that a request has to contain",
+    placeholder: "client, API, topic, group …",
+    oninput: () => {
+      wanted.words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      redraw();
+    },
+  });
+  const tick = (label, name) => {
+    const box = h("input", { type: "checkbox", onchange: () => ((wanted[name] = box.checked), redraw()) });
+    return h("label", { class: "tick" }, box, ` ${label}`);
+  };
+  const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => setPaused(!paused) }, "Pause");
+  const clear = h("button", { type: "button", onclick: empty }, "Clear");
+  const save = h("a", { href: `${base}saved.exchanges`, download: "saved.exchanges", class: "button" }, "Save");
+  const sequence = h("span", { class: "sequence-filter" });
+  const state = h("p", { class: "state", role: "status" }, "connecting …");
+  const body = h("tbody", null);
+  const details = h("section", { class: "details", "aria-label": "The chosen request", tabindex: "-1" }, hint());
+  const table = h(
+    "table",
+    { class: "exchanges", onkeydown: onKey },
+    h("caption", { class: "hidden" }, "Requests and answers, the latest first"),
+    h("thead", null, h("tr", null, ["Time", "Client", "Took", "Request", "Answer", "Part of"].map((text) => h("th", { scope: "col" }, text)))),
+    body,
+  );
+  main.classList.add("explorer");
+  main.replaceChildren(
+    h("h1", null, "Protocol explorer"),
+    h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, pause, clear, save),
+    state,
+    h("div", { class: "panes" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Requests" }, table), details),
+  );
+
+  function setPaused(value) {
+    paused = value;
+    pause.textContent = paused ? "Go on" : "Pause";
+    pause.setAttribute("aria-pressed", String(paused));
+    if (!paused) redraw();
+    tell();
+  }
+
+  function empty() {
+    kept.splice(0); // their keys stay known: what was cleared does not come back
+    skipped = 0;
+    redraw();
+  }
+
+  function tell(problem = "") {
+    const parts = [problem || `${kept.length} requests`];
+    if (paused) parts.push(`paused, ${missed} new since`);
+    if (skipped) parts.push(`${skipped} not shown: there are more than can be`);
+    state.textContent = parts.join(" · ");
+  }
+
+  let drawing = false;
+  function redraw() {
+    missed = 0;
+    if (drawing) return;
+    drawing = true;
+    requestAnimationFrame(() => {
+      drawing = false;
+      const rows = [];
+      for (let index = kept.length - 1; index >= 0 && rows.length < SHOWN; index -= 1) {
+        if (matches(kept[index], wanted)) rows.push(rowOf(kept[index]));
+      }
+      const focused = body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
+      body.replaceChildren(...rows);
+      if (focused) rows.find((row) => row.dataset.key === focused)?.querySelector("button")?.focus({ preventScroll: true });
+      tell();
+    });
+  }
+
+  function rowOf(exchange) {
+    if (exchange.row) {
+      exchange.row.classList.toggle("chosen", exchange.key === chosen);
+      return exchange.row;
+    }
+    const failed = exchange.errors.length || exchange.took_ms === null;
+    exchange.row = h(
+      "tr",
+      { "data-key": exchange.key, class: failed ? "failed" : null, onclick: () => choose(exchange) },
+      h("td", { class: "mono" }, clock(exchange.at_ms)),
+      h("td", null, exchange.client_id ?? "–"),
+      h("td", { class: "mono number" }, took(exchange.took_ms)),
+      h("td", null, h("button", { type: "button", class: "plain" }, exchange.request)),
+      h("td", { class: "answer" }, exchange.answer),
+      h("td", null, exchange.sequences.map((each) => chip(each))),
+    );
+    exchange.row.classList.toggle("chosen", exchange.key === chosen);
+    return exchange.row;
+  }
+
+  function chip(each) {
+    const toggle = (event) => {
+      event.stopPropagation();
+      only(wanted.sequence === each.number ? 0 : each.number, `${each.kind} of ${each.subject}`);
+    };
+    const style = `chip hue-${each.number % 6}`;
+    return h("button", { type: "button", class: style, title: `Only the ${each.kind} of ${each.subject}`, onclick: toggle }, `${each.kind} ${each.number}`);
+  }
+
+  function only(number, name) {
+    wanted.sequence = number;
+    sequence.replaceChildren(
+      ...(number ? [h("button", { type: "button", class: "chip", onclick: () => only(0, "") }, `only the ${name} ✕`)] : []),
+    );
+    redraw();
+  }
+
+  function onKey(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const row = event.target.closest("tr");
+    if (!step || !row || row.parentElement !== body) return;
+    event.preventDefault();
+    const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;
+    next?.querySelector("button")?.focus();
+    next?.click();
+  }
+
+  async function choose(exchange) {
+    chosen = exchange.key;
+    for (const row of body.children) row.classList.toggle("chosen", row.dataset.key === chosen);
+    try {
+      const answer = await fetch(`${base}exchange?node=${exchange.node}&number=${exchange.exchange}`);
+      if (chosen !== exchange.key) return;
+      const told = answer.ok ? await answer.json() : null;
+      details.replaceChildren(...(told ? detailsOf(told) : [h("p", null, "It is kept no more.")]));
+      details.scrollTop = 0;
+    } catch (error) {
+      details.replaceChildren(h("p", { class: "problem" }, `The explorer does not answer: ${error.message}`));
+    }
+  }
+
+  const source = new EventSource(`${base}events`);
+  source.addEventListener("open", () => tell());
+  source.addEventListener("error", () => tell("the explorer does not answer; trying again"));
+  source.addEventListener("exchange", (event) => {
+    const exchange = JSON.parse(event.data);
+    exchange.key = `${exchange.node}/${exchange.exchange}`;
+    if (known.has(exchange.key)) return; // told again after a break
+    known.add(exchange.key);
+    exchange.text = [exchange.client_id, exchange.request, exchange.answer, exchange.principal, exchange.peer, ...exchange.groups, ...Object.keys(exchange.topics)].join(" ").toLowerCase();
+    kept.push(exchange);
+    if (kept.length > KEPT) known.delete(kept.shift().key);
+    if (paused) {
+      missed += 1;
+      tell();
+    } else redraw();
+  });
+  source.addEventListener("skipped", (event) => {
+    for (const count of Object.values(JSON.parse(event.data).counts)) skipped += count;
+    tell();
+  });
+  onEnd?.(() => source.close());
+}
+
+function hint() {
+  return h("p", { class: "quiet" }, "Choose a request to see its fields beside their bytes, and what it is for.");
+}
+
+function detailsOf(told) {
+  const from = told.peer ? `from ${told.peer} on ${told.listener}, ${told.principal}${told.software === "unknown" ? "" : `, ${told.software}`}` : "";
+  return [
+    h("h2", null, `${told.api} version ${told.version}`),
+    h("p", { class: "summary" }, `${told.request} → ${told.answer}`),
+    told.explanations.map((text) => h("p", { class: "explanation" }, text)),
+    h("p", { class: "quiet" }, `Connection ${told.connection} of node ${told.node} ${from}. Correlation id ${told.correlation_id}. ${clock(told.at_ms)}, ${took(told.took_ms)}.`),
+    told.is_redacted ? h("p", { class: "quiet" }, "Secrets were overwritten in the bytes.") : null,
+    tree("Request", told.request_fields),
+    told.answer_fields ? tree("Answer", told.answer_fields) : h("p", { class: "problem" }, `No answer: ${told.answer}`),
+  ]
+    .flat()
+    .filter(Boolean);
+}
+
+function tree(title, fields) {
+  const cut = fields.missing ? `, ${fields.missing} of them were cut and are zeros here` : "";
+  return h(
+    "div",
+    null,
+    h("h3", null, `${title}, ${fields.size} bytes${cut}`),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": `Fields of the ${title.toLowerCase()}` },
+      h(
+        "table",
+        { class: "fields" },
+        h("thead", null, h("tr", null, ["At", "Bytes", "Field"].map((text) => h("th", { scope: "col" }, text)))),
+        h("tbody", null, fields.rows.map(field)),
+      ),
+    ),
+    fields.problem ? h("p", { class: "problem" }, fields.problem) : null,
+  );
+}
+
+function field(row) {
+  const bytes = row.bytes.match(/../g) ?? [];
+  const shown = bytes.slice(0, 8).join(" ") + (row.stop - row.start > 8 && bytes.length ? " …" : "");
+  return h(
+    "tr",
+    null,
+    h("td", { class: "mono number" }, String(row.start)),
+    h("td", { class: "mono bytes", title: bytes.join(" ") }, shown),
+    h("td", { class: `mono depth-${Math.min(row.depth, 9)}` }, row.text),
+  );
+}

@@ -1,0 +1,203 @@
+"""The items of a stream as a story: each exchange decoded, named, summed up, and put into its sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from kbroker.explorer.decoded import Decoded, TopicNames, topic_ids_of
+from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Names, StreamStart
+from kbroker.explorer.explanations import explain_api, explain_error
+from kbroker.explorer.lines import Item
+from kbroker.explorer.sequences import Sequences, Step
+from kbroker.explorer.summary import answer_summary, request_summary
+from kbroker.wire.errors import WireError
+from kbroker.wire.layouts import DamagedFrame, parse_frame, rows
+
+LookUp = Callable[[Collection[str]], dict[str, str]]
+"""Names of topics by the texts of their ids, as far as they are known."""
+
+
+class Told(NamedTuple):
+    """An exchange as it is shown."""
+
+    decoded: Decoded
+    request: str
+    answer: str
+    topics: dict[str, list[int]]
+    steps: list[Step]
+
+    @property
+    def summary(self) -> str:
+        """The line."""
+        return f"{self.request} -> {self.answer}"
+
+
+class Filter(NamedTuple):
+    """Which exchanges are shown; a text is a part of what it is compared with, None is not compared."""
+
+    client: str | None = None
+    apis: frozenset[str] = frozenset()
+    """Names in lower case; empty for all."""
+    topic: str | None = None
+    group: str | None = None
+    transaction: str | None = None
+    internal: bool = False
+    """Also what brokers and controllers ask one another."""
+    errors: bool = False
+    """Only those with an error in their answer, and those without an answer."""
+
+    def shows(self, told: Told) -> bool:
+        """Whether an exchange is one of them."""
+        decoded = told.decoded
+        return (
+            (self.internal or not decoded.is_internal)
+            and (not self.apis or decoded.name.lower() in self.apis)
+            and (self.client is None or self.client in (decoded.client_id or ""))
+            and (self.topic is None or self.topic in told.topics)
+            and (self.group is None or self.group in decoded.groups)
+            and (self.transaction is None or self.transaction in decoded.transactional_ids)
+            and (not self.errors or bool(decoded.errors) or decoded.exchange.response is None)
+        )
+
+
+class Story:
+    """Takes the items of one stream, or of several nodes in the order of their times."""
+
+    def __init__(self) -> None:
+        self.names = TopicNames()
+        self.nodes: list[StreamStart] = []
+        self._connections: dict[tuple[int, int], ConnectionInfo] = {}
+        self._sequences = Sequences()
+        self._asked: set[str] = set()
+
+    def add(self, item: Item, look_up: LookUp | None = None) -> Told | None:
+        """Take an item: an exchange is told, everything else is remembered.
+
+        ``look_up`` is asked once for the name of each topic that is known by its id alone.
+        """
+        match item:
+            case StreamStart():
+                self.nodes.append(item)
+            case ConnectionInfo():
+                self._connections[item.node, item.number] = item
+            case Closed():
+                self._connections.pop((item.node, item.number), None)
+            case Names():
+                self.names.known.update(item.topics)
+            case Exchange():
+                return self._tell(item, look_up)
+        return None
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Those that have been seen and are open, as far as is known."""
+        return list(self._connections.values())
+
+    def _tell(self, exchange: Exchange, look_up: LookUp | None) -> Told:
+        decoded = Decoded(exchange, self._connections.get((exchange.node, exchange.connection)))
+        self.names.learn(decoded.response)
+        if look_up is not None:
+            ids = (topic_ids_of(decoded.request) | topic_ids_of(decoded.response)) - self.names.known.keys()
+            unknown = ids - self._asked
+            if unknown:
+                self._asked |= unknown
+                self.names.known.update(look_up(sorted(unknown)))
+        return Told(
+            decoded,
+            request_summary(decoded, self.names),
+            answer_summary(decoded, self.names),
+            decoded.topics(self.names),
+            self._sequences.add(decoded),
+        )
+
+
+def explanations(told: Told) -> list[str]:
+    """Sentences about an exchange: its API, its errors, its sequences."""
+    decoded = told.decoded
+    sentences = [] if decoded.api is None else [f"{decoded.name}: {explain_api(decoded.name)}"]
+    sentences += [f"{code.name}: {explain_error(code)}" for code in decoded.errors]
+    return sentences + [
+        f"{step.kind.capitalize()} of {step.subject}, step {step.place}: {step.text}." for step in told.steps
+    ]
+
+
+class Tree(NamedTuple):
+    """A frame as fields with their places."""
+
+    size: int
+    missing: int
+    """Bytes that were cut."""
+    rows: list[dict[str, Any]]
+    problem: str
+    """Why it does not go on; empty if it is complete."""
+
+
+def tree_of(told: Told, *, response: bool = False) -> Tree | None:
+    """The fields of the request, or of the answer, each with its bytes; None if there is no answer."""
+    decoded = told.decoded
+    frame = decoded.exchange.response if response else decoded.exchange.request
+    if frame is None:
+        return None
+    data = frame.filled()
+    problem = ""
+    try:
+        nodes = parse_frame(
+            data, response_to=(decoded.exchange.api_key, decoded.response_version) if response else None
+        )
+    except DamagedFrame as damage:
+        nodes, problem = damage.nodes, str(damage)
+    except (WireError, KeyError) as error:
+        nodes, problem = [], str(error)
+    if problem and not frame.is_whole:
+        problem = "the rest was cut"
+    made = [
+        {
+            "start": row.start,
+            "stop": row.stop,
+            "depth": row.depth,
+            "text": row.text,
+            "bytes": data[row.start : row.stop][:64].hex() if row.has_bytes else "",
+        }
+        for row in rows(nodes)
+    ]
+    return Tree(frame.size, frame.size - frame.kept, made, problem)
+
+
+def document_of(told: Told, *, trees: bool = False) -> dict[str, Any]:
+    """An exchange as an object for JSON; with ``trees`` also its fields beside their bytes."""
+    decoded, exchange = told.decoded, told.decoded.exchange
+    connection = decoded.connection
+    document: dict[str, Any] = {
+        "exchange": exchange.number,
+        "node": exchange.node,
+        "at_ms": exchange.at_ms,
+        "took_ms": exchange.took_ms if exchange.response is not None else None,
+        "connection": exchange.connection,
+        "peer": None if connection is None else connection.peer,
+        "listener": None if connection is None else connection.listener,
+        "principal": None if connection is None else connection.principal,
+        "software": None if connection is None else connection.software,
+        "client_id": decoded.client_id,
+        "api": decoded.name,
+        "api_key": exchange.api_key,
+        "version": decoded.version,
+        "correlation_id": decoded.correlation_id,
+        "request": told.request,
+        "answer": told.answer,
+        "is_internal": decoded.is_internal,
+        "is_redacted": exchange.is_redacted,
+        "topics": told.topics,
+        "groups": decoded.groups,
+        "transactional_ids": decoded.transactional_ids,
+        "errors": [code.name for code in decoded.errors],
+        "explanations": explanations(told),
+        "sequences": [
+            {"number": step.number, "kind": step.kind, "subject": step.subject, "place": step.place}
+            | {"text": step.text, "is_end": step.is_end}
+            for step in told.steps
+        ],
+    }
+    if trees:
+        for name, tree in (("request_fields", tree_of(told)), ("answer_fields", tree_of(told, response=True))):
+            document[name] = None if tree is None else tree._asdict()
+    return document

@@ -1,0 +1,18 @@
+"""A node as its explorer sees it, for the type checker (``node.broker.Broker`` is one)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.handlers.context import Services
+    from kbroker.node.metadata_plane import MetadataPlane
+
+
+class ObservedNode(Protocol):
+    """The parts that it is asked of."""
+
+    config: BrokerConfig
+    services: Services
+    metadata: MetadataPlane

@@ -1,0 +1,134 @@
+"""The HTTP side of a node's explorer: ``/exchanges`` streams what is seen, ``/connections`` lists who is there.
+
+``/exchanges?api=Produce,Fetch&client=PART&controllers=1`` asks for less, or for what controllers are asked, too.
+``/names?ids=ID,ID`` tells the names of topics by the text of their ids. All is in the form of `kbroker.explorer.lines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
+
+import trio
+
+from kbroker.explorer.exchange import Names, StreamStart
+from kbroker.explorer.guard import may_ask
+from kbroker.explorer.lines import Item, line_of
+from kbroker.node.explorer.tap import Watcher
+from kbroker.node.http_server import Exchange, HttpServer
+from kbroker.types import uuid_from_str
+from kbroker.version import __version__
+from kbroker.wire.registry import API_KEYS
+
+if TYPE_CHECKING:
+    from kbroker.node.explorer.observed_node import ObservedNode
+    from kbroker.node.explorer.tap import Tap
+
+LINES: Final = "application/x-ndjson"
+MAX_WATCHERS: Final = 8
+MAX_NAMES: Final = 100
+"""Ids in one question."""
+LINES_A_TURN: Final = 64
+"""Lines that are made before others have their turn."""
+PULSE_SECONDS: Final = 1.0
+"""After so long a watcher hears something in any case: how many were skipped, or an empty line."""
+GATHER_SECONDS: Final = 0.1
+"""What comes within this time is sent together."""
+
+
+class ExplorerPages:
+    """Answers for one node."""
+
+    def __init__(self, address: tuple[str, int], tap: Tap, node: ObservedNode) -> None:
+        self._host = address[0]
+        self._tap = tap
+        self._node = node
+        self._watchers = 0
+        self.server = HttpServer("explorer", address, self._answer)
+
+    async def _answer(self, exchange: Exchange, target: str) -> None:
+        if not may_ask(exchange.headers, self._host):
+            await exchange.answer(403, "this address is not for pages of other sites, nor under other names\n")
+            return
+        url = urlsplit(target)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if url.path == "/exchanges":
+            await self._stream(exchange, query)
+        elif url.path == "/connections":
+            await exchange.answer(200, "".join(map(line_of, self._tap.connections())), LINES)
+        elif url.path == "/names":
+            await self._names(exchange, query)
+        else:
+            await exchange.answer(404, "there are /exchanges, /connections and /names\n")
+
+    async def _names(self, exchange: Exchange, query: Mapping[str, str]) -> None:
+        topics = self._node.metadata.image.topics.by_id
+        found = {}
+        for text in query.get("ids", "").split(",")[:MAX_NAMES]:
+            try:
+                topic = topics.get(uuid_from_str(text))
+            except ValueError:
+                continue
+            if topic is not None:
+                found[text] = topic.name
+        await exchange.answer(200, line_of(Names(found)), LINES)
+
+    async def _stream(self, exchange: Exchange, query: Mapping[str, str]) -> None:
+        try:
+            watcher = _watcher_for(query)
+        except ValueError as error:
+            await exchange.answer(400, f"{error}\n")
+            return
+        if self._watchers >= MAX_WATCHERS:
+            await exchange.answer(503, f"{MAX_WATCHERS} watch already\n")
+            return
+        exchange.has_no_end()
+        self._watchers += 1
+        self._tap.add(watcher)
+        try:
+            await exchange.begin(200, LINES)
+            start = StreamStart(
+                self._node.config.node_id, self._node.services.cluster_id, f"kbroker {__version__}", self._now_ms()
+            )
+            await _send(exchange, [start])
+            while not exchange.is_head:
+                await self._next_lines(exchange, watcher)
+            await exchange.end()
+        finally:
+            self._watchers -= 1
+            self._tap.remove(watcher)
+
+    async def _next_lines(self, exchange: Exchange, watcher: Watcher) -> None:
+        await watcher.wait(PULSE_SECONDS if self._tap.is_open else GATHER_SECONDS)
+        self._tap.refill()
+        items: list[Item] = [*watcher.take(LINES_A_TURN)]
+        skipped = self._tap.take_skipped(watcher)
+        if skipped is not None:
+            items.append(skipped)
+        if items:
+            await _send(exchange, items)
+        else:
+            await exchange.send("\n")
+        if len(items) < LINES_A_TURN:
+            await trio.sleep(GATHER_SECONDS)
+
+    def _now_ms(self) -> float:
+        return float(self._tap.env.wall_clock_ms())
+
+
+async def _send(exchange: Exchange, items: Iterable[Item]) -> None:
+    await exchange.send("".join(map(line_of, items)))
+
+
+def _watcher_for(query: Mapping[str, str]) -> Watcher:
+    """The watcher that a query asks for; ``ValueError`` for an API that does not exist."""
+    keys = None
+    if query.get("api"):
+        by_name = {api.name.lower(): key for key, api in API_KEYS.items()}
+        names = query["api"].split(",")
+        missing = [name for name in names if name.lower() not in by_name]
+        if missing:
+            raise ValueError(f"there is no API {missing[0][:40]!r}")
+        keys = [by_name[name.lower()] for name in names]
+    return Watcher(keys, query.get("client", ""), controllers=query.get("controllers") == "1")

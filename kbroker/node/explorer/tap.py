@@ -1,0 +1,406 @@
+"""Requests and answers of a node as its watchers get them: how many at most, and what becomes of the others.
+
+Of more requests than a watcher could be shown only some are seen, and the others are counted: a node that is watched
+serves its clients as one that is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Frame, Skipped, cut_frame, whole_frame
+from kbroker.explorer.redaction import (
+    LARGEST,
+    PREFIX,
+    may_have_secrets,
+    redacted_request,
+    redacted_response,
+)
+
+if TYPE_CHECKING:
+    from kbroker.env import Env
+    from kbroker.handlers.services.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+RATE: Final = 300
+"""Exchanges that are seen in a second, for long."""
+
+BURST: Final = 2000
+"""Exchanges that are seen at once after a rest."""
+
+MAX_WAITING_BYTES: Final = 8 << 20
+"""Bytes that wait for one watcher. The oldest give way to newer ones."""
+
+EXCHANGE_BYTES: Final = 512
+"""What an exchange takes beside its frames."""
+
+MAX_LOGINS: Final = 1024
+"""Clients that log in at a time and are known by one number before and after that."""
+
+CUT_OFF: Final = "the connection was closed"
+TOO_FAST: Final = "more requests than are shown"
+TOO_FAST_OF_ALL: Final = "more requests than are shown, of all clients"
+TOO_SLOW: Final = "the watcher does not read fast enough"
+
+
+class Seen:
+    """A connection that a tap knows. What is asked of it comes from the connection itself, as long as that is open."""
+
+    __slots__ = ("_info", "_known", "connection", "is_controller", "missed", "node", "number", "software", "waiting")
+
+    def __init__(
+        self, node: int, number: int, connection: Connection, missed: list[int], software: str = "unknown"
+    ) -> None:
+        """``missed`` counts its requests that are not seen; ``software``: what it said of itself as it logged in."""
+        self.missed = missed
+        self.node = node
+        self.number = number
+        self.software = software
+        self._known: tuple[object, str, str] | None = None
+        self._info: ConnectionInfo | None = None
+        self.waiting: set[Begun] = set()
+        """Requests that are seen and not complete."""
+        self.connection = connection
+        self.is_controller = connection.is_controller
+
+    def info(self) -> ConnectionInfo:
+        """Who is at the other end, as far as it is known now; the same object as long as nothing is new."""
+        connection = self.connection
+        name, version = connection.client_software_name, connection.client_software_version
+        known = connection.principal, name, version
+        if self._info is None or self._known != known:
+            self._known = known
+            self._info = self._make_info(name, version)
+        return self._info
+
+    def _make_info(self, name: str, version: str) -> ConnectionInfo:
+        connection = self.connection
+        return ConnectionInfo(
+            self.number,
+            connection.peer,
+            connection.listener_name,
+            connection.is_controller,
+            str(connection.principal),
+            self.software if name == "unknown" else f"{name} {version}",
+            self.node,
+        )
+
+
+class Watcher:
+    """Somebody who watches: what waits for them, within ``MAX_WAITING_BYTES``."""
+
+    def __init__(self, api_keys: Collection[int] | None = None, client: str = "", *, controllers: bool = False) -> None:
+        """``api_keys``: those that are asked for, None for all; ``client``: a part of the client id; ``controllers``:
+        also what comes in on listeners of controllers.
+        """
+        self.api_keys = None if api_keys is None else frozenset(api_keys)
+        self.client = client.encode()
+        self.controllers = controllers
+        self._waiting: deque[tuple[Exchange, ConnectionInfo, int] | Closed] = deque()
+        self._bytes = 0
+        self.skipped: Counter[int] = Counter()
+        """Requests that were not seen, and of which it has not been told."""
+        self._lost: Counter[int] = Counter()
+        self._told: dict[int, ConnectionInfo] = {}
+        self._some = trio.Event()
+
+    def wants(self, api_key: int, client_id: bytes, is_controller: bool) -> bool:
+        """Whether a request is for this watcher."""
+        return (
+            (self.api_keys is None or api_key in self.api_keys)
+            and (not is_controller or self.controllers)
+            and (not self.client or self.client in client_id)
+        )
+
+    def put(self, exchange: Exchange, info: ConnectionInfo) -> None:
+        """Have an exchange wait to be taken."""
+        size = _size(exchange)
+        self._bytes += size
+        self._waiting.append((exchange, info, size))
+        while self._bytes > MAX_WAITING_BYTES:
+            oldest = self._waiting.popleft()
+            if not isinstance(oldest, Closed):
+                self._bytes -= oldest[2]
+                self._lost[oldest[0].api_key] += 1
+        self._some.set()
+
+    def connection_closed(self, number: int, node: int) -> None:
+        """A connection has ended; those are told who have heard of it."""
+        if self._told.pop(number, None) is not None or any(
+            not isinstance(each, Closed) and each[0].connection == number for each in self._waiting
+        ):
+            self._waiting.append(Closed(number, node))
+            self._some.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until there is something to take, or for so long."""
+        if not self._waiting:
+            self._some = trio.Event()
+            with trio.move_on_after(seconds):
+                await self._some.wait()
+
+    def take(self, most: int) -> list[Exchange | ConnectionInfo | Closed | Skipped]:
+        """The next items, each connection before its first exchange."""
+        items: list[Exchange | ConnectionInfo | Closed | Skipped] = []
+        if self._lost:
+            items.append(Skipped(dict(self._lost), TOO_SLOW))
+            self._lost.clear()
+        while self._waiting and len(items) < most:
+            next_one = self._waiting.popleft()
+            if isinstance(next_one, Closed):
+                self._told.pop(next_one.number, None)
+                items.append(next_one)
+                continue
+            exchange, info, size = next_one
+            self._bytes -= size
+            told = self._told.get(info.number)
+            if told is not info and told != info:
+                self._told[info.number] = info
+                items.append(info)
+            items.append(exchange)
+        return items
+
+
+def _size(exchange: Exchange) -> int:
+    return EXCHANGE_BYTES + exchange.request.kept + (0 if exchange.response is None else exchange.response.kept)
+
+
+class Tap:
+    """Sees the exchanges of one node for as long as somebody watches. Times come from the node's wall clock."""
+
+    def __init__(self, env: Env, node: int) -> None:
+        self.env = env
+        self.node = node
+        self.is_watched = False
+        self.is_open = False
+        """Whether the next request may be seen. While it is not, whoever serves one counts it in ``Seen.missed``."""
+        self.missed = [0] * 256
+        """Requests that were not seen since the watchers were last told, by API key."""
+        self.missed_by_controllers = [0] * 256
+        self._watchers: list[Watcher] = []
+        self._api_keys: frozenset[int] | None = frozenset()
+        """Those that anybody asks for; None for all."""
+        self._controllers = self._by_client = False
+        """Whether anybody asks for controllers' listeners, and whether all ask for certain clients alone."""
+        self._connections: dict[int, Seen] = {}
+        self._logins: dict[tuple[str, str], Seen] = {}
+        self._numbers = 0
+        self._exchanges = 0
+        self._allowance = float(BURST)
+        self._refilled = perf_counter()
+
+    # --- who is there
+
+    def add(self, watcher: Watcher) -> None:
+        """Somebody watches from now on."""
+        self._watchers.append(watcher)
+        self._on_watchers()
+
+    def remove(self, watcher: Watcher) -> None:
+        """They watch no more."""
+        self._watchers.remove(watcher)
+        self._on_watchers()
+
+    def _on_watchers(self) -> None:
+        watchers = self._watchers
+        self.is_watched = bool(watchers)
+        if not watchers:
+            self.missed[:] = self.missed_by_controllers[:] = bytes(256)
+        keys = [watcher.api_keys for watcher in watchers]
+        self._api_keys = None if None in keys else frozenset().union(*(each for each in keys if each is not None))
+        self._controllers = any(watcher.controllers for watcher in watchers)
+        self._by_client = all(watcher.client for watcher in watchers)
+        self.refill()
+
+    def connected(self, connection: Connection) -> Seen:
+        """A connection is served from now on, and known until it ends."""
+        login = self._logins.pop((connection.listener_name, connection.peer), None)
+        if login is None:
+            seen = self._seen(self._next_number(), connection)
+        else:
+            seen = self._seen(login.number, connection, login.info().software)
+        number = seen.number
+        self._connections[number] = seen
+
+        def closed() -> None:
+            for begun in list(seen.waiting):
+                begun.ended(CUT_OFF)
+            del self._connections[number]
+            for watcher in self._watchers:
+                watcher.connection_closed(number, self.node)
+
+        connection.when_closed.append(closed)
+        return seen
+
+    async def login(self, connection: Connection, frame: bytes, answer: Awaitable[bytes]) -> bytes:
+        """As ``handlers.services.explorer.LoginTap`` says."""
+        begun = self.begin(self._logs_in(connection), frame)
+        try:
+            reply = await answer
+        except BaseException as error:
+            if begun is not None:
+                last: bytes | None = getattr(error, "reply", None)
+                if last is None:
+                    begun.ended(f"the connection was closed: {error}")
+                else:
+                    begun.answered(lambda: whole_frame(last[4:]))
+            raise
+        if begun is not None:
+            begun.answered(lambda: whole_frame(reply[4:]))
+        return reply
+
+    def _logs_in(self, connection: Connection) -> Seen:
+        """A client that logs in, and has the same number afterwards."""
+        key = connection.listener_name, connection.peer
+        seen = self._logins.get(key)
+        if seen is None or seen.connection is not connection:
+            while len(self._logins) >= MAX_LOGINS:
+                del self._logins[next(iter(self._logins))]
+            seen = self._logins[key] = self._seen(self._next_number(), connection)
+        return seen
+
+    def _seen(self, number: int, connection: Connection, software: str = "unknown") -> Seen:
+        missed = self.missed_by_controllers if connection.is_controller else self.missed
+        return Seen(self.node, number, connection, missed, software)
+
+    def connections(self) -> list[ConnectionInfo]:
+        """The connections that are open."""
+        return [seen.info() for seen in self._connections.values()]
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # --- what they ask
+
+    def begin(self, seen: Seen, frame: memoryview | bytes) -> Begun | None:
+        """A request has come; None if it is not to be seen. Copies the frame, which a log may write into."""
+        if len(frame) < PREFIX:
+            return None  # of a login: it is no request
+        api_key = frame[0] << 8 | frame[1]
+        keys = self._api_keys
+        if (keys is not None and api_key not in keys) or (seen.is_controller and not self._controllers):
+            return None
+        if self._by_client and not self._is_wanted(seen, api_key, frame):
+            return None
+        if not self.is_open:
+            seen.missed[api_key & 0xFF] += 1
+            return None
+        self._allowance -= 1
+        self.is_open = self._allowance >= 1
+        return Begun(self, seen, api_key, _request_frame(api_key, frame))
+
+    def refill(self) -> None:
+        """Allow what has been saved since the last time; whoever watches calls it again and again."""
+        now = perf_counter()
+        self._allowance = min(float(BURST), self._allowance + (now - self._refilled) * RATE)
+        self._refilled = now
+        self.is_open = self.is_watched and self._allowance >= 1
+
+    def _is_wanted(self, seen: Seen, api_key: int, frame: memoryview | bytes) -> bool:
+        client_id = _client_id(frame)
+        return any(watcher.wants(api_key, client_id, seen.is_controller) for watcher in self._watchers)
+
+    def complete(self, begun: Begun, end: str = "") -> None:
+        """An exchange is complete: it waits for those who want it."""
+        self._exchanges += 1
+        took_ms = -1.0 if begun.response is None else begun.took_ms
+        seen, request, response = begun.seen, begun.request, begun.response
+        exchange = Exchange(self.node, self._exchanges, seen.number, begun.at_ms, request, response, took_ms, end)
+        client_id = _client_id(begun.request.pieces[0][1])
+        _redact(exchange)
+        info = begun.seen.info()
+        for watcher in self._watchers:
+            if watcher.wants(begun.api_key, client_id, info.is_controller):
+                watcher.put(exchange, info)
+
+    def take_skipped(self, watcher: Watcher) -> Skipped | None:
+        """The requests that were not seen since the last call for this watcher, and that it asks for.
+
+        For one who asks for certain clients those of all are counted.
+        """
+        for missed, of_controllers in ((self.missed, False), (self.missed_by_controllers, True)):
+            if any(missed):
+                counts = Counter({key: count for key, count in enumerate(missed) if count})
+                missed[:] = bytes(len(missed))
+                for each in self._watchers:
+                    if each.controllers or not of_controllers:
+                        each.skipped.update(counts)
+        keys = watcher.api_keys
+        told = {key: count for key, count in watcher.skipped.items() if keys is None or key in keys}
+        watcher.skipped.clear()
+        return Skipped(told, TOO_FAST_OF_ALL if watcher.client else TOO_FAST) if told else None
+
+
+class Begun:
+    """A request that is seen, until it is complete."""
+
+    __slots__ = ("_at", "_tap", "api_key", "at_ms", "is_complete", "request", "response", "seen", "took_ms")
+
+    def __init__(self, tap: Tap, seen: Seen, api_key: int, request: Frame) -> None:
+        self._tap = tap
+        self.api_key = api_key
+        self._at = perf_counter()
+        self.at_ms = float(tap.env.wall_clock_ms())
+        self.seen = seen
+        self.request = request
+        self.response: Frame | None = None
+        self.took_ms = -1.0
+        self.is_complete = False
+        seen.waiting.add(self)
+
+    def answered(self, make: Callable[[], Frame | None], end: str = "") -> None:
+        """The answer is there; ``make`` makes its frame. Without one, ``end`` says why."""
+        if self.is_complete:
+            return
+        self.is_complete = True
+        self.seen.waiting.discard(self)
+        self.took_ms = (perf_counter() - self._at) * 1000
+        try:
+            self.response = make()
+            self._tap.complete(self, end)
+        except Exception:  # the client's request is served all the same
+            logger.exception("explorer: a request to API key %d cannot be shown", self.api_key)
+
+    def ended(self, why: str) -> None:
+        """There is no answer."""
+        self.answered(lambda: None, why)
+
+
+def _client_id(frame: memoryview | bytes) -> bytes:
+    """As the header of a request has it; it need not be UTF-8."""
+    return bytes(frame[10 : 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))])
+
+
+def _request_frame(api_key: int, frame: memoryview | bytes) -> Frame:
+    if may_have_secrets(api_key) and len(frame) <= LARGEST:
+        return whole_frame(bytes(frame))
+    return cut_frame(frame)
+
+
+def _redact(exchange: Exchange) -> None:
+    """Overwrite what is secret in both frames; what cannot be looked through is taken away."""
+    if not may_have_secrets(exchange.api_key):
+        return
+    request, response = exchange.request, exchange.response
+    original = request.filled() if request.is_whole else b""
+    redacted = redacted_request(original) if original else b""
+    exchange.request = cut_frame(redacted) if original else Frame(request.size, ((0, request.pieces[0][1][:PREFIX]),))
+    changed = redacted != original or not original
+    if response is not None:
+        told = response.filled() if response.is_whole else b""
+        if original and told:
+            hidden = redacted_response(told, original)
+            changed = changed or hidden != told
+            exchange.response = cut_frame(hidden)
+        else:
+            changed = True
+            exchange.response = Frame(response.size, ((0, response.pieces[0][1][:4]),))
+    exchange.is_redacted = changed

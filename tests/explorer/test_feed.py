@@ -1,0 +1,59 @@
+"""What a page in the browser is fed with."""
+
+from __future__ import annotations
+
+import json
+
+from kbroker.explorer.exchange import Skipped, StreamStart
+from kbroker.explorer.feed import MAX_KEPT, MAX_WAITING, Feed
+from kbroker.explorer.lines import read_items
+from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.explorer.exchanges import CONNECTION, exchange
+
+
+def events(text: str) -> list[tuple[str, dict[str, object]]]:
+    found = []
+    for event in text.split("\n\n")[:-1]:
+        kind, data = event.split("\n")
+        found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def test_a_reader_gets_what_was_there_and_what_comes() -> None:
+    feed = Feed()
+    feed.add(CONNECTION)
+    feed.add(exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse(error_code=27)))
+    reader = feed.read()
+    feed.add(Skipped({0: 5, 999: 1}, "why"))
+    (kind, first), (other, skipped) = events(reader.take(0))
+    assert (kind, other) == ("exchange", "skipped") and skipped["counts"] == {"Produce": 5, "999": 1}
+    assert first["errors"] == ["REBALANCE_IN_PROGRESS"] and first["peer"] == CONNECTION.peer
+    assert "request_fields" not in first and reader.take(0).startswith(":")
+    reader.close()
+    feed.add(Skipped({0: 5}, "why"))
+    assert reader.take(0).startswith(":") and [each["number"] for each in feed.connections()] == [7]
+
+
+def test_the_fields_of_an_exchange_are_asked_for() -> None:
+    feed = Feed()
+    one = exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse())
+    feed.add(one)
+    details = feed.details(one.node, one.number)
+    assert details is not None and details["request_fields"]["size"] == one.request.size
+    assert feed.details(one.node, 0) is None
+
+
+def test_what_is_kept_is_bounded_and_can_be_saved() -> None:
+    feed = Feed()
+    feed.add(StreamStart(1, "c", "kbroker", 0.0))
+    feed.add(CONNECTION)
+    first = exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse())
+    feed.add(first)
+    reader = feed.read()
+    for _ in range(MAX_KEPT):
+        feed.add(exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse()))
+    assert feed.details(first.node, first.number) is None
+    told = events(reader.take(0))
+    lost = {"counts": {"": MAX_KEPT + 1 - MAX_WAITING}, "why": "this page does not read fast enough"}
+    assert len(told) == MAX_WAITING + 1 and told[0] == ("skipped", lost)
+    assert len(list(read_items(feed.saved()))) == MAX_KEPT + 3

@@ -1,0 +1,214 @@
+"""What a node shows of itself: how much, to whom, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
+from kbroker.explorer.guard import may_ask
+from kbroker.node.explorer import tap as module
+from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
+from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from tests.explorer.exchanges import request_frame, response_frame
+
+
+class Clock:
+    """Takes the place of ``perf_counter``, and of the node's environment."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wall_clock_ms(self) -> int:
+        return 1000
+
+
+class Client:
+    """A connection of which a tap asks who it is."""
+
+    def __init__(self, *, is_controller: bool = False) -> None:
+        self.peer = "127.0.0.1:40000"
+        self.listener_name = "PLAINTEXT"
+        self.is_controller = is_controller
+        self.principal = "User:ANONYMOUS"
+        self.client_software_name = self.client_software_version = "unknown"
+        self.when_closed: list[Callable[[], None]] = []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "perf_counter", clock)
+    return clock
+
+
+def heartbeat(client: str | None = "me") -> memoryview:
+    return memoryview(request_frame(HeartbeatRequest(group_id="g"), 4, client))
+
+
+def ask(tap: Tap, seen: Seen, frame: memoryview, answer: bytes | None = None) -> bool:
+    begun = tap.begin(seen, frame)
+    if begun is None:
+        return False
+    reply = response_frame(HeartbeatResponse(), 4) if answer is None else answer
+    begun.answered(functools.partial(whole_frame, reply))
+    return True
+
+
+def connected(tap: Tap, client: Client | None = None) -> Seen:
+    connection: Any = client or Client()
+    return tap.connected(connection)
+
+
+def test_each_connection_is_told_before_its_first_exchange_and_again_when_it_has_changed(clock: Clock) -> None:
+    tap, client, watcher = Tap(clock, 1), Client(), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap, client)
+    tap.add(watcher)
+    ask(tap, seen, heartbeat())
+    client.client_software_name, client.client_software_version = "lib", "2"
+    ask(tap, seen, heartbeat())
+    ask(tap, seen, heartbeat())
+    for callback in client.when_closed:
+        callback()
+    items = watcher.take(100)
+    kinds = [type(item) for item in items]
+    assert kinds == [ConnectionInfo, Exchange, ConnectionInfo, Exchange, Exchange, Closed]
+    assert [item.software for item in items if isinstance(item, ConnectionInfo)] == ["unknown", "lib 2"]
+    assert tap.connections() == []
+
+
+def test_a_request_without_an_answer_is_told_when_its_connection_ends(clock: Clock) -> None:
+    tap, client, watcher = Tap(clock, 1), Client(), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap, client)
+    tap.add(watcher)
+    begun = tap.begin(seen, heartbeat())
+    assert begun is not None and not watcher.take(9)
+    for callback in client.when_closed:
+        callback()
+    _, exchange, _ = watcher.take(9)
+    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == module.CUT_OFF
+    begun.answered(lambda: whole_frame(b"late"))
+    assert not watcher.take(9)
+
+
+def test_a_mistake_of_the_explorer_is_not_the_client_s(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+
+    def broken() -> None:
+        raise ValueError("a mistake")
+
+    begun = tap.begin(seen, heartbeat())
+    assert begun is not None
+    begun.answered(broken)
+    assert "API key 12 cannot be shown" in caplog.text and not watcher.take(9)
+    assert tap.begin(seen, b"short") is None
+
+
+def test_beyond_the_limit_requests_are_counted_and_no_more(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen, frame = connected(tap), heartbeat()
+    tap.add(watcher)
+    taken = sum(ask(tap, seen, frame) for _ in range(BURST + 500))
+    assert taken == BURST and not tap.is_open
+    assert tap.take_skipped(watcher) == Skipped({12: 500}, TOO_FAST)
+    assert tap.take_skipped(watcher) is None
+    clock.now += 1.0
+    assert not ask(tap, seen, frame)  # until somebody comes to take them
+    tap.refill()
+    assert sum(ask(tap, seen, frame) for _ in range(2 * module.RATE)) == module.RATE
+
+
+def test_whoever_asks_for_little_loses_nothing_to_the_rest(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher([0], "you")  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    assert not any(ask(tap, seen, heartbeat()) for _ in range(BURST + 5))
+    assert tap.take_skipped(watcher) is None
+    produce = memoryview(bytes(8) + b"\0\3you" + bytes(20))
+    assert ask(tap, seen, produce) and not ask(tap, seen, memoryview(bytes(8) + b"\0\2me" + bytes(20)))
+
+
+def test_controllers_are_shown_to_those_who_ask(clock: Clock) -> None:
+    tap, plain = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap, Client(is_controller=True))
+    tap.add(plain)
+    assert not ask(tap, seen, heartbeat())
+    curious = Watcher(controllers=True)
+    tap.add(curious)
+    assert ask(tap, seen, heartbeat()) and len(curious.take(9)) == 2 and not plain.take(9)
+    tap.remove(curious)
+    assert not ask(tap, seen, heartbeat())
+    tap.remove(plain)
+    assert not tap.is_watched
+
+
+def test_a_slow_watcher_loses_the_oldest_and_is_told(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    large = memoryview(request_frame(HeartbeatRequest(group_id="g" * 10_000), 4))
+    number = MAX_WAITING_BYTES // 10_000 + 50
+    for _ in range(number):
+        assert ask(tap, seen, large)
+    items = watcher.take(10**6)
+    skipped, *_ = items
+    assert isinstance(skipped, Skipped) and skipped.why == TOO_SLOW
+    kept = [item for item in items if isinstance(item, Exchange)]
+    assert len(kept) + skipped.counts[12] == number and kept[-1].number == number
+    assert sum(item.request.kept for item in kept) <= MAX_WAITING_BYTES
+
+
+def test_large_frames_are_cut_and_copied(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    buffer = bytearray(bytes(8) + b"\0\2me" + b"r" * (3 * MAX_KEPT))
+    assert ask(tap, seen, memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.request.size == len(buffer)
+    assert exchange.request.kept == MAX_KEPT and b"rrr" in exchange.request.filled()
+
+
+def test_secrets_are_gone_before_anything_waits(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    for secret in (b"hunter2", b"hunter2" * 100_000):
+        frame = request_frame(SaslAuthenticateRequest(auth_bytes=secret), 2)
+        answer = response_frame(SaslAuthenticateResponse(auth_bytes=secret), 2)
+        assert ask(tap, seen, memoryview(frame), answer)
+    items = [item for item in watcher.take(9) if isinstance(item, Exchange)]
+    assert len(items) == 2 and all(item.is_redacted for item in items)
+    for item in items:
+        assert item.response is not None
+        assert b"hunter2" not in item.request.filled() + item.response.filled()
+
+
+@pytest.mark.parametrize(
+    ("headers", "own_host", "allowed"),
+    [
+        ({"host": "127.0.0.1:9292"}, "127.0.0.1", True),
+        ({"host": "localhost:9292"}, "127.0.0.1", True),
+        ({"host": "[::1]:9292"}, "::1", True),
+        ({"host": "evil.example:9292"}, "127.0.0.1", False),
+        ({}, "127.0.0.1", False),
+        ({"host": "[nonsense"}, "127.0.0.1", False),
+        ({"host": "node1:9292"}, "node1", True),
+        ({"host": "node1:9292"}, "", False),
+        ({"host": "127.0.0.1:9292", "origin": "http://127.0.0.1:9292"}, "127.0.0.1", True),
+        ({"host": "127.0.0.1:9292", "origin": "http://evil.example"}, "127.0.0.1", False),
+        ({"host": "127.0.0.1:9292", "origin": "null"}, "127.0.0.1", False),
+    ],
+)
+def test_pages_of_others_may_not_ask(headers: dict[str, str], own_host: str, allowed: bool) -> None:
+    assert may_ask(headers, own_host) is allowed
