@@ -295,9 +295,7 @@ def latest_per_key(
     records: list[Found] = []
     for index, each in enumerate(newest):
         if judging.late:
-            notes.append(
-                f"of {len(newest):,} keys the newest {index:,} are judged, for want of time: choose a partition"
-            )
+            notes.append(f"of {len(newest):,} keys the newest {index:,} were judged in time: choose a partition")
             break
         fitting = look.sift(each.partition, each.record, each.timestamp_type)
         if fitting is not None:
