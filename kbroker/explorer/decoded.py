@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from kbroker.errors import ErrorCode
-from kbroker.explorer.exchange import ConnectionInfo, Exchange
+from kbroker.explorer.exchange import NO_API, ConnectionInfo, Exchange
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, uuid_to_str
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
@@ -98,7 +98,9 @@ class Decoded:
     @property
     def name(self) -> str:
         """The API's."""
-        return f"API key {self.exchange.api_key}" if self.api is None else self.api.name
+        if self.api is None:
+            return "hidden frame" if self.exchange.api_key == NO_API else f"API key {self.exchange.api_key}"
+        return self.api.name
 
     @cached_property
     def errors(self) -> list[ErrorCode]:

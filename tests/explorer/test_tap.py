@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kbroker.explorer.decoded import Decoded
 from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
 from kbroker.explorer.guard import may_ask
+from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import request_frame, response_frame
 
 
@@ -192,6 +197,64 @@ def test_secrets_are_gone_before_anything_waits(clock: Clock) -> None:
     for item in items:
         assert item.response is not None
         assert b"hunter2" not in item.request.filled() + item.response.filled()
+
+
+BARE_TOKEN = b"\0alice\0hunter2-hunter2"
+
+
+def logged_in(tap: Tap, frame: bytes, api_keys: tuple[int, ...], reply: bytes | None = None) -> None:
+    """A frame of a client that logs in, answered or refused."""
+
+    async def answer() -> bytes:
+        if reply is None:
+            raise ValueError(f"unexpected API key {int.from_bytes(frame[:2], 'big')}")
+        return reply
+
+    client: Any = Client()
+    coroutine = tap.login(client, frame, answer(), api_keys)
+    with contextlib.suppress(StopIteration, ValueError):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize("api_keys", [(17, 18), (17, 18, 36)])
+@pytest.mark.parametrize("key", [*API_KEYS, 97])
+def test_of_a_token_without_a_header_only_the_size_is_shown(key: int, api_keys: tuple[int, ...], clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    tap.add(watcher)
+    token = key.to_bytes(2, "big") + BARE_TOKEN[2:]
+    logged_in(tap, token, api_keys)
+    logged_in(tap, token, api_keys, bytes(4) + token[4:8] + b"hunter2")
+    shown = [item for item in watcher.take(9) if isinstance(item, Exchange)]
+    assert len(shown) == 2 and shown[0].end == module.CUT_OFF
+    for item in shown:
+        assert item.api_key == -1 and item.request.size == len(token) and item.is_redacted
+        line = line_of(item)
+        assert token[4:8] not in item.request.filled() and item_of(line) == item
+        assert item.response is None or not any(item.response.filled())
+        assert Decoded(item, None).name == "hidden frame"
+
+
+def test_requests_of_a_login_are_shown_where_they_belong(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    tap.add(watcher)
+    login = request_frame(SaslAuthenticateRequest(auth_bytes=BARE_TOKEN), 2)
+    versions = request_frame(ApiVersionsRequest(), 4)
+    later = versions[:2] + (99).to_bytes(2, "big") + versions[4:]
+    for frame, api_keys in ((login, (17, 18)), (versions, (17, 18)), (later, (17, 18)), (login, (17, 18, 36))):
+        logged_in(tap, frame, api_keys)
+    shown = [item for item in watcher.take(9) if isinstance(item, Exchange)]
+    assert [item.api_key for item in shown] == [-1, 18, 18, 36]
+    assert all(b"hunter2" not in item.request.filled() for item in shown)
+
+
+def test_of_an_unknown_api_no_bytes_are_shown(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    assert ask(tap, seen, memoryview(b"\3\xe7hunter2 hunter2"), b"nter answer")
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.response is not None and exchange.is_redacted
+    assert b"nter" not in exchange.request.filled() + exchange.response.filled()
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,26 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Frame, Skipped, cut_frame, whole_frame
+from kbroker.explorer.exchange import (
+    NO_API,
+    Closed,
+    ConnectionInfo,
+    Exchange,
+    Frame,
+    Skipped,
+    cut_frame,
+    unshown_frame,
+    whole_frame,
+)
 from kbroker.explorer.redaction import (
     LARGEST,
     PREFIX,
+    is_request,
     may_have_secrets,
     redacted_request,
     redacted_response,
 )
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -239,9 +251,13 @@ class Tap:
         connection.when_closed.append(closed)
         return seen
 
-    async def login(self, connection: Connection, frame: bytes, answer: Awaitable[bytes]) -> bytes:
+    async def login(
+        self, connection: Connection, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]
+    ) -> bytes:
         """As ``handlers.services.explorer.LoginTap`` says."""
         begun = self.begin(self._logs_in(connection), frame)
+        if begun is not None and not (begun.api_key in api_keys and is_request(frame)):
+            begun.request = unshown_frame(len(frame))
         try:
             reply = await answer
         except BaseException as error:
@@ -380,6 +396,8 @@ def _client_id(frame: memoryview | bytes) -> bytes:
 
 
 def _request_frame(api_key: int, frame: memoryview | bytes) -> Frame:
+    if api_key not in API_KEYS:
+        return unshown_frame(len(frame))
     if may_have_secrets(api_key) and len(frame) <= LARGEST:
         return whole_frame(bytes(frame))
     return cut_frame(frame)
@@ -390,6 +408,11 @@ def _redact(exchange: Exchange) -> None:
     if not may_have_secrets(exchange.api_key):
         return
     request, response = exchange.request, exchange.response
+    if exchange.api_key == NO_API:  # its answer has bytes of it, the correlation id, and an error may name its key
+        exchange.end = exchange.end and CUT_OFF
+        exchange.response = None if response is None else Frame(response.size, ())
+        exchange.is_redacted = True
+        return
     original = request.filled() if request.is_whole else b""
     redacted = redacted_request(original) if original else b""
     exchange.request = cut_frame(redacted) if original else Frame(request.size, ((0, request.pieces[0][1][:PREFIX]),))
