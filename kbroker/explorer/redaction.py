@@ -1,7 +1,7 @@
 """Secrets of requests and answers are overwritten in their bytes, before these leave the node.
 
 Secret are the fields that no text shows (`kbroker.wire.schema.is_hidden`): tokens of SASL, keys of SCRAM users and of
-delegation tokens, values of properties whose names say that they are passwords. They keep their length. A message that
+delegation tokens, values of properties that are passwords or are not known. They keep their length. A message that
 may have secrets and cannot be read again exactly is overwritten altogether.
 """
 
