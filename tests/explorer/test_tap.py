@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.registry import API_KEYS
-from tests.explorer.exchanges import request_frame, response_frame
+from tests.explorer.exchanges import CONNECTION, request_frame, response_frame
 
 
 class Clock:
@@ -170,6 +171,35 @@ def test_a_slow_watcher_loses_the_oldest_and_is_told(clock: Clock) -> None:
     kept = [item for item in items if isinstance(item, Exchange)]
     assert len(kept) + skipped.counts[12] == number and kept[-1].number == number
     assert sum(item.request.kept for item in kept) <= MAX_WAITING_BYTES
+
+
+def test_the_end_of_a_connection_costs_the_same_however_much_waits(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    client = Client()
+    seen = connected(tap, client)
+    tap.add(watcher)
+    assert ask(tap, seen, heartbeat())
+    waiting: Any = watcher._waiting
+
+    class Counted(deque[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("all that waits is looked through")
+
+    watcher._waiting = Counted(waiting)
+    for callback in client.when_closed:
+        callback()
+    connected(tap).connection.when_closed[0]()  # of which nobody has heard
+    assert [type(item) for item in watcher.take(9)] == [ConnectionInfo, Exchange, Closed]
+    assert watcher._bytes == 0 and not watcher._waiting_of
+
+
+def test_a_slow_watcher_does_not_keep_all_ends_of_connections(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 10_000)
+    watcher = Watcher()
+    for number in range(200):
+        watcher._told[number] = CONNECTION
+        watcher.connection_closed(number, 1)
+    assert len(watcher.take(999)) <= 10_000 // module.CLOSED_BYTES
 
 
 def test_large_frames_are_cut_and_copied(clock: Clock) -> None:

@@ -53,6 +53,9 @@ MAX_WAITING_BYTES: Final = 8 << 20
 EXCHANGE_BYTES: Final = 512
 """What an exchange takes beside its frames."""
 
+CLOSED_BYTES: Final = 256
+"""What the end of a connection takes."""
+
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
 
@@ -117,6 +120,8 @@ class Watcher:
         self.controllers = controllers
         self._waiting: deque[tuple[Exchange, ConnectionInfo, int] | Closed] = deque()
         self._bytes = 0
+        self._waiting_of: Counter[int] = Counter()
+        """Exchanges that wait, by their connections."""
         self.skipped: Counter[int] = Counter()
         """Requests that were not seen, and of which it has not been told."""
         self._lost: Counter[int] = Counter()
@@ -136,19 +141,35 @@ class Watcher:
         size = _size(exchange)
         self._bytes += size
         self._waiting.append((exchange, info, size))
-        while self._bytes > MAX_WAITING_BYTES:
-            oldest = self._waiting.popleft()
-            if not isinstance(oldest, Closed):
-                self._bytes -= oldest[2]
-                self._lost[oldest[0].api_key] += 1
+        self._waiting_of[exchange.connection] += 1
+        self._make_room()
         self._some.set()
+
+    def _make_room(self) -> None:
+        while self._bytes > MAX_WAITING_BYTES:
+            oldest = self._next()
+            if not isinstance(oldest, Closed):
+                self._lost[oldest[0].api_key] += 1
+
+    def _next(self) -> tuple[Exchange, ConnectionInfo, int] | Closed:
+        """Take the oldest that waits."""
+        oldest = self._waiting.popleft()
+        if isinstance(oldest, Closed):
+            self._bytes -= CLOSED_BYTES
+            return oldest
+        exchange, _, size = oldest
+        self._bytes -= size
+        self._waiting_of[exchange.connection] -= 1
+        if not self._waiting_of[exchange.connection]:
+            del self._waiting_of[exchange.connection]
+        return oldest
 
     def connection_closed(self, number: int, node: int) -> None:
         """A connection has ended; those are told who have heard of it."""
-        if self._told.pop(number, None) is not None or any(
-            not isinstance(each, Closed) and each[0].connection == number for each in self._waiting
-        ):
+        if self._told.pop(number, None) is not None or number in self._waiting_of:
             self._waiting.append(Closed(number, node))
+            self._bytes += CLOSED_BYTES
+            self._make_room()
             self._some.set()
 
     async def wait(self, seconds: float) -> None:
@@ -165,13 +186,12 @@ class Watcher:
             items.append(Skipped(dict(self._lost), TOO_SLOW))
             self._lost.clear()
         while self._waiting and len(items) < most:
-            next_one = self._waiting.popleft()
+            next_one = self._next()
             if isinstance(next_one, Closed):
                 self._told.pop(next_one.number, None)
                 items.append(next_one)
                 continue
-            exchange, info, size = next_one
-            self._bytes -= size
+            exchange, info, _ = next_one
             told = self._told.get(info.number)
             if told is not info and told != info:
                 self._told[info.number] = info
