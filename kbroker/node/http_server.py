@@ -171,7 +171,13 @@ class Exchange:
 
     async def begin(self, status: int, content_type: str, length: int | None = None) -> None:
         """Begin a response; without a ``length`` it is sent in chunks."""
-        headers = [("Content-Type", content_type), ("Server", f"kbroker/{__version__}"), ("Cache-Control", "no-store")]
+        headers = [
+            ("Content-Type", content_type),
+            ("Server", f"kbroker/{__version__}"),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+        ]
         if length is not None:
             headers.append(("Content-Length", str(length)))
         await self._write(h11.Response(status_code=status, headers=headers))

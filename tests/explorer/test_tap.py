@@ -301,6 +301,10 @@ def test_of_an_unknown_api_no_bytes_are_shown(clock: Clock) -> None:
         ({"host": "127.0.0.1:9292", "origin": "http://127.0.0.1:9292"}, "127.0.0.1", True),
         ({"host": "127.0.0.1:9292", "origin": "http://evil.example"}, "127.0.0.1", False),
         ({"host": "127.0.0.1:9292", "origin": "null"}, "127.0.0.1", False),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "same-origin"}, "127.0.0.1", True),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "none"}, "127.0.0.1", True),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "same-site"}, "127.0.0.1", False),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "cross-site"}, "127.0.0.1", False),
     ],
 )
 def test_pages_of_others_may_not_ask(headers: dict[str, str], own_host: str, allowed: bool) -> None:

@@ -245,13 +245,17 @@ def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
     def status(path: str, **headers: str) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=20)
         connection.request("GET", path, headers=headers)
-        found = connection.getresponse().status
+        response = connection.getresponse()
         connection.close()
-        return found
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        return response.status
 
     assert status("/connections") == 200 and status("/nowhere") == 404
     assert status("/exchanges?api=Nonsense") == 400
+    assert status("//[") == 400
     assert status("/connections", Host="evil.example") == 403
+    assert status("/connections", **{"Sec-Fetch-Site": "cross-site"}) == 403
     assert status("/exchanges", Origin="http://evil.example") == 403
 
 
