@@ -202,6 +202,38 @@ def test_a_slow_watcher_does_not_keep_all_ends_of_connections(clock: Clock, monk
     assert len(watcher.take(999)) <= 10_000 // module.CLOSED_BYTES
 
 
+def test_requests_that_wait_for_their_answers_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING_BYTES", 5 * (module.EXCHANGE_BYTES + len(heartbeat())))
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    waiting = [tap.begin(seen, heartbeat()) for _ in range(7)]
+    assert [begun is not None for begun in waiting] == [True] * 5 + [False] * 2
+    assert tap.take_skipped(watcher) == Skipped({12: 2}, TOO_FAST)
+    assert waiting[0] is not None
+    waiting[0].answered(lambda: whole_frame(response_frame(HeartbeatResponse(), 4)))
+    assert tap.begin(seen, heartbeat()) is not None and tap.begin(seen, heartbeat()) is None
+    tap.remove(watcher)
+    assert not tap.pending and not tap.pending_bytes and not seen.waiting
+    assert waiting[1] is not None and not waiting[1].request.size
+    waiting[1].answered(lambda: whole_frame(response_frame(HeartbeatResponse(), 4)))
+    assert not tap.pending_bytes
+
+
+def test_a_login_that_fails_is_closed_and_forgotten(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    tap.add(watcher)
+    client: Any = Client()
+    logged_in(tap, request_frame(SaslAuthenticateRequest(), 2), (36,), client=client)
+    other: Any = Client()
+    tap.login_failed(other)  # which has the same address, and was not seen
+    assert len(tap._logins) == 1
+    tap.login_failed(client)
+    info, exchange, closed = watcher.take(9)
+    assert isinstance(info, ConnectionInfo) and isinstance(exchange, Exchange)
+    assert closed == Closed(info.number, 1) and not tap._logins
+
+
 def test_large_frames_are_cut_and_copied(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen = connected(tap)
@@ -232,7 +264,9 @@ def test_secrets_are_gone_before_anything_waits(clock: Clock) -> None:
 BARE_TOKEN = b"\0alice\0hunter2-hunter2"
 
 
-def logged_in(tap: Tap, frame: bytes, api_keys: tuple[int, ...], reply: bytes | None = None) -> None:
+def logged_in(
+    tap: Tap, frame: bytes, api_keys: tuple[int, ...], reply: bytes | None = None, client: Any = None
+) -> None:
     """A frame of a client that logs in, answered or refused."""
 
     async def answer() -> bytes:
@@ -240,8 +274,7 @@ def logged_in(tap: Tap, frame: bytes, api_keys: tuple[int, ...], reply: bytes | 
             raise ValueError(f"unexpected API key {int.from_bytes(frame[:2], 'big')}")
         return reply
 
-    client: Any = Client()
-    coroutine = tap.login(client, frame, answer(), api_keys)
+    coroutine = tap.login(client or Client(), frame, answer(), api_keys)
     with contextlib.suppress(StopIteration, ValueError):
         coroutine.send(None)
 

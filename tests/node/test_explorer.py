@@ -27,7 +27,7 @@ from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.connection import Connection
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.explorer.exchange import Skipped
+from kbroker.explorer.exchange import Closed, Skipped
 from kbroker.explorer.lines import Item
 from kbroker.explorer.story import Story, Told
 from kbroker.explorer.text import details
@@ -413,6 +413,10 @@ def test_logins_are_seen_without_their_secrets() -> None:
         assert metadata.decoded.connection.software.startswith("confluent-kafka-python")
         wrong = AdminClient(client | {"sasl.password": "wrong-secret"})
         watched.until(lambda told: [each for each in told for step in each.steps if "refused" in step.text])
+        refused = next(
+            each.decoded.exchange.connection for each in watched.told for step in each.steps if "refused" in step.text
+        )
+        watched.until(lambda _: [it for it in watched.items if isinstance(it, Closed) and it.number == refused])
         del wrong
 
 

@@ -19,3 +19,7 @@ class LoginTap(Protocol):
         ``connection`` takes the place of the client's connection.
         """
         ...
+
+    def login_failed(self, connection: Any) -> None:
+        """A client that logged in with this ``connection`` is not let in, or has gone."""
+        ...

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from kbroker.explorer.exchange import (
+    MAX_KEPT,
     NO_API,
     Closed,
     ConnectionInfo,
@@ -49,6 +50,9 @@ BURST: Final = 2000
 
 MAX_WAITING_BYTES: Final = 8 << 20
 """Bytes that wait for one watcher. The oldest give way to newer ones."""
+
+MAX_PENDING_BYTES: Final = 16 << 20
+"""Bytes of requests that are seen and not answered yet. Others are counted and not seen until some are."""
 
 EXCHANGE_BYTES: Final = 512
 """What an exchange takes beside its frames."""
@@ -216,6 +220,9 @@ class Tap:
         self.missed = [0] * 256
         """Requests that were not seen since the watchers were last told, by API key."""
         self.missed_by_controllers = [0] * 256
+        self.pending: set[Begun] = set()
+        """Requests that are seen and not complete."""
+        self.pending_bytes = 0
         self._watchers: list[Watcher] = []
         self._api_keys: frozenset[int] | None = frozenset()
         """Those that anybody asks for; None for all."""
@@ -245,6 +252,8 @@ class Tap:
         self.is_watched = bool(watchers)
         if not watchers:
             self.missed[:] = self.missed_by_controllers[:] = bytes(256)
+            for begun in list(self.pending):
+                begun.drop()
         keys = [watcher.api_keys for watcher in watchers]
         self._api_keys = None if None in keys else frozenset().union(*(each for each in keys if each is not None))
         self._controllers = any(watcher.controllers for watcher in watchers)
@@ -265,8 +274,7 @@ class Tap:
             for begun in list(seen.waiting):
                 begun.ended(CUT_OFF)
             del self._connections[number]
-            for watcher in self._watchers:
-                watcher.connection_closed(number, self.node)
+            self._tell_closed(number)
 
         connection.when_closed.append(closed)
         return seen
@@ -291,6 +299,18 @@ class Tap:
         if begun is not None:
             begun.answered(lambda: whole_frame(reply[4:]))
         return reply
+
+    def login_failed(self, connection: Connection) -> None:
+        """As ``handlers.services.explorer.LoginTap`` says."""
+        key = connection.listener_name, connection.peer
+        seen = self._logins.get(key)
+        if seen is not None and seen.connection is connection:
+            del self._logins[key]
+            self._tell_closed(seen.number)
+
+    def _tell_closed(self, number: int) -> None:
+        for watcher in self._watchers:
+            watcher.connection_closed(number, self.node)
 
     def _logs_in(self, connection: Connection) -> Seen:
         """A client that logs in, and has the same number afterwards."""
@@ -326,12 +346,14 @@ class Tap:
             return None
         if self._by_client and not self._is_wanted(seen, api_key, frame):
             return None
-        if not self.is_open:
+        most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
+        size = EXCHANGE_BYTES + min(len(frame), most)
+        if not self.is_open or self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed[api_key & 0xFF] += 1
             return None
         self._allowance -= 1
         self.is_open = self._allowance >= 1
-        return Begun(self, seen, api_key, _request_frame(api_key, frame))
+        return Begun(self, seen, api_key, _request_frame(api_key, frame), size)
 
     def refill(self) -> None:
         """Allow what has been saved since the last time; whoever watches calls it again and again."""
@@ -378,10 +400,14 @@ class Tap:
 class Begun:
     """A request that is seen, until it is complete."""
 
-    __slots__ = ("_at", "_tap", "api_key", "at_ms", "is_complete", "request", "response", "seen", "took_ms")
+    __slots__ = ("_at", "_size", "_tap", "api_key", "at_ms", "is_complete", "request", "response", "seen", "took_ms")
 
-    def __init__(self, tap: Tap, seen: Seen, api_key: int, request: Frame) -> None:
+    def __init__(self, tap: Tap, seen: Seen, api_key: int, request: Frame, size: int) -> None:
+        """``size``: bytes that count until it is complete."""
         self._tap = tap
+        self._size = size
+        tap.pending_bytes += size
+        tap.pending.add(self)
         self.api_key = api_key
         self._at = perf_counter()
         self.at_ms = float(tap.env.wall_clock_ms())
@@ -396,8 +422,7 @@ class Begun:
         """The answer is there; ``make`` makes its frame. Without one, ``end`` says why."""
         if self.is_complete:
             return
-        self.is_complete = True
-        self.seen.waiting.discard(self)
+        self._complete()
         self.took_ms = (perf_counter() - self._at) * 1000
         try:
             self.response = make()
@@ -408,6 +433,17 @@ class Begun:
     def ended(self, why: str) -> None:
         """There is no answer."""
         self.answered(lambda: None, why)
+
+    def drop(self) -> None:
+        """Nobody watches any more."""
+        self._complete()
+        self.request = unshown_frame(0)
+
+    def _complete(self) -> None:
+        self.is_complete = True
+        self.seen.waiting.discard(self)
+        self._tap.pending.discard(self)
+        self._tap.pending_bytes -= self._size
 
 
 def _client_id(frame: memoryview | bytes) -> bytes:

@@ -98,6 +98,14 @@ class SaslAdmission:
         """
         exchange = _Exchange(self, client)
         try:
+            await self._authenticate(client, exchange)
+        except BaseException:
+            if self.services.tap is not None:
+                self.services.tap.login_failed(exchange)
+            raise
+
+    async def _authenticate(self, client: Admitted, exchange: _Exchange) -> None:
+        try:
             while not exchange.conversation.is_authenticated:
                 await client.has_sent()
                 await _write(client.stream, await self._answer(client.stream, exchange))
