@@ -55,7 +55,7 @@ def _follow(node: ExplorerClient, feed: Feed) -> None:
     try:
         for item in node.items():
             if item is not None:
-                feed.add(item, node.names)
+                feed.add(item, node.known_names)
     except Exception as error:
         complain(f"{node.address}: {error}")
 

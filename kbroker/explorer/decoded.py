@@ -30,6 +30,12 @@ _INDEX: Final = ("partition_index", "index", "partition")
 _GROUPS: Final = ("group_id", "groups", "group_ids", "groups_names")
 
 
+MAX_DECODED: Final = 64 << 20
+"""Bytes of a frame that is decoded, those that were cut included: zeros take their place meanwhile."""
+
+TOO_LARGE: Final = "it is too large to be decoded"
+
+
 class TopicNames:
     """Names of topics by the text of their ids, as far as they have been heard."""
 
@@ -74,6 +80,8 @@ class Decoded:
 
     def _decode(self) -> None:
         exchange = self.exchange
+        if max(exchange.request.size, exchange.response.size if exchange.response is not None else 0) > MAX_DECODED:
+            raise WireError(TOO_LARGE)
         frame = exchange.request.filled()
         header, offset = decode_request_header(frame)
         self.client_id = header.client_id
