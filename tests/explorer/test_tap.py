@@ -16,6 +16,8 @@ from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
+from kbroker.node.explorer.watched_dispatcher import WatchedReplies
+from kbroker.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -342,3 +344,56 @@ def test_of_an_unknown_api_no_bytes_are_shown(clock: Clock) -> None:
 )
 def test_pages_of_others_may_not_ask(headers: dict[str, str], own_host: str, allowed: bool) -> None:
     assert may_ask(headers, own_host) is allowed
+
+
+class Queue:
+    """The replies of a connection."""
+
+    def __init__(self) -> None:
+        self.slots: deque[Any] = deque()
+        self.parts: deque[Any] = deque()
+
+    def add(self, parts: list[Any]) -> None:
+        if self.slots:
+            self.slots.append(parts)
+        else:
+            self.parts.extend(parts)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool) -> None:
+    tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    any_queue: Any = queue
+    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
+    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
+    good, bad = (bytes(4) + response_frame(HeartbeatResponse(error_code=code), 4) for code in (0, 56))
+    if is_behind:
+        queue.slots.append("earlier")
+        replies.add([good])
+        replaced = queue.slots[-1]
+    else:
+        replies.parts.append(good)
+        replaced = queue.parts
+    replies.begun = None
+    assert not watcher.take(9)
+    replaced[0] = bad  # as `ReplyQueue.replace_unsent` does where a batch could not be written
+    round.end()
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.response is not None
+    assert exchange.response.filled() == bad[4:]
+
+
+def test_replies_that_were_dropped_with_their_connection_are_not_shown(clock: Clock) -> None:
+    tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    any_queue: Any = queue
+    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
+    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
+    replies.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
+    queue.parts.clear()
+    round.end()
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == module.CUT_OFF
