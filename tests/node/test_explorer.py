@@ -177,6 +177,7 @@ def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
         with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
             produce(broker.bootstrap_servers, "moved", 1)
         told = watched.named("Produce", 2)
+        watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
     assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
     steps = [step for each in watched.told for step in each.steps if step.kind == "search for a leader"]
     assert len(steps) == 2 and steps[-1].is_end
