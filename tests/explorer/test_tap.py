@@ -236,6 +236,19 @@ def test_a_login_that_fails_is_closed_and_forgotten(clock: Clock) -> None:
     assert closed == Closed(info.number, 1) and not tap._logins
 
 
+def test_messages_that_are_decoded_count_by_their_bytes(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    large = memoryview(request_frame(SaslAuthenticateRequest(auth_bytes=bytes(200_000)), 2))
+    answer = response_frame(SaslAuthenticateResponse(auth_bytes=bytes(200_000)), 2)
+    each = 1 + 2 * (200_000 // module.DECODED_BYTES)
+    assert sum(ask(tap, seen, large, answer) for _ in range(100)) == BURST // each + 1
+    clock.now += 10
+    tap.refill()
+    assert ask(tap, seen, heartbeat())
+
+
 def test_large_frames_are_cut_and_copied(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen = connected(tap)

@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 RATE: Final = 300
 """Exchanges that are seen in a second, for long."""
 
+DECODED_BYTES: Final = 4 << 10
+"""Bytes of a message that may have secrets, and is decoded for that, which count as one more exchange."""
+
 BURST: Final = 2000
 """Exchanges that are seen at once after a rest."""
 
@@ -351,9 +354,12 @@ class Tap:
         if not self.is_open or self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed[api_key & 0xFF] += 1
             return None
-        self._allowance -= 1
-        self.is_open = self._allowance >= 1
+        self._spend(1 + _to_decode(api_key, len(frame)))
         return Begun(self, seen, api_key, _request_frame(api_key, frame), size)
+
+    def _spend(self, exchanges: int) -> None:
+        self._allowance -= exchanges
+        self.is_open = self.is_open and self._allowance >= 1
 
     def refill(self) -> None:
         """Allow what has been saved since the last time; whoever watches calls it again and again."""
@@ -373,6 +379,8 @@ class Tap:
         seen, request, response = begun.seen, begun.request, begun.response
         exchange = Exchange(self.node, self._exchanges, seen.number, begun.at_ms, request, response, took_ms, end)
         client_id = _client_id(begun.request.pieces[0][1])
+        if response is not None:
+            self._spend(_to_decode(begun.api_key, response.size))
         _redact(exchange)
         info = begun.seen.info()
         for watcher in self._watchers:
@@ -444,6 +452,11 @@ class Begun:
         self.seen.waiting.discard(self)
         self._tap.pending.discard(self)
         self._tap.pending_bytes -= self._size
+
+
+def _to_decode(api_key: int, size: int) -> int:
+    """The exchanges that a message counts as for being decoded."""
+    return size // DECODED_BYTES if size <= LARGEST and may_have_secrets(api_key) else 0
 
 
 def _client_id(frame: memoryview | bytes) -> bytes:
