@@ -249,6 +249,29 @@ def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        await client.ask(push())
+        await client.ask(heartbeat(member_epoch=-1, topology=None))
+        descriptions = node.broker.services.groups.descriptions
+
+        async def fail(group_id: str) -> bool:
+            raise KeyError(group_id)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(descriptions, "_delete_marked", fail)
+            await descriptions.clean()
+        (line,) = [record.getMessage() for record in caplog.records if record.exc_info]
+        assert line == f"group {GROUP}: the description of its topology cannot be deleted now"
+        await descriptions.clean()
+        assert KEEPER.get(GROUP, 0) is None
+
+    converse(tmp_path, talk)
+
+
 def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
     async def talk(node: Node, client: Client) -> None:
         await client.ask(heartbeat())

@@ -161,6 +161,8 @@ class TopologyDescriptions:
                     await self._delete_marked(group_id)
                 except ApiError as error:
                     logger.info("group %s: the description of its topology is not deleted yet: %s", group_id, error)
+                except Exception:  # whatever it is, the next time comes, and the node has other work
+                    logger.exception("group %s: the description of its topology cannot be deleted now", group_id)
 
 
 def _update_failed(message: str) -> ApiError:
