@@ -46,6 +46,7 @@ from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
 from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
 from benchmarks.servers import KINDS, ROOT, MeasuredKbroker, PlainKbroker, Server, ServerError, earlier
+from benchmarks.share_workloads import SHARE_WORKLOADS
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
@@ -54,6 +55,7 @@ from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafkaError, kafka_ho
 ALL_WORKLOADS = (
     *WORKLOADS,
     *GROUP_WORKLOADS,
+    *SHARE_WORKLOADS,
     *TRANSACTION_WORKLOADS,
     *LOG_WORKLOADS,
     *SPARK_WORKLOADS,

@@ -91,6 +91,14 @@ class JavaPrograms:
         """CommitMany.java: the seconds of each transaction. Raises LoadError as `consume`."""
         return list(self._run("CommitMany", bootstrap, topic, partitions, warm_up, count)["seconds"])
 
+    def share_consume(self, bootstrap: str, topic: str, group: str, members: int, records: int) -> dict[str, float]:
+        """ShareConsume.java. Raises LoadError as `consume`."""
+        return self._run("ShareConsume", bootstrap, topic, group, members, records)
+
+    def share_latency(self, bootstrap: str, topic: str, group: str, warm_up: int, count: int) -> dict[str, float]:
+        """ShareLatency.java. Raises LoadError as `consume`."""
+        return self._run("ShareLatency", bootstrap, topic, group, warm_up, count)
+
     def _run(self, program: str, *arguments: object) -> dict[str, Any]:
         if not (self._classes / f"{program}.class").exists():
             javac = shutil.which("javac")

@@ -16,6 +16,7 @@ UNITS = {
     "cpu_s_per_GB": "server CPU s/GB",
     "requests_per_s": "requests/s",
     "cpu_us_per_request": "server CPU µs/request",
+    "cpu_us_per_record": "server CPU µs/record",
     "connections_per_s": "connections/s",
     "connections_per_cpu_s": "connections per second of server CPU",
     "first_decision_us": "the first decision of its kind, µs",
@@ -108,6 +109,11 @@ def _targets() -> Iterator[Target]:
     yield Target("heartbeat-requests", "requests_per_s", 0.7, 1.0)
     yield Target("offset-commit-requests", "requests_per_s", 0.7, 1.0)
     yield Target("offsets-restart", "loaded_s", 1.0, None, is_ratio=False)
+    for members in (1, 10):
+        yield Target(f"share-consume-{members}", "records_per_s", 1.0, None)
+        yield Target(f"share-consume-{members}", "cpu_us_per_record", 0.7, None)
+    yield Target("share-latency", "p99_ms", 1.0, None)
+    yield Target("share-groups-held", "MB", 100, None, is_ratio=False)
     yield Target("transactions", "transactions_per_s", 2.0, 5.0)
     yield Target("committed-reading", "committed_share", 0.9, None, is_ratio=False)
     yield Target("transactional-ids", "MB", 60, None, is_ratio=False)

@@ -42,6 +42,8 @@ class Server(ABC):
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         self.port = 0
+        self.more_properties: dict[str, str] = {}
+        """More properties, for the next start."""
         self._process: subprocess.Popen[bytes] | None = None
         self.format_seconds = 0.0
         self.launched_at = 0.0
@@ -141,7 +143,7 @@ class Kbroker(Server):
     def start(self) -> None:
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0"]
         command += ["--data-dir", str(self.directory / "data"), *self.options]
-        for name, value in COMMON.items():
+        for name, value in {**COMMON, **self.more_properties}.items():
             command += ["-o", f"{name}={value}"]
         path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
         # An installed package is compiled; a checkout whose modules have changed since their last run is not.
@@ -181,7 +183,7 @@ class Apache(Server):
     name = "apache"
 
     def start(self) -> None:
-        node = ApacheKafka(directory=self.directory, properties=COMMON)
+        node = ApacheKafka(directory=self.directory, properties={**COMMON, **self.more_properties})
         node.format()
         self.format_seconds, self.port = node.format_seconds, node.port
         command = java_command(

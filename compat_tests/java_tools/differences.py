@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-SHARE_GROUPS = "share groups are not there yet"
 CORDONED = "log directories are not cordoned"
 
 
@@ -27,23 +26,7 @@ class Difference:
         return pattern is not None and re.fullmatch(pattern, line.strip()) is not None
 
 
-def _apis(reason: str, *names: str) -> tuple[Difference, ...]:
-    return tuple(
-        Difference(reason, rf"{name}\(\d+\): .*\[usable: \d+\]", rf"{name}\(\d+\): UNSUPPORTED") for name in names
-    )
-
-
 DIFFERENCES: dict[str, tuple[Difference, ...]] = {
-    "test_cluster::test_broker_api_versions": (
-        *_apis(SHARE_GROUPS, "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
-        *_apis(
-            SHARE_GROUPS,
-            *("InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState", "DeleteShareGroupState"),
-            *("ReadShareGroupStateSummary", "DescribeShareGroupOffsets", "AlterShareGroupOffsets"),
-            "DeleteShareGroupOffsets",
-        ),
-    ),
-    "test_cluster::test_features": (Difference(SHARE_GROUPS, r"Feature: share\.version .*"),),
     "test_configs::test_broker_loggers": (
         Difference(
             "each has loggers of its own; the root is the one that both have",
@@ -60,7 +43,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
     ),
     "test_dump_log::test_metadata": (
-        Difference(SHARE_GROUPS, r'.*"name":"share\.version","featureLevel":2}}'),
         Difference(
             "registrations name the features that a node has",
             *[r'.*"type":"REGISTER_(BROKER|CONTROLLER)_RECORD".*'] * 2,

@@ -7,6 +7,7 @@ from pathlib import Path
 from compat_tests.apache_kafka import KAFKA_VERSION, tool
 from compat_tests.mixed_cluster import view
 from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, bootstrap, remove, wait_for
+from compat_tests.mixed_cluster.share_group import configure, member, work
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 
 BOTH_WAYS = [[1, 2], [2, 1]]
@@ -29,6 +30,11 @@ def replicates(nodes: tuple[Node, Node], topic: str, by: Node) -> None:
     view.produce(servers, topic, written)
     assert view.read(servers, topic, {0: 20, 1: 20}) == written
     view.await_same_logs(nodes, topic, range(2))
+    configure(servers, f"share-{topic}")
+    consumer = member(servers, f"share-{topic}", topic)
+    shared = work(consumer, 40)
+    assert sorted(shared.values()) == sorted(value for values in written.values() for value in values)
+    consumer.close()
 
 
 def test_a_broker_of_4_3_follows_kbroker(startable: None, tmp_path: Path) -> None:

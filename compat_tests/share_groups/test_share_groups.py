@@ -1,30 +1,28 @@
-"""Share groups (KIP-932) by Kafka's own share consumer and tools, on one node and on three."""
+"""Share groups (KIP-932) by the share consumers of Kafka, librdkafka and franz-go, on one node and on three."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from compat_tests.apache_kafka import tool
 from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
-from compat_tests.share_groups.members import Delivery, MemberError, ShareMembers
+from compat_tests.share_groups.members import CLIENTS, Delivery, MemberError, ShareMembers
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.skipif(
-        any(shutil.which(program) is None for program in ("java", "javac", "mvn")), reason="needs a JDK and Maven"
-    ),
-]
+needs_tools = pytest.mark.skipif(
+    any(shutil.which(program) is None for program in ("java", "mvn")), reason="needs Java and Maven"
+)
 
 OPTIONS = (
-    "unstable.api.versions.enable=true",
+    "errors.deadletterqueue.auto.create.topics.enable=true",
     "group.share.min.record.lock.duration.ms=1000",
     "group.share.min.heartbeat.interval.ms=300",
     "group.share.heartbeat.interval.ms=300",
@@ -41,9 +39,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     yield from broker_under_test(request, *OPTIONS)
 
 
-@pytest.fixture
-def members(broker: Broker) -> Iterator[ShareMembers]:
-    process = ShareMembers(broker.bootstrap)
+@pytest.fixture(params=CLIENTS)
+def members(broker: Broker, request: pytest.FixtureRequest) -> Iterator[ShareMembers]:
+    process = CLIENTS[request.param](broker.bootstrap)
     yield process
     process.end()
 
@@ -59,13 +57,12 @@ def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions)])[name].result()
     settings = {"share.auto.offset.reset": "earliest"} | {
-        f"share.{key.replace('_', '.')}": value for key, value in configs.items()
+        f"{'' if key.startswith('errors_') else 'share.'}{key.replace('_', '.')}": value
+        for key, value in configs.items()
     }
-    tool(
-        *("kafka-configs", "--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "groups"),
-        *("--entity-name", name, "--add-config", ",".join(f"{key}={value}" for key, value in settings.items())),
-        check=True,
-    )
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
+    group = ConfigResource(ResourceType.GROUP, name, incremental_configs=entries)
+    admin.incremental_alter_configs([group])[group].result()
     write(broker, name, *values, partitions=partitions)
 
 
@@ -147,6 +144,62 @@ def test_a_record_is_tried_no_more_often_than_the_limit(broker: Broker, members:
     assert [each.value for each in read(members, "one", 1)] == ["next"]
 
 
+def letters(broker: Broker, topic: str, partitions: int, count: int) -> list[Message]:
+    """The dead letters of a topic, once there are so many."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: list[Message] = []
+    end = time.monotonic() + SECONDS
+    while len({origin(each) for each in found}) < count:
+        assert time.monotonic() < end, [origin(each) for each in found]
+        message = consumer.poll(0.5)
+        if message is not None and not message.error():
+            found.append(message)
+    consumer.close()
+    return found
+
+
+def told_by(letter: Message) -> dict[str, bytes]:
+    """The headers of a dead letter, by the ends of their names."""
+    headers: Any = letter.headers() or ()
+    return {name.removeprefix("__dlq.errors."): value for name, value in headers}
+
+
+def origin(letter: Message) -> tuple[int, int]:
+    """The partition and the offset of the record that was given up."""
+    told = told_by(letter)
+    return int(told["partition"]), int(told["offset"])
+
+
+def test_a_rejected_record_becomes_a_dead_letter(broker: Broker, members: ShareMembers, name: str) -> None:
+    """So does one that is tried too often, in a topic that is made for them; each tells its reason."""
+    dead: dict[str, Any] = {
+        "errors_deadletterqueue_topic_name": f"dlq.{name}",
+        "errors_deadletterqueue_copy_record_enable": "true",
+    }
+    make(broker, name, "good", "bad", "poison", delivery_count_limit="2", **dead)
+    members.join("one", name, name)
+    good, bad, poison = read(members, "one", 3)
+    members.acknowledge("one", [good])
+    members.acknowledge("one", [bad], "REJECT")
+    members.acknowledge("one", [poison], "RELEASE")
+    members.commit("one")
+    (poison,) = read(members, "one", 1)
+    members.acknowledge("one", [poison], "RELEASE")
+    members.commit("one")
+    found = letters(broker, f"dlq.{name}", 1, 2)
+    told = {letter.value(): told_by(letter) for letter in found}
+    assert {value: (each["topic"], each["group"]) for value, each in told.items()} == {
+        b"bad": (name.encode(), name.encode()),
+        b"poison": (name.encode(), name.encode()),
+    }
+    assert told[b"bad"]["message"] == b"Offset rejected by client."
+    assert told[b"poison"]["message"] == b"Offset delivery count exceeded the threshold."
+    assert told[b"poison"]["delivery.count"] == b"2"
+    write(broker, name, "next")
+    assert [each.value for each in read(members, "one", 1)] == ["next"]
+
+
 def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMembers, name: str) -> None:
     """Another worker gets the record then, and the first one's word for it comes too late."""
     make(broker, name, "slow", record_lock_duration_ms="1000")
@@ -156,12 +209,14 @@ def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMemb
     (again,) = read(members, "two", 1)
     assert (again.offset, again.delivery_count) == (slow.offset, 2)
     members.acknowledge("one", [slow])
-    assert members.commit("one") == {f"{name}-0": "InvalidRecordStateException"}
+    assert members.commit("one") == {f"{name}-0": "INVALID_RECORD_STATE"}
     accept(members, "two", [again])
 
 
 def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers, name: str) -> None:
     """While the lock is renewed nobody else has the record, however long that takes."""
+    if not members.can_renew:
+        pytest.skip("the client does not renew")
     make(broker, name, "long", record_lock_duration_ms="1500")
     members.join("one", name, name)
     (long,) = read(members, "one", 1)
@@ -171,7 +226,8 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
         members.acknowledge("one", [long], "RENEW")
         assert members.commit("one") == {f"{name}-0": ""}
         assert members.poll("two", 500) == []
-        members.poll("one", 100)
+        if members.polls_between_renewals:
+            members.poll("one", 100)
     members.acknowledge("one", [long])
     assert members.commit("one") == {f"{name}-0": ""}
     assert members.poll("two", 2500) == []
@@ -179,7 +235,7 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
 
 def test_records_of_a_worker_that_dies_go_to_others(broker: Broker, members: ShareMembers, name: str) -> None:
     make(broker, name, *"abc")
-    dying = ShareMembers(broker.bootstrap)
+    dying = type(members)(broker.bootstrap)
     try:
         dying.join("one", name, name)
         assert len(read(dying, "one", 3)) == 3
@@ -199,6 +255,9 @@ def await_output(arguments: tuple[str, ...], is_wanted: Callable[[str], bool]) -
         assert time.monotonic() < end, shown
 
 
+@needs_tools
+@pytest.mark.kafka
+@pytest.mark.parametrize("members", ["java"], indirect=True)
 def test_the_tool_for_share_groups(broker: Broker, members: ShareMembers, name: str) -> None:
     """Lists, members, offsets, lag; offsets that are reset and deleted; a group that is deleted."""
     make(broker, name, *"abcde")
@@ -272,3 +331,45 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
         accept(members, "one", got)
         accepted.update((each.partition, each.offset) for each in got)
     assert accepted | doubtful == {(number % 3, number // 3) for number in range(len(values))}
+
+
+@pytest.mark.parametrize("members", ["java"], indirect=True)
+def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
+    """Whoever leads or coordinates: each record that is rejected is in the dead-letter topic, once or more."""
+    if not isinstance(broker, KbrokerNodes):
+        pytest.skip("needs nodes that can be killed")
+    nodes = broker.cluster.nodes
+    count, dlq = 30, f"dlq.{name}"
+    enabled = {"errors.deadletterqueue.group.enable": "true"}
+    topic = NewTopic(dlq, 3, replication_factor=len(nodes), config=enabled)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([topic])[dlq].result()
+    values = [f"{number}" for number in range(count)]
+    make(broker, name, *values, partitions=3, errors_deadletterqueue_topic_name=dlq, delivery_count_limit="10")
+    members.join("one", name, name, max_poll_records="5", share_acquire_mode="record_limit")
+
+    def reject_some() -> None:
+        got = members.poll("one", 500)
+        if got:
+            members.acknowledge("one", got, "REJECT")
+            with contextlib.suppress(MemberError):
+                members.commit("one")
+
+    for node in nodes:
+        reject_some()
+        node.kill()
+        reject_some()
+        node.start()
+        broker.cluster.await_in_sync()
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(dlq, partition, 0) for partition in range(3)])
+    found: set[tuple[int, int]] = set()
+    end = time.monotonic() + 2 * SECONDS
+    while len(found) < count:
+        assert time.monotonic() < end, sorted(found)
+        reject_some()
+        while (message := consumer.poll(0.2)) is not None:
+            if not message.error():
+                found.add(origin(message))
+    consumer.close()
+    assert found == {(number % 3, number // 3) for number in range(count)}

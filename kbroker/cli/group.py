@@ -127,19 +127,27 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_documents
     from kbroker.client import ResponseError
-    from kbroker.client.groups import describe_group
+    from kbroker.client.share_groups import describe_any_group
 
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
     with cluster(arguments) as client:
         for group_id in dict.fromkeys(arguments.groups):
             try:
-                group = describe_group(client, group_id)
-                documents.append(_document(group, lags(client, group)))
+                documents.append(_described(client, describe_any_group(client, group_id)))
             except ResponseError as error:
                 problems.append(error)
     print_documents(documents, None if arguments.json else _print_description)
     return report_failures(problems)
+
+
+def _described(client: Client, group: GroupDescription) -> dict[str, Any]:
+    if group.type != "Share":
+        return _document(group, lags(client, group))
+    from kbroker.cli.share_group import share_partitions
+
+    rows = share_partitions(client, group)
+    return {**_head(group), "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows}
 
 
 def lags(client: Client, group: GroupDescription) -> list[Lag]:
@@ -218,6 +226,11 @@ def _print_description(document: Mapping[str, Any]) -> None:
     if not document["partitions"]:
         print("  no offsets are committed, no partitions assigned")
         return
+    if document["type"] == "Share":
+        from kbroker.cli.share_group import print_share_partitions
+
+        print_share_partitions(document)
+        return
     print_table(
         ["topic", "partition", "current", "end", "lag", "member", "host"],
         [
@@ -248,10 +261,10 @@ def _members_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _members(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import plain, print_json, print_table
-    from kbroker.client.groups import describe_group
+    from kbroker.client.share_groups import describe_any_group
 
     with cluster(arguments) as client:
-        group = describe_group(client, arguments.group)
+        group = describe_any_group(client, arguments.group)
     if arguments.json:
         print_json({**_head(group), "members": [_member(member) for member in group.members]})
         return 0

@@ -166,10 +166,13 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
 def _member_count(client: Client, group_id: str) -> int:
     """How many are in the group; a group that does not exist yet gets its offsets before its first member."""
     from kbroker.client import ResponseError
-    from kbroker.client.groups import describe_group
+    from kbroker.client.share_groups import describe_any_group
 
     try:
-        return len(describe_group(client, group_id).members)
+        group = describe_any_group(client, group_id)
+        if group.type == "Share":
+            raise FatalError(f"{group_id} is a share group: kafka-share-groups --reset-offsets is for it")
+        return len(group.members)
     except ResponseError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
             return 0

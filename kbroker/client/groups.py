@@ -1,4 +1,4 @@
-"""Administrators' questions about groups, as values: classic groups and those of KIP-848."""
+"""Administrators' questions about groups, as values: of consumers, by both protocols, and what all groups have."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def list_groups(client: Client, *, states: Sequence[str] = (), types: Sequence[s
 
 
 def describe_group(client: Client, group_id: str) -> GroupDescription:
-    """One group, of either type; ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+    """One group of consumers, of either type; ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
 
     def check(response: Any) -> None:
         refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
@@ -146,12 +146,12 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
                 member.instance_id,
                 member.client_id,
                 member.client_host,
-                _partitions(member.assignment.topic_partitions),
+                partitions_of(member.assignment.topic_partitions),
                 tuple(sorted(member.subscribed_topic_names)),
                 member.subscribed_topic_regex or None,
                 member.member_epoch,
                 member.rack_id,
-                _partitions(member.target_assignment.topic_partitions),
+                partitions_of(member.target_assignment.topic_partitions),
                 "classic" if member.member_type == 0 else "consumer",
             )
             for member in sorted(group.members, key=lambda member: str(member.member_id))
@@ -161,7 +161,8 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
     )
 
 
-def _partitions(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
+def partitions_of(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    """An assignment of a described member, in order."""
     return tuple(sorted(TopicPartition(entry.topic_name, number) for entry in topics for number in entry.partitions))
 
 

@@ -1,8 +1,7 @@
 """The properties of a group (resource type GROUP of DescribeConfigs).
 
 Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
-its facts); the descriptions are kbroker's. Kafka's properties of dead-letter queues are refused until there are such
-queues: a property that is accepted and ignored would mislead.
+its facts); the descriptions are kbroker's.
 """
 
 from __future__ import annotations
@@ -90,7 +89,6 @@ GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
 
 _NOT_SERVED = {
     "share.assignor.offload.enable": "this broker makes assignments on its event loop",
-    "errors.deadletterqueue.": "this broker has no dead-letter queues",
     "streams.num.warmup.replicas": "this broker assigns no warm-up tasks",
     "streams.assignor.offload.enable": "this broker makes assignments on its event loop",
 }

@@ -54,8 +54,24 @@ _RECORD_LOCKS = "share.partition.max.record.locks"
 _RESET = "share.auto.offset.reset"
 _ISOLATION = "share.isolation.level"
 _RENEW = "share.renew.acknowledge.enable"
+_DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+_DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 
 KEYS = [
+    ConfigKey(
+        _DEAD_LETTER_COPY,
+        BOOLEAN,
+        "false",
+        MEDIUM,
+        "Copy key and value of a record to the dead-letter topic.",
+    ),
+    ConfigKey(
+        _DEAD_LETTER_TOPIC,
+        STRING,
+        "",
+        MEDIUM,
+        "Topic that takes what the group rejects, and what was delivered too often; without one, that is dropped.",
+    ),
     ConfigKey(
         _ASSIGNMENT_INTERVAL,
         INT,
@@ -132,7 +148,7 @@ KEYS = [
 ]
 """Properties that may be set for one group."""
 
-WITHOUT_SYNONYM = frozenset({_RESET, _ISOLATION, _RENEW})
+WITHOUT_SYNONYM = frozenset({_RESET, _ISOLATION, _RENEW, _DEAD_LETTER_TOPIC, _DEAD_LETTER_COPY})
 """Those of them for which no broker property stands."""
 
 _CONFIGS = ConfigDef("share group", KEYS)
@@ -165,6 +181,9 @@ class ShareGroupConfig(NamedTuple):
     """Where a partition without a state begins: ``earliest``, ``latest``, or ``by_duration:`` and an ISO 8601 time."""
     isolation_level: str = "read_uncommitted"
     renew_acknowledge_enable: bool = True
+    dead_letter_topic: str = ""
+    """Empty: what is given up is dropped."""
+    dead_letter_copy: bool = False
 
     @property
     def reset_duration_ms(self) -> int | None:
@@ -174,7 +193,7 @@ class ShareGroupConfig(NamedTuple):
 
 
 def validate_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> None:
-    """Judge the ``share.`` properties that are set for a group; :class:`InvalidConfig`.
+    """Judge what is set for a share group; :class:`InvalidConfig`.
 
     ``broker``: the broker's typed properties by name, which bound the group's and stand for those it has not set.
     Kafka's ``GroupConfig.validate``.
@@ -186,6 +205,8 @@ def validate_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) 
             raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
     if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
+    if own.get(_DEAD_LETTER_TOPIC, "").startswith("__"):
+        raise InvalidConfig(f"{_DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'")
 
 
 def check_share_group_bounds(broker: Mapping[str, Any]) -> None:
@@ -230,4 +251,6 @@ def effective_share_group(configs: Mapping[str, str], broker: Mapping[str, Any])
         auto_offset_reset=values[_RESET],
         isolation_level=values[_ISOLATION],
         renew_acknowledge_enable=values[_RENEW],
+        dead_letter_topic=values[_DEAD_LETTER_TOPIC],
+        dead_letter_copy=values[_DEAD_LETTER_COPY],
     )

@@ -139,8 +139,7 @@ TOPIC_CONFIGS = ConfigDef(
             BOOLEAN,
             "false",
             MEDIUM,
-            "Let share groups write what they cannot process to this topic.",
-            no_effect="kbroker has no share groups",
+            "Let share groups write to this topic what they give up.",
         ),
         ConfigKey(
             "max.decompressed.message.bytes",

@@ -44,6 +44,9 @@ async def handle(request: AlterShareGroupOffsetsRequest, ctx: RequestContext) ->
     except ApiError as error:
         message = error.message or standard_message(error.code)
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=message)
+    if response.error_code:
+        response.error_message = standard_message(ErrorCode.of(response.error_code))
+        return response
     for each in response.responses:
         for partition in each.partitions:
             if partition.error_code:

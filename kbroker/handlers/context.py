@@ -70,11 +70,10 @@ class Services:
     """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None
     """How fast connections may come; None if there is no limit."""
-    share_coordinators: ShareCoordinators | None = None
-    """These three are for share groups: a node that serves none has none."""
-    share_persister: Persister | None = None
+    share_coordinators: Callable[[], ShareCoordinators] | None = None
+    """These three are for share groups; made when they are first asked for, and the same ever after."""
+    share_persister: Callable[[], Persister] | None = None
     share_partitions: Callable[[], SharePartitions] | None = None
-    """Made with the first ShareFetch, and the same ever after."""
     tap: LoginTap | None = None
     """Sees logins for the protocol explorer; None on a node that is not to be watched."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)

@@ -106,11 +106,11 @@ async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
     if key_type == _SHARE:
         if services.share_coordinators is None or ctx.api_version < _SHARE_SINCE:
             raise ApiError(ErrorCode.INVALID_REQUEST, "")
-        coordinator = services.share_coordinators
         try:
             key = str(SharePartitionKey.parse(key))
         except ValueError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "") from None
+        coordinator = services.share_coordinators()
     elif key_type == _GROUP:
         coordinator = services.groups
     elif key_type == _TRANSACTION:

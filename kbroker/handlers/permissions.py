@@ -211,10 +211,6 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
         Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "all topics"),
     ),
-}
-"""The APIs that each broker answers itself."""
-
-_SHARE_GROUPS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "ShareGroupHeartbeat": (
         Permission(Op.READ, _GROUP, _REQUEST),
         Permission(Op.DESCRIBE, _TOPIC, _REQUEST, "topics that are subscribed to"),
@@ -250,7 +246,7 @@ _SHARE_GROUPS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DeleteShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
     "ReadShareGroupStateSummary": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
 }
-"""Answered by brokers with ``unstable.api.versions.enable``."""
+"""The APIs that each broker answers itself."""
 
 _BY_BROKERS: Final = (Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST),)
 """Of the APIs that nodes alone may use."""
@@ -320,7 +316,7 @@ ON_CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
 }
 """Those of the rows above that differ on a controller's listener."""
 
-PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_SHARE_GROUPS, **_CONTROLLER}
+PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {**BROKER_PERMISSIONS, **_CONTROLLER}
 """By the API's name: all that it asks. An API that asks nothing has an empty row."""
 
 

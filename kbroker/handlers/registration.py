@@ -53,12 +53,10 @@ class Registration:
     """One served API. ``request_class`` and ``handle`` come with the handler's module, on their first use.
 
     ``advertised`` are the versions of ApiVersions, which differ from those that are served for Produce alone (see its
-    handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more; an API
-    that is ``only_unstable`` is served with that property alone.
+    handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more.
     """
 
     api_key: int
-    only_unstable: bool
     versions: Versions
     advertised: Versions
     unstable: Versions | None
@@ -85,10 +83,8 @@ class Registration:
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
         ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
-        only_unstable: bool = False,
     ) -> None:
         self.api_key = api_key
-        self.only_unstable = only_unstable
         self.versions = versions
         self.advertised = advertised
         self.unstable = unstable
@@ -179,7 +175,7 @@ def registrations(listener: ListenerKind, *, unstable: bool = False) -> Mapping[
         table = {
             key: entry.with_unstable() if unstable else entry
             for key, entry in sorted(_REGISTRATIONS.items())
-            if listener & entry.listeners and (unstable or not entry.only_unstable)
+            if listener & entry.listeners
         }
         _tables[listener, unstable] = table
     return table
@@ -204,7 +200,6 @@ def _served(
     listeners: ListenerKind = BROKER,
     forwarding: Forwarding = Forwarding.NONE,
     is_async: bool = True,
-    only_unstable: bool = False,
 ) -> Registration:
     return Registration(
         _KEYS[module],
@@ -214,7 +209,6 @@ def _served(
         forwarding,
         is_async,
         unstable=unstable,
-        only_unstable=only_unstable,
     )
 
 
@@ -295,25 +289,25 @@ _ROWS: Final = (
     _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
     _served("list_config_resources", Versions(0, 1)),
     _served("describe_topic_partitions", Versions(0, 0)),
-    _served("share_group_heartbeat", Versions(1, 1), only_unstable=True),
-    _served("share_group_describe", Versions(1, 1), only_unstable=True),
-    _served("describe_share_group_offsets", Versions(0, 1), only_unstable=True),
-    _served("alter_share_group_offsets", Versions(0, 0), only_unstable=True),
-    _served("delete_share_group_offsets", Versions(0, 0), only_unstable=True),
+    _served("share_group_heartbeat", Versions(1, 1)),
+    _served("share_group_describe", Versions(1, 1)),
+    _served("describe_share_group_offsets", Versions(0, 1)),
+    _served("alter_share_group_offsets", Versions(0, 0)),
+    _served("delete_share_group_offsets", Versions(0, 0)),
     _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
-    _served("initialize_share_group_state", Versions(0, 0), only_unstable=True),
-    _served("read_share_group_state", Versions(0, 0), only_unstable=True),
-    _served("write_share_group_state", Versions(0, 1), only_unstable=True),
-    _served("delete_share_group_state", Versions(0, 0), only_unstable=True),
-    _served("read_share_group_state_summary", Versions(0, 1), only_unstable=True),
+    _served("initialize_share_group_state", Versions(0, 0)),
+    _served("read_share_group_state", Versions(0, 0)),
+    _served("write_share_group_state", Versions(0, 1)),
+    _served("delete_share_group_state", Versions(0, 0)),
+    _served("read_share_group_state_summary", Versions(0, 1)),
     _served("streams_group_heartbeat", Versions(0, 1)),
     _served("streams_group_describe", Versions(0, 1)),
     _served("streams_group_topology_description_update", Versions(0, 0)),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("share_fetch", Versions(1, 2), only_unstable=True),
-    _served("share_acknowledge", Versions(1, 2), only_unstable=True),
+    _served("share_fetch", Versions(1, 2)),
+    _served("share_acknowledge", Versions(1, 2)),
 )
 
 _REGISTRATIONS: Final = {row.api_key: row for row in _ROWS}

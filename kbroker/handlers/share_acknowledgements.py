@@ -53,11 +53,9 @@ def check_member(group_id: str | None, member_id: str | None, ctx: RequestContex
 
 
 def share_partitions(ctx: RequestContext) -> SharePartitions:
-    """The share partitions of this node. ``ApiError`` UNSUPPORTED_VERSION if it serves none."""
-    make = ctx.services.share_partitions
-    if make is None:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-    return make()
+    """The share partitions of this node."""
+    assert ctx.services.share_partitions is not None, "this is for APIs of brokers"
+    return ctx.services.share_partitions()
 
 
 class TopicAccess:

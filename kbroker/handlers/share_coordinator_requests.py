@@ -84,9 +84,8 @@ async def answer_each(
     if not request.group_id or not (allows_empty or all(topic.partitions for topic in request.topics)):
         return {}
     answers: Answers[R] = {}
-    coordinators = ctx.services.share_coordinators
-    if coordinators is None:
-        return _refused(request, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE), doing)
+    assert ctx.services.share_coordinators is not None, "this is an API of brokers"
+    coordinators = ctx.services.share_coordinators()
     for parts in _rounds(request):
         begun: list[Later[dict[SharePartitionKey, R | ApiError]]] = []
         for portion in portions(parts.items()):

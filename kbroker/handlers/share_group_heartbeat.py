@@ -22,7 +22,7 @@ async def handle(request: ShareGroupHeartbeatRequest, ctx: RequestContext) -> Sh
         check_share_groups_enabled(ctx)
         require_group(ctx, AclOperation.READ, request.group_id)
         if not 0 < len(request.member_id) <= _LONGEST_MEMBER_ID:
-            raise _invalid("Invalid member id in the request.")
+            raise ApiError(ErrorCode.INVALID_REQUEST)
         subscribed = dict.fromkeys(request.subscribed_topic_names or ())
         if len(await allowed_names(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, subscribed)) < len(subscribed):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kbroker.errors import ApiError, ErrorCode
+from kbroker.errors import ErrorCode
 from kbroker.groups.share.requests import StateDeletion, by_topic
 from kbroker.handlers.context import RequestContext
 from kbroker.share_state import Persister, SharePartitionKey
@@ -12,11 +12,9 @@ from kbroker.types import Uuid
 
 
 def persister_of(ctx: RequestContext) -> Persister:
-    """The way to the share coordinator. `ApiError` COORDINATOR_NOT_AVAILABLE if the node has none."""
-    persister = ctx.services.share_persister
-    if persister is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return persister
+    """The way to the share coordinator."""
+    assert ctx.services.share_persister is not None, "this is for APIs of brokers"
+    return ctx.services.share_persister()
 
 
 async def delete_states(request: StateDeletion, ctx: RequestContext) -> dict[Uuid, ErrorCode]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
+from kbroker.raft_metadata.features import SHARE_VERSION
 
 
 def check_share_groups_enabled(ctx: RequestContext) -> None:
     """`ApiError` UNSUPPORTED_VERSION unless the cluster serves share groups (``share.version``)."""
-    levels, _ = ctx.services.metadata.finalized_features()
-    if levels.get("share.version", 0) < 1 and not ctx.services.config.unstable_api_versions_enable:
+    if ctx.services.metadata.image.features.levels.get(SHARE_VERSION, 0) < 1:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION)

@@ -35,6 +35,7 @@ from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.replica_manager import ReplicaManager
 from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.security import NodeSecurity
+from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
 from kbroker.node.start_limit import StartLimit
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.node.token_expiry import TokenExpiry
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from kbroker.node.quota_loader import QuotaLoader
     from kbroker.node.replies import MakeDispatcher
     from kbroker.node.rules.setup import NodeRules
-    from kbroker.node.share_partition_manager import SharePartitionManager
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
@@ -96,7 +96,7 @@ class Broker:
     lifecycle: BrokerLifecycle
     services: Services
     coordinators: Coordinators | None = None
-    share_partitions: SharePartitionManager | None = None
+    share_groups: ShareGroupsOnDemand | None = None
     """None where share groups are not served."""
     log_cleaner: LogCleaner | None = None
     """There as soon as it runs."""
@@ -242,7 +242,7 @@ class Broker:
             authorizer=self._authorizer,
             tokens=_make_tokens(config),
         )
-        self.share_partitions = None if coordinators is None else self._serve_share_groups(coordinators)
+        self.share_groups = None if coordinators is None else self._make_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
         if self._explorer is not None:
@@ -252,18 +252,14 @@ class Broker:
             self.metadata.subscribe(self.telemetry.on_image)
         self.metadata.subscribe(self._on_quotas)
 
-    def _serve_share_groups(self, coordinators: Coordinators) -> SharePartitionManager | None:
-        if coordinators.share_groups is None:
-            return None
-        from kbroker.node.share_groups import serve_share_groups
-
-        return serve_share_groups(
+    def _make_share_groups(self, coordinators: Coordinators) -> ShareGroupsOnDemand:
+        return ShareGroupsOnDemand(
             self.services,
             self.replica_manager,
             coordinators.groups,
-            coordinators.share_groups,
             self.security.to_brokers,
             self._address_of,
+            self.metadata.subscribe,
         )
 
     def _on_quotas(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -383,14 +379,12 @@ class Broker:
         metadata.subscribe(self.replica_manager.metadata.on_image)
         if self.coordinators is not None:
             coordinators = self.coordinators
-            for coordinator in (coordinators.groups, coordinators.transactions, coordinators.share_groups):
-                if coordinator is not None:
-                    metadata.subscribe(coordinator.on_image)
-                    nursery.start_soon(coordinator.run_tasks)
+            for coordinator in (coordinators.groups, coordinators.transactions):
+                metadata.subscribe(coordinator.on_image)
+                nursery.start_soon(coordinator.run_tasks)
             nursery.start_soon(self._producer_ids.run)
-        if self.share_partitions is not None:
-            metadata.subscribe(self.share_partitions.on_image)
-            nursery.start_soon(self.share_partitions.run)
+        if self.share_groups is not None:
+            metadata.subscribe(self.share_groups.on_image)
         flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
         if self._metrics is not None:
             flusher.times = self._metrics.counts.flushes

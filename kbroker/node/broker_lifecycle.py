@@ -17,7 +17,6 @@ from kbroker.errors import ErrorCode, FatalError
 from kbroker.log.log_dir import LogDir
 from kbroker.log.manager import LogManager
 from kbroker.node.metadata_plane import MetadataPlane
-from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.types import Uuid
@@ -125,8 +124,6 @@ class BrokerLifecycle:
 
         ``previous_broker_epoch`` is that of the life before if it stopped cleanly: its replicas have lost nothing.
         """
-        for name in sorted(self._metadata.features().keys() - SUPPORTED_FEATURES.keys()):
-            logger.warning("the cluster has %s, which this node tolerates but does not implement", name)
         api = broker_registration
         metadata = self._metadata
         self.broker_epoch = previous_broker_epoch

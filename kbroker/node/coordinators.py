@@ -21,7 +21,6 @@ from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.env import Env, Network
-    from kbroker.node.share_coordinator_driver import ShareCoordinatorDriver
 
 
 class Coordinators(NamedTuple):
@@ -30,8 +29,6 @@ class Coordinators(NamedTuple):
     groups: GroupDriver
     transactions: TransactionDriver
     markers: MarkerWriter
-    share_groups: ShareCoordinatorDriver | None
-    """None where share groups are not served."""
 
 
 def make_coordinators(
@@ -71,15 +68,4 @@ def make_coordinators(
         remote_markers=BrokerRequests(MARKERS, network, config, replica_manager.start_soon, address_of),
         remote_coordinators=BrokerRequests(MEMBERSHIP, network, config, replica_manager.start_soon, address_of),
     )
-    return Coordinators(groups, transactions, markers, _share_coordinator(config, env, replica_manager))
-
-
-def _share_coordinator(
-    config: BrokerConfig, env: Env, replica_manager: ReplicaManager
-) -> ShareCoordinatorDriver | None:
-    if not config.unstable_api_versions_enable:
-        return None
-    from kbroker.node.share_coordinator_driver import ShareCoordinatorDriver
-    from kbroker.share_coordinator.settings import ShareCoordinatorSettings
-
-    return ShareCoordinatorDriver(env, replica_manager, ShareCoordinatorSettings.from_config(config))
+    return Coordinators(groups, transactions, markers)

@@ -63,8 +63,8 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         self._address_of = address_of
         self._own_assignors = own_assignors
         self._request_timeout_ms = request_timeout_ms
-        self.share_persister: Persister | None = None
-        """The way to the share coordinator; None on a node without share groups."""
+        self.share_persister: Callable[[], Persister] | None = None
+        """The way to the share coordinator, made with its first use."""
         self.descriptions: Descriptions | None = None
         """None on a node that keeps no descriptions of topologies."""
 
@@ -121,7 +121,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         super().after_step(shard)
         if self.share_persister is not None:
             for wanted in shard.core.take_wanted_states():
-                self._manager.start_soon(self._initialize_states, wanted, self.share_persister)
+                self._manager.start_soon(self._initialize_states, wanted, self.share_persister())
 
     async def _initialize_states(self, wanted: StateInitialization, persister: Persister) -> None:
         """Have states made, and the group hear of it. A group that moves meanwhile asks again where it is then."""

@@ -11,6 +11,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.later import Later
 from kbroker.share_coordinator.batches import merge
+from kbroker.share_partitions.dead_letters import DeadLetters, Source
 from kbroker.share_partitions.partition import SharePartition, Write
 from kbroker.share_partitions.settings import AutoOffsetReset, ResetTo, ShareGroupSettings
 from kbroker.share_state import UNINITIALIZED_START_OFFSET, Persister, SharePartitionKey, SharePartitionState
@@ -18,6 +19,7 @@ from kbroker.share_state import UNINITIALIZED_START_OFFSET, Persister, SharePart
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.partition import Partition
+    from kbroker.node.share_dead_letters import DeadLetterQueue
     from kbroker.replication.fetch_view import FetchView
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class LedSharePartition:
         settings: Callable[[], ShareGroupSettings],
         start_soon: Callable[..., Any],
         on_ended: Callable[[LedSharePartition], None],
+        dead_letters: DeadLetterQueue,
     ) -> None:
         """``on_ended`` is called when the persister says that another leads, or that the group is gone."""
         self.key = key
@@ -68,6 +71,9 @@ class LedSharePartition:
         self._settings = settings
         self._start_soon = start_soon
         self._on_ended = on_ended
+        self._dead_letters = dead_letters
+        self._is_sending = False
+        """Whether dead letters are on their way."""
         self._queue: list[tuple[Write, Later[None]]] = []
         self._is_writing = False
         self._became_idle = trio.Event()
@@ -80,8 +86,8 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being read or written."""
-        return not self._is_writing and (self.core is not None or self.error is not None)
+        """Whether nothing is being read or written, dead letters included."""
+        return not self._is_writing and not self._is_sending and (self.core is not None or self.error is not None)
 
     def now_ms(self) -> int:
         """The time by which locks end."""
@@ -115,6 +121,7 @@ class LedSharePartition:
             self.error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if self.error is not None:
             self._on_ended(self)
+        self._send_dead_letters()
         self._became_idle.set()
         self.wake()
 
@@ -169,8 +176,33 @@ class LedSharePartition:
                     outcome.fail(failure)
             if failure is not None and failure.code in _ENDING_ERRORS:
                 self._on_ended(self)
+            self._send_dead_letters()
             self.wake()
         self._is_writing = False
+        self._became_idle.set()
+
+    # --- dead letters -----------------------------------------------------------------------------------------
+
+    def _send_dead_letters(self) -> None:
+        """Begin to send what there is; one sender sends all, in the order of their offsets."""
+        if self.core is not None and not self._is_sending and self.is_current:
+            letters = self.core.take_dead_letters()
+            if letters:
+                self._is_sending = True
+                self._start_soon(self._send_all, self.core, letters)
+
+    async def _send_all(self, core: SharePartition, letters: list[DeadLetters]) -> None:
+        """Send dead letters, then archive their records, until there are no more.
+
+        Where another broker leads meanwhile, the rest is its to send: it finds them archiving.
+        """
+        source = Source(self.key.group_id, self.partition.topic_partition.topic, self.key.partition)
+        while letters and self.is_current:
+            done, letters = await self._dead_letters.put(source, self.partition, letters, lambda: self.is_current)
+            if done and self.is_current:
+                self.keep(core.archive_dead_letters(done))
+            letters = letters or core.take_dead_letters()
+        self._is_sending = False
         self._became_idle.set()
 
     async def until_idle(self) -> None:

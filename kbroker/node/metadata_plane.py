@@ -27,7 +27,7 @@ from kbroker.raft_metadata.controller import Controller, ControllerResult, Contr
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
-from kbroker.raft_metadata.features import KRAFT_VERSION, features_to_register
+from kbroker.raft_metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.raft_metadata.raft.messages import RaftRequest, RaftResponse
@@ -222,8 +222,7 @@ class MetadataPlane:
 
     def features(self) -> dict[str, tuple[int, int]]:
         """The levels of features that this node registers with."""
-        found = features_to_register(self.image.features.levels)
-        return {name: (levels.min, levels.max) for name, levels in found.items()}
+        return {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()}
 
     def finalized_features(self) -> tuple[dict[str, int], int]:
         """Finalized levels with ``kraft.version``, and the epoch that ApiVersions gives them (an image's offset)."""

@@ -1,14 +1,18 @@
-"""The parts of share groups on a node besides their coordinators (KIP-932): the persister and the share partitions."""
+"""The parts of share groups on a node (KIP-932): the share coordinator, the persister and the share partitions."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.node.share_coordinator_driver import ShareCoordinatorDriver
+from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.node.share_partition_manager import SharePartitionManager
 from kbroker.node.share_persister import SharePersister
+from kbroker.raft_metadata.features import DEAD_LETTERS, SHARE_VERSION
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
+from kbroker.share_coordinator.settings import ShareCoordinatorSettings
 from kbroker.share_partitions.settings import (
     AutoOffsetReset,
     ResetTo,
@@ -23,24 +27,35 @@ if TYPE_CHECKING:
     from kbroker.env import Network
     from kbroker.handlers.context import Services
     from kbroker.node.group_driver import GroupDriver
+    from kbroker.node.image_publisher import Subscriber
     from kbroker.node.replica_manager import ReplicaManager
-    from kbroker.node.share_coordinator_driver import ShareCoordinatorDriver
 
 
-def serve_share_groups(
+class ShareGroups(NamedTuple):
+    """The parts, of which a node has one each."""
+
+    coordinators: ShareCoordinatorDriver
+    persister: SharePersister
+    partitions: SharePartitionManager
+
+    def start(self, subscribe: Callable[[Subscriber], None], start_soon: Callable[..., Any]) -> None:
+        """Set them to work: ``subscribe`` has them follow the metadata, ``start_soon`` begins a task."""
+        for each in (self.coordinators, self.partitions):
+            subscribe(each.on_image)
+        start_soon(self.coordinators.run_tasks)
+        start_soon(self.partitions.run)
+
+
+def make_share_groups(
     services: Services,
     replica_manager: ReplicaManager,
     groups: GroupDriver,
-    coordinators: ShareCoordinatorDriver,
     network: Network,
     address_of: Callable[[int], tuple[str, int] | None],
-) -> SharePartitionManager:
-    """Give the services, and the group coordinator, what share groups need.
-
-    The caller subscribes the share partitions to the metadata, and runs them. ``network`` reaches other brokers where
-    ``address_of`` says.
-    """
+) -> ShareGroups:
+    """The parts of one node. ``network`` reaches other brokers where ``address_of`` says."""
     config = services.config
+    coordinators = ShareCoordinatorDriver(services.env, replica_manager, ShareCoordinatorSettings.from_config(config))
     persister = SharePersister(
         coordinators,
         network,
@@ -50,19 +65,24 @@ def serve_share_groups(
         timeout_ms=config.request_timeout_ms,
     )
 
+    def config_of(group_id: str) -> ShareGroupConfig:
+        return groups.group_config(group_id).share
+
     def settings(group_id: str) -> ShareGroupSettings:
-        return share_group_settings(groups.group_config(group_id).share)
+        level = services.metadata.image.features.levels.get(SHARE_VERSION, 0)
+        return share_group_settings(config_of(group_id), serves_dead_letters=level >= DEAD_LETTERS)
 
     partitions = SharePartitionManager(
-        replica_manager, persister, settings, config.values["group.share.max.share.sessions"]
+        replica_manager,
+        persister,
+        settings,
+        config.values["group.share.max.share.sessions"],
+        DeadLetterQueue(services, network, address_of, config_of),
     )
-    services.share_coordinators = coordinators
-    services.share_persister = groups.share_persister = persister
-    services.share_partitions = lambda: partitions
-    return partitions
+    return ShareGroups(coordinators, persister, partitions)
 
 
-def share_group_settings(config: ShareGroupConfig) -> ShareGroupSettings:
+def share_group_settings(config: ShareGroupConfig, *, serves_dead_letters: bool) -> ShareGroupSettings:
     """The configs of a group as the leaders of partitions read them."""
     duration = config.reset_duration_ms
     reset = ResetTo.BY_DURATION if duration is not None else ResetTo(config.auto_offset_reset)
@@ -72,6 +92,7 @@ def share_group_settings(config: ShareGroupConfig) -> ShareGroupSettings:
             delivery_count_limit=config.delivery_count_limit,
             max_record_locks=config.partition_max_record_locks,
             renew_enabled=config.renew_acknowledge_enable,
+            has_dead_letter_queue=serves_dead_letters and bool(config.dead_letter_topic),
         ),
         AutoOffsetReset(reset, duration or 0),
         config.isolation_level == "read_committed",

@@ -18,6 +18,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.later import Later
 from kbroker.node.led_share_partition import LedSharePartition
 from kbroker.node.share_fetch import ShareFetch
+from kbroker.raft_metadata.features import SHARE_VERSION
 from kbroker.share_partitions.partition import AcknowledgementBatch
 from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.share_partitions.sessions import ShareSession, ShareSessions
@@ -26,6 +27,7 @@ from kbroker.share_state import SharePartitionKey
 if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.share_dead_letters import DeadLetterQueue
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.share_partitions.settings import ShareGroupSettings
     from kbroker.share_state import Persister
@@ -42,12 +44,14 @@ class SharePartitionManager:
         persister: Persister,
         settings: Callable[[str], ShareGroupSettings],
         max_sessions: int,
+        dead_letters: DeadLetterQueue,
     ) -> None:
         """``settings`` gives those of a group, as they are now."""
         self.sessions = ShareSessions(max_sessions)
         self.replicas = manager
         self.settings = settings
         self._persister = persister
+        self._dead_letters = dead_letters
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         """Groups of which a session was opened on a connection."""
@@ -82,9 +86,14 @@ class SharePartitionManager:
             settings=partial(self.settings, group_id),
             start_soon=self.replicas.start_soon,
             on_ended=self._forget,
+            dead_letters=self._dead_letters,
         )
         self.replicas.start_soon(led.load)
         return led
+
+    def in_memory(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """A share partition as this node has it, whether or not it still leads; None if it has none."""
+        return self._led.get(key)
 
     def _forget(self, led: LedSharePartition) -> None:
         if self._led.get(led.key) is led:
@@ -99,7 +108,12 @@ class SharePartitionManager:
         return [led for led in self._led.values() if led.key.group_id == group_id]
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Drop what this node does not lead any more."""
+        """Drop what this node does not lead any more; everything where the cluster serves no share groups any more."""
+        if delta.features_changed and not image.features.levels.get(SHARE_VERSION, 0):
+            for session in list(self.sessions):
+                self.sessions.close(session)
+            for led in list(self._led.values()):
+                self._forget(led)
         changed = {*delta.changed_topics, *delta.deleted_topics}
         if changed:
             for led in list(self._led.values()):
@@ -257,7 +271,7 @@ class SharePartitionManager:
             return False
         write = led.core.expire_locks(now_ms)
         led.locks_end_ms = None
-        deadline = led.core.next_deadline()
+        deadline = led.core.next_deadline(led.now_ms())
         if deadline is not None:
             self.locked(led, deadline)
         if write is None:

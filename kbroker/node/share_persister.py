@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.peer_pool import PeerPool
 from kbroker.node.share_state_questions import (
     DELETE,
     INITIALIZE,
@@ -23,7 +24,6 @@ from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
     from kbroker.env import Network
-    from kbroker.node.peer import Peer
     from kbroker.node.share_coordinator_driver import ShareCoordinatorDriver
 
 logger = logging.getLogger(__name__)
@@ -35,8 +35,6 @@ PATIENCE_SECONDS = 30.0
 """How long a question is repeated while its coordinator moves; about as long as Kafka's five attempts."""
 _FIRST_DELAY_SECONDS = 0.05
 _LONGEST_DELAY_SECONDS = 1.0
-_MOST_IDLE = 4
-"""Connections to one broker that are kept for the next questions."""
 
 _RETRIABLE = frozenset(
     {
@@ -68,12 +66,11 @@ class SharePersister:
         ``ensure_topic`` makes ``__share_group_state`` if need be; it may raise `ApiError`.
         """
         self._coordinators = coordinators
-        self._network = network
         self._node_id = node_id
         self._address_of = address_of
         self._ensure_topic = ensure_topic
         self._timeout = timeout_ms / 1000
-        self._idle: dict[int, list[Peer]] = {}
+        self._peers = PeerPool(network, f"broker-{node_id}-share-persister")
 
     async def initialize(
         self, group_id: str, partitions: Mapping[SharePartitionKey, tuple[int, int]]
@@ -115,10 +112,7 @@ class SharePersister:
 
     def close(self) -> None:
         """End the connections that are kept."""
-        for peers in self._idle.values():
-            for peer in peers:
-                peer.close()
-        self._idle.clear()
+        self._peers.close()
 
     async def _ask(
         self, question: StateQuestion[T, R], group_id: str, items: Mapping[SharePartitionKey, T]
@@ -183,7 +177,7 @@ class SharePersister:
         address = self._address_of(broker_id)
         if address is None:
             return
-        peer = self._peer(broker_id, address)
+        peer = self._peers.take(broker_id, address)
         from kbroker.node.peer import UnsupportedByPeer
 
         try:
@@ -195,25 +189,9 @@ class SharePersister:
             peer.close()
             logger.info("%s: broker %d at %s:%d: %s", question.name, broker_id, *address, error)
             return
-        idle = self._idle.setdefault(broker_id, [])
-        if len(idle) < _MOST_IDLE:
-            idle.append(peer)
-        else:
-            peer.close()
+        self._peers.give_back(broker_id, peer)
         told = answers_of(question, group_id, response)
         answers.update((key, answer) for key, answer in told if key in items)
-
-    def _peer(self, broker_id: int, address: tuple[str, int]) -> Peer:
-        """A connection to a broker that is nobody's now, or a new one."""
-        idle = self._idle.get(broker_id, [])
-        while idle:
-            peer = idle.pop()
-            if peer.is_open and (peer.host, peer.port) == address:
-                return peer
-            peer.close()
-        from kbroker.node.peer import Peer
-
-        return Peer(self._network, *address, client_id=f"broker-{self._node_id}-share-persister")
 
 
 def _errors(answers: Mapping[SharePartitionKey, ErrorCode | None]) -> dict[SharePartitionKey, ErrorCode]:

@@ -54,6 +54,17 @@ def broker_values(configs: ConfigsImage, broker_config: BrokerConfig) -> Mapping
     return {**broker_config.values, **changed} if changed else broker_config.values
 
 
+def broker_value(configs: ConfigsImage, broker_config: BrokerConfig, name: str) -> Any:
+    """One typed property of a node, as it was set at run time or by its file."""
+    text = dynamic_broker_configs(configs, broker_config.node_id).get(name)
+    if text is not None:
+        try:
+            return BROKER_CONFIGS.parse(name, text)
+        except InvalidConfig:
+            pass  # stored by an earlier release: the node's own value stays
+    return broker_config.values[name]
+
+
 class ConfigSchema:
     """The keys of all kinds of resources, and the values that one node's properties file and the defaults give them."""
 

@@ -25,6 +25,10 @@ KRAFT_VERSION = "kraft.version"
 """1: a quorum whose voters can change (KIP-853)."""
 METADATA_VERSION = "metadata.version"
 """The records that the metadata log may have (``metadata_version``)."""
+SHARE_VERSION = "share.version"
+"""1: share groups (KIP-932); 2: their dead-letter queues (KIP-1191)."""
+DEAD_LETTERS = 2
+"""The level of ``share.version`` with dead-letter queues."""
 STREAMS_VERSION = "streams.version"
 """1: streams groups (KIP-1071)."""
 TRANSACTION_VERSION = "transaction.version"
@@ -44,22 +48,12 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
         GROUP_VERSION: FeatureRange(0, 1),
         KRAFT_VERSION: FeatureRange(0, 1),
         METADATA_VERSION: FeatureRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
+        SHARE_VERSION: FeatureRange(0, 2),
         STREAMS_VERSION: FeatureRange(0, 1),
         TRANSACTION_VERSION: FeatureRange(0, 2),
     }
 )
 """The features that nodes register and ApiVersions lists."""
-
-TOLERATED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
-    {
-        "share.version": FeatureRange(0, 2),
-    }
-)
-"""Features that Apache Kafka 4.4 finalizes in a fresh cluster and kbroker does not implement, but does no harm to.
-
-A node that finds such a level in the metadata (its directory was Apache Kafka's) registers the feature up to that
-level, so that nobody raises it on this node's word, and serves the rest. Level 0 is a cluster without it:
-``kafka-features downgrade --release-version`` asks for it."""
 
 _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
     {
@@ -67,7 +61,9 @@ _DEFAULT_SINCE: Mapping[tuple[str, int], int] = MappingProxyType(
         (TRANSACTION_VERSION, 1): 24,
         (TRANSACTION_VERSION, 2): 24,
         (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26,
+        (SHARE_VERSION, 1): 28,
         (STREAMS_VERSION, 1): 29,
+        (SHARE_VERSION, 2): 31,
     }
 )
 """The level of ``metadata.version`` from which a fresh cluster has this level of a feature."""
@@ -76,16 +72,6 @@ _DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = MappingProxyType(
     {(ELIGIBLE_LEADER_REPLICAS_VERSION, 1): {METADATA_VERSION: ELIGIBLE_LEADER_REPLICAS}}
 )
 """The least levels of other features that a level needs."""
-
-
-def features_to_register(finalized: Mapping[str, int]) -> dict[str, FeatureRange]:
-    """The features that a node registers in a cluster with these finalized levels."""
-    tolerated = {
-        name: FeatureRange(levels.min, min(levels.max, finalized[name]))
-        for name, levels in TOLERATED_FEATURES.items()
-        if finalized.get(name, 0) > 0
-    }
-    return {**tolerated, **SUPPORTED_FEATURES}
 
 
 def default_feature_levels(metadata_version: int = LATEST_METADATA_VERSION) -> dict[str, int]:

@@ -11,6 +11,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.share_partitions.acquiring import Acquired as Acquired
+from kbroker.share_partitions.acquiring import OffsetRange as OffsetRange
+from kbroker.share_partitions.acquiring import Taking, end_of_batch, pieces
+from kbroker.share_partitions.acquiring import without as without
+from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters
 from kbroker.share_partitions.runs import Run, Runs
 from kbroker.share_partitions.settings import SharePartitionSettings
 from kbroker.share_state import DeliveryState, SharePartitionState
@@ -37,35 +42,12 @@ class AcknowledgementBatch(NamedTuple):
     types: tuple[int, ...]
 
 
-class Acquired(NamedTuple):
-    """Offsets, both inclusive, that a member holds now, and how often they were handed out, this time included."""
-
-    first_offset: int
-    last_offset: int
-    delivery_count: int
-
-
-class OffsetRange(NamedTuple):
-    """Offsets, both inclusive: of a stored batch, for instance."""
-
-    first_offset: int
-    last_offset: int
-
-
 class Write(NamedTuple):
     """A change to be kept: ``state`` goes to the persister, then `SharePartition.finish` gets this back."""
 
     state: SharePartitionState
     change: int = 0
-    """The number of the change that awaits the outcome; 0 where it holds in any case."""
-
-
-class DeadLetters(NamedTuple):
-    """Offsets, both inclusive, that go to the dead-letter queue before they are archived (KIP-1191)."""
-
-    first_offset: int
-    last_offset: int
-    delivery_count: int
+    """The number of the change, of which some await the outcome and others hold in any case."""
 
 
 class SharePartition:
@@ -80,6 +62,7 @@ class SharePartition:
         self._leader_epoch = loaded.leader_epoch
         self._runs = Runs()
         self._start = start_offset
+        self._log_start = 0
         position = start_offset
         for first, last, state, count in loaded.batches:
             if first < position or last < first:
@@ -89,6 +72,8 @@ class SharePartition:
         self._end = position
         self._next_fetch: int | None = None
         self._changes = 0
+        self._has_dead_letters = True
+        """Whether `take_dead_letters` may find some."""
         self._done_count = sum(len(run) for run in self._runs if run.counts_as_done)
         self._move_start()
 
@@ -133,9 +118,13 @@ class SharePartition:
         """Whether a fetch can bring anything: too many records in delivery hold up new ones alone."""
         return self.next_fetch_offset() != self._end or self._end - self._start < self._settings().max_record_locks
 
-    def next_deadline(self) -> int | None:
-        """The time at which the next lock ends, in ms; None without locks."""
-        return min((run.locked_until_ms for run in self._runs if run.locked_until_ms is not None), default=None)
+    def next_deadline(self, now_ms: int = -1) -> int | None:
+        """The time at which the next lock ends, in ms; None without locks.
+
+        Locks that were over by ``now_ms`` are those of records whose end is being kept: `finish` sees to them.
+        """
+        ends = (run.locked_until_ms for run in self._runs if run.locked_until_ms is not None)
+        return min((end for end in ends if end > now_ms), default=None)
 
     # -- acquire -------------------------------------------------------------------------------
 
@@ -165,7 +154,7 @@ class SharePartition:
             # The window is full; what came back within it is handed out nevertheless.
             last = min(last, self._end - 1)
             limit = min(max_records, self._end - fetch_offset)
-        taking = _Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
+        taking = Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
         position = max(batches[0].first_offset, self._start)
         for run in self._runs.covering(position, last):
             after = run.last + 1  # handing out a part of the run makes it shorter
@@ -194,22 +183,20 @@ class SharePartition:
                 self._set(run, _S.ARCHIVED)
         self._end = max(self._end, end)
 
-    def _take_new(
-        self, taking: _Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int
-    ) -> None:
+    def _take_new(self, taking: Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int) -> None:
         """Hand out offsets that are in no run."""
         if taking.is_full:
             return
         if taking.remaining < last - first + 1:
             wanted = first + taking.remaining - 1
-            last = wanted if taking.exact else min(last, _end_of_batch(batches, wanted))
-        for begin, end in _pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
+            last = wanted if taking.exact else min(last, end_of_batch(batches, wanted))
+        for begin, end in pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
             run = Run(begin, end, _S.AVAILABLE, batch_size=end - begin + 1)
             self._runs.add(run)
             taking.take(run)
         self._end = max(self._end, last + 1)
 
-    def _take_again(self, taking: _Taking, run: Run, first: int, last: int) -> bool:
+    def _take_again(self, taking: Taking, run: Run, first: int, last: int) -> bool:
         """Hand out what came back of a run; whether nothing more is to be handed out with it."""
         most = last - first + 1
         throttled = run.delivery_count >= (threshold := self._throttle_from())
@@ -270,10 +257,16 @@ class SharePartition:
             raise ApiError(ErrorCode.INVALID_REQUEST, "The types do not fit the offsets.")
         if AcknowledgeType.RENEW in kinds and not self._settings().renew_enabled:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
-        if last < self._start:
-            return []  # the log has moved on: these are gone
+        if last < self._log_start:
+            return []  # the log does not have them any more
+        if last < self._start:  # another member has ended them, after this one's locks were over
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The batch offsets are done with.")
         if last >= self._end:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "The last offset in the request is past acquired records.")
+            which = "first" if first >= self._end else "last"
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Batch record not found. The {which} offset in request is past acquired records.",
+            )
         if len(kinds) == 1:
             return [(max(first, self._start), last, kinds[0])]
         decisions: list[tuple[int, int, AcknowledgeType]] = []
@@ -292,7 +285,9 @@ class SharePartition:
         runs = self._runs.cut(first, last)
         for run in runs:
             if not run.is_held:
-                raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The offset is not in the acquired state.")
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD_STATE, "The offset cannot be acknowledged. The offset is not acquired."
+                )
             if run.member_id != member_id:
                 raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
         return runs
@@ -332,22 +327,37 @@ class SharePartition:
         return self._write_at_once(archived)
 
     def take_dead_letters(self) -> list[DeadLetters]:
-        """Records to be put into the dead-letter queue; each is handed out here once, also after a load."""
+        """Records to be put into the dead-letter queue; each is handed out here once, also after a load.
+
+        Those of a change that is being kept come when the outcome is known.
+        """
+        if not self._has_dead_letters:
+            return []
         letters = []
+        self._has_dead_letters = False
         for run in self._runs:
-            if run.state is _S.ARCHIVING and run.next_state is None and not run.is_dead_letter:
+            if run.next_state is _S.ARCHIVING or (run.state is _S.ARCHIVING and run.change):
+                self._has_dead_letters = True
+            elif run.state is _S.ARCHIVING and not run.is_dead_letter:
                 run.is_dead_letter = True
-                letters.append(DeadLetters(run.first, run.last, run.delivery_count))
+                letters.append(DeadLetters(run.first, run.last, run.delivery_count, run.reason or self._reason(run)))
         return letters
 
-    def archive_dead_letters(self, letters: DeadLetters) -> Write | None:
+    def _reason(self, run: Run) -> DeadLetterReason:
+        """The likely reason, for one that was loaded: it is not kept."""
+        worn_out = run.delivery_count >= self._settings().delivery_count_limit
+        return DeadLetterReason.DELIVERED_TOO_OFTEN if worn_out else DeadLetterReason.REJECTED
+
+    def archive_dead_letters(self, letters: Iterable[DeadLetters]) -> Write | None:
         """Finish with records, whether the dead-letter queue has taken them or not."""
-        if letters.last_offset < self._start:
-            return None
-        runs = self._runs.cut(letters.first_offset, letters.last_offset)
-        archived = [run for run in runs if run.state is _S.ARCHIVING]
-        for run in archived:
-            self._set(run, _S.ARCHIVED)
+        archived = []
+        for first, last, *_ in letters:
+            if last < self._start:
+                continue
+            for run in self._runs.cut(max(first, self._start), last):
+                if run.state is _S.ARCHIVING:
+                    self._set(run, _S.ARCHIVED)
+                    archived.append(run)
         return self._write_at_once(archived)
 
     def on_log_start(self, log_start_offset: int) -> None:
@@ -357,7 +367,7 @@ class SharePartition:
         for run in self._runs.drop_below(log_start_offset):
             if run.counts_as_done:
                 self._done_count -= len(run)
-        self._start = log_start_offset
+        self._start = self._log_start = log_start_offset
         self._end = max(self._end, log_start_offset)
         self._settle()
 
@@ -372,6 +382,9 @@ class SharePartition:
                 self._take_back(run)
                 if _is_over(run, now_ms):
                     self._set(run, self._after_release(run))
+        for run in self._runs:
+            if run.change == write.change:
+                run.change = 0
         self._settle()
 
     # -- changes -------------------------------------------------------------------------------
@@ -390,7 +403,7 @@ class SharePartition:
         elif kind is AcknowledgeType.RELEASE:
             run.next_state = self._after_release(run)
         elif kind is AcknowledgeType.REJECT:
-            run.next_state = self._given_up()
+            run.next_state = self._given_up(run, DeadLetterReason.REJECTED)
         else:
             run.next_state = _S.ARCHIVED
         run.change = change
@@ -400,13 +413,18 @@ class SharePartition:
     def _take_back(self, run: Run) -> None:
         if run.counts_as_done:
             self._done_count -= len(run)
-        run.next_state, run.change = None, 0
+        run.next_state, run.change, run.reason = None, 0, None
 
     def _after_release(self, run: Run) -> DeliveryState:
-        return self._given_up() if run.delivery_count >= self._settings().delivery_count_limit else _S.AVAILABLE
+        if run.delivery_count < self._settings().delivery_count_limit:
+            return _S.AVAILABLE
+        return self._given_up(run, DeadLetterReason.DELIVERED_TOO_OFTEN)
 
-    def _given_up(self) -> DeliveryState:
-        return _S.ARCHIVING if self._settings().has_dead_letter_queue else _S.ARCHIVED
+    def _given_up(self, run: Run, reason: DeadLetterReason) -> DeliveryState:
+        if not self._settings().has_dead_letter_queue:
+            return _S.ARCHIVED
+        run.reason, self._has_dead_letters = reason, True
+        return _S.ARCHIVING
 
     def _set(self, run: Run, state: DeliveryState) -> None:
         """Have a state hold at once."""
@@ -420,7 +438,12 @@ class SharePartition:
         return Write(self._state(changed), change) if changed else None
 
     def _write_at_once(self, changed: list[Run]) -> Write | None:
-        write = Write(self._state(changed)) if changed else None
+        write = None
+        if changed:
+            number = self._new_change()
+            for run in changed:
+                run.change = number
+            write = Write(self._state(changed), number)
         self._settle()
         return write
 
@@ -448,68 +471,5 @@ class SharePartition:
             self._start = start
 
 
-def without(acquired: Iterable[Acquired], ranges: Sequence[OffsetRange]) -> list[Acquired]:
-    """The acquired offsets that are in none of these ranges, which are in order and do not overlap."""
-    kept: list[Acquired] = []
-    for first, last, count in acquired:
-        for begin, end in ranges:
-            if begin <= last and end >= first:
-                if begin > first:
-                    kept.append(Acquired(first, begin - 1, count))
-                first = end + 1
-        if first <= last:
-            kept.append(Acquired(first, last, count))
-    return kept
-
-
-class _Taking:
-    """Records on their way to one member."""
-
-    def __init__(self, member_id: str, locked_until_ms: int, limit: int, exact: bool) -> None:
-        self.exact = exact
-        self.acquired: list[Acquired] = []
-        self.count = 0
-        self._member_id = member_id
-        self._locked_until_ms = locked_until_ms
-        self._limit = limit
-
-    @property
-    def remaining(self) -> int:
-        return self._limit - self.count
-
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self._limit
-
-    def take(self, run: Run) -> None:
-        """Hand out a run, as a whole."""
-        run.state = _S.ACQUIRED
-        run.delivery_count += 1
-        run.member_id = self._member_id
-        run.locked_until_ms = self._locked_until_ms
-        self.acquired.append(Acquired(run.first, run.last, run.delivery_count))
-        self.count += len(run)
-
-
 def _is_over(run: Run, now_ms: int) -> bool:
     return run.locked_until_ms is not None and run.locked_until_ms <= now_ms
-
-
-def _end_of_batch(batches: Sequence[OffsetRange], offset: int) -> int:
-    """The last offset of the stored batch that has an offset; that offset itself if none has it."""
-    for first, last in batches:
-        if first <= offset <= last:
-            return last
-    return offset
-
-
-def _pieces(batches: Sequence[OffsetRange], first: int, last: int, size: int) -> list[tuple[int, int]]:
-    """Ranges of at least ``size`` offsets, but for the last one, that end where stored batches do."""
-    pieces = []
-    begin = first
-    for batch in batches:
-        if begin < batch.first_offset <= last and batch.first_offset - begin >= size:
-            pieces.append((begin, batch.first_offset - 1))
-            begin = batch.first_offset
-    pieces.append((begin, last))
-    return pieces

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from kbroker.share_partitions.dead_letters import DeadLetterReason
 from kbroker.share_state import DeliveryState, StateBatch
 
 TERMINAL = (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)
@@ -33,9 +34,11 @@ class Run:
     """Records that were handed out together at first: how finely they are handed out again depends on it."""
     next_state: DeliveryState | None = None
     change: int = 0
-    """The number of the change that ``next_state`` belongs to."""
+    """The number of the change that is being kept, if there is one: the one of ``next_state``, or a finished one."""
     is_dead_letter: bool = False
     """Whether an archiving run is on its way to the dead-letter queue."""
+    reason: DeadLetterReason | None = None
+    """The reason for which it goes there; None where that is not known."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -154,4 +157,5 @@ def _alike(before: Run, after: Run) -> bool:
 
 
 def _told_apart_by(run: Run) -> tuple[object, ...]:
-    return run.member_id, run.locked_until_ms, run.batch_size, run.is_dead_letter
+    waits_for = run.change if run.state is DeliveryState.ARCHIVING else 0
+    return run.member_id, run.locked_until_ms, run.batch_size, run.is_dead_letter, run.reason, waits_for

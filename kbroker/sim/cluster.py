@@ -308,6 +308,10 @@ class SimCluster:
             self.consumers.append(consumer)
             self.nursery.start_soon(self._guard, consumer.run)
 
+    def run_client(self, run: Callable[[], Any]) -> None:
+        """Have a client at work; its `Violation` ends the scenario."""
+        self.nursery.start_soon(self._guard, run)
+
     async def _guard(self, run: Callable[[], Any]) -> None:
         try:
             await run()

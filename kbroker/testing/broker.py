@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import trio
 
     from kbroker.node.broker import Broker
+    from kbroker.testing.clock import MovedClock
     from kbroker.testing.faults import Faults
     from kbroker.testing.local_faults import LocalHost
     from kbroker.testing.rules import GivenRules
@@ -107,6 +108,7 @@ class RunningBroker(Accessible):
         self._ports: dict[str, tuple[str, int]] = {}
         self._faults: Faults | None = None
         self._fault_host: LocalHost | None = None
+        self._clock: MovedClock | None = None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -197,6 +199,21 @@ class RunningBroker(Accessible):
             self._faults = Faults(self._fault_host)
         return self._faults
 
+    def advance(self, seconds: float) -> None:
+        """Move the broker's clocks ahead; return once it has done what was due by then. ``ValueError``: back in time.
+
+        Time goes on from there at its own pace, also after a restart. All of the broker's times are moved: sessions,
+        locks, transactions, retention, time-outs of requests. Clients, and what they wait for, are not.
+        """
+        if seconds < 0:
+            raise ValueError("the clocks of a broker go ahead only")
+        from kbroker.testing.clock import advance
+
+        clock = self._clock
+        if clock is None:
+            raise RuntimeError("the broker is not running")
+        self.in_broker_async(lambda node: advance(clock, seconds))
+
     def in_broker(self, function: Callable[[Broker], T]) -> T:
         """Run ``function(node)`` in the broker's thread, between two of its steps; what it returns or raises.
 
@@ -286,9 +303,11 @@ class RunningBroker(Accessible):
         logger.addHandler(handler)
         try:
             from kbroker.cli.storage import format_if_needed
+            from kbroker.testing.clock import MovedClock
 
             format_if_needed(self.config)
-            trio.run(self._serve)
+            self._clock = self._clock or MovedClock()
+            trio.run(self._serve, self._clock, clock=self._clock)
         except BaseException as error:
             from kbroker.cli.start import find_fatal
 
@@ -297,14 +316,14 @@ class RunningBroker(Accessible):
             logger.removeHandler(handler)
             self._started.set()
 
-    async def _serve(self) -> None:
+    async def _serve(self, clock: MovedClock) -> None:
         import trio
 
-        from kbroker.env import RealEnv
         from kbroker.node.broker import Broker
+        from kbroker.testing.clock import MovedEnv
 
         async with trio.open_nursery() as nursery:
-            self._node = broker = Broker(self.config, RealEnv())
+            self._node = broker = Broker(self.config, MovedEnv(clock))
             self._token = trio.lowlevel.current_trio_token()
             self._cancel_scope = nursery.cancel_scope
             if self._fault_host is not None:

@@ -170,3 +170,31 @@ def test_a_topic_that_is_gone_has_no_lag(kb: Run) -> None:
     [described] = kb("group", "describe", "left", "--json").json
     lags = {entry["topic"]: entry["lag"] for entry in described["partitions"]}
     assert lags["orders"] == 5 and lags.get("passing") is None
+
+
+def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
+    """Its members, and what is left in each partition; it is reset by Kafka's tool alone."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    kb("config", "set", "group", "workers", "share.auto.offset.reset=earliest")
+    worker = confluent_kafka.ShareConsumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "workers", "client.id": "worker"}
+    )
+    worker.subscribe(["orders"])
+    taken, described = 0, {"lag": None, "partitions": []}
+    for _ in range(100):
+        taken += len(worker.poll(0.2))
+        if taken == 15:
+            worker.commit_sync()
+            [described] = kb("group", "describe", "workers", "--json").json
+            if described["lag"] == 0:
+                break
+    assert (described["type"], described["state"], described["members"]) == ("Share", "Stable", 1)
+    assert [(each["partition"], each["lag"]) for each in described["partitions"]] == [(0, 0), (1, 0)]
+    assert [each["client_id"] for row in described["partitions"] for each in row["members"]] == ["worker", "worker"]
+    shown = kb("group", "describe", "workers")
+    assert shown.rows[0][:3] == ["workers", "share", "group,"]
+    assert shown.rows[1] == ["topic", "partition", "start", "lag", "members"] and shown.rows[2][:2] == ["orders", "0"]
+    assert "worker (" in shown.out and "orders(0-1)" in kb("group", "members", "workers").out
+    refused = kb("group", "reset", "workers", "--topic", "orders", "--to-earliest", "--execute", code=1)
+    assert refused.err == "kbroker: workers is a share group: kafka-share-groups --reset-offsets is for it\n"
+    worker.close()

@@ -16,7 +16,7 @@ from api_cases import build
 from node_harness import batch
 
 from kbroker.handlers.permissions import PERMISSIONS, Permission
-from kbroker.types import ZERO_UUID, Uuid
+from kbroker.types import ZERO_UUID, Uuid, uuid_to_str
 from kbroker.wire.registry import API_KEYS
 from tests.handlers.principals import Asked
 
@@ -27,6 +27,7 @@ GROUP = "group-x"
 CLASSIC = "classic-x"
 CONSUMERS = "consumers-x"
 STREAMS = "streams-x"
+SHARE = "share-x"
 TRANSACTION = "transaction-x"
 
 KEYS = {api.name: key for key, api in API_KEYS.items()}
@@ -84,7 +85,18 @@ def user_of(denied: frozenset[Asked]) -> str:
 ABSENT = "absent-x"
 """The name of what nobody has."""
 
-NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, STREAMS, TRANSACTION)
+SHARE_ROWS = frozenset(
+    {
+        ("ShareGroupDescribe", 1),
+        ("DescribeShareGroupOffsets", 2),
+        ("AlterShareGroupOffsets", 1),
+        ("DeleteShareGroupOffsets", 1),
+        ("ShareAcknowledge", 1),
+    }
+)
+"""Rows of APIs that are asked for of a share group in a certain state: ``test_share_permissions`` has such groups."""
+
+NAMES = (TOPIC, GROUP, CLASSIC, CONSUMERS, STREAMS, SHARE, TRANSACTION)
 
 
 def doubled(told: Any) -> Any:
@@ -193,6 +205,26 @@ def _consumer_heartbeat(group: str, **more: Any) -> Told:
         "subscribed_topic_names": [TOPIC],
         "topic_partitions": [],
         **more,
+    }
+
+
+def _share_heartbeat(group: str) -> Told:
+    return {"group_id": group, "member_id": "member", "member_epoch": 0, "subscribed_topic_names": [TOPIC]}
+
+
+def _share_partition(world: World, **partition: Any) -> Told:
+    """A share partition that nobody has begun."""
+    topic = {"topic_id": world.topic_id, "partitions": [{"partition": 1, **partition}]}
+    return {"group_id": SHARE, "topics": [topic]}
+
+
+def _share_fetch(world: World) -> Told:
+    return {
+        "group_id": SHARE,
+        "member_id": "member",
+        "share_session_epoch": 0,
+        "max_bytes": 1000,
+        "topics": [{"topic_id": world.topic_id, "partitions": [{"partition_index": 0}]}],
     }
 
 
@@ -441,6 +473,36 @@ CASES: tuple[Case, ...] = (
         (0,),
         lambda world: {"group_id": STREAMS, "member_id": "member", "topology_epoch": 0},
     ),
+    Case("ShareGroupHeartbeat", (0, 1), lambda world: _share_heartbeat("share-others")),
+    Case(
+        "ShareGroupDescribe",
+        (0,),
+        lambda world: {"group_ids": [SHARE], "include_authorized_operations": True},
+    ),
+    Case(
+        "DescribeShareGroupOffsets",
+        (0, 1),
+        lambda world: {"groups": [{"group_id": SHARE, "topics": [{"topic_name": TOPIC, "partitions": [0]}]}]},
+    ),
+    Case(
+        "DescribeShareGroupOffsets", (0,), lambda world: {"groups": [{"group_id": SHARE, "topics": None}]}, name="all"
+    ),
+    Case(
+        "AlterShareGroupOffsets",
+        (0,),
+        lambda world: {
+            "group_id": SHARE,
+            "topics": [{"topic_name": TOPIC, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+        },
+    ),
+    Case("DeleteShareGroupOffsets", (0,), lambda world: {"group_id": SHARE, "topics": [{"topic_name": TOPIC}]}),
+    Case("ShareFetch", (0, 1), _share_fetch),
+    Case("ShareAcknowledge", (0,), lambda world: {"group_id": SHARE, "member_id": "member", "share_session_epoch": -1}),
+    Case("InitializeShareGroupState", (0,), lambda world: _share_partition(world, state_epoch=-1, start_offset=0)),
+    Case("ReadShareGroupState", (0,), lambda world: _share_partition(world, leader_epoch=-1)),
+    Case("WriteShareGroupState", (0,), lambda world: _share_partition(world, state_epoch=-1)),
+    Case("DeleteShareGroupState", (0,), _share_partition),
+    Case("ReadShareGroupStateSummary", (0,), lambda world: _share_partition(world, leader_epoch=-1)),
     Case("DescribeDelegationToken", (0,), lambda world: {"owners": None}, hidden="principal_type='User'"),
     Case("DescribeClientQuotas", (0,), lambda world: {"components": []}),
     Case("GetTelemetrySubscriptions", (), lambda world: {"client_instance_id": Uuid(b"t" * 16)}),
@@ -478,6 +540,8 @@ async def prepare(ask: Ask) -> World:
     await ask("JoinGroup", _join(CLASSIC))
     await ask("ConsumerGroupHeartbeat", _consumer_heartbeat(CONSUMERS))
     await ask("StreamsGroupHeartbeat", _streams_heartbeat(STREAMS))
+    await ask("FindCoordinator", {"key_type": 2, "coordinator_keys": [f"{SHARE}:{uuid_to_str(world.topic_id)}:0"]})
+    await ask("ReadShareGroupStateSummary", _share_partition(world, leader_epoch=-1))
     producer = await ask("InitProducerId", {"transactional_id": TRANSACTION, "transaction_timeout_ms": 60_000})
     world = World(world.topic_id, producer.producer_id, producer.producer_epoch)
     await ask("AddPartitionsToTxn", _add_partitions(world, 1))

@@ -90,7 +90,6 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
             "20",
             "remote.log.reader.threads cannot be set: kbroker has no tiered storage",
         ),
-        ("", "errors.deadletterqueue.topic.name.prefix", "dead.", "kbroker has no dead-letter queues"),
         ("1", "listener.name.plaintext.ssl.provider", "x", "there is no JVM"),
         ("1", "listener.name.plaintext.ssl.client.auth", "none", "cannot be changed while kbroker runs"),
         ("1", "ssl.cipher.suites", "TLS_AES_256_GCM_SHA384", "cannot be changed while kbroker runs"),

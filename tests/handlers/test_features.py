@@ -8,11 +8,10 @@ import pytest
 
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_alter_configs
-from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.image import ConfigResource
 from kbroker.wire.messages import api_versions as av
 from kbroker.wire.messages import update_features as uf
-from kbroker.wire.records.metadata import ClearElrRecord, FeatureLevelRecord
+from kbroker.wire.records.metadata import ClearElrRecord
 from tests.handlers.metadata_plane import Plane
 from tests.handlers.test_group_configs import change, converse, describe
 
@@ -39,7 +38,14 @@ def levels(plane: Plane) -> dict[str, int]:
     return dict(plane.metadata.image.features.levels)
 
 
-FRESH = {"metadata.version": 33, ELR: 1, "group.version": 1, "streams.version": 1, "transaction.version": 2}
+FRESH = {
+    "metadata.version": 33,
+    ELR: 1,
+    "group.version": 1,
+    "share.version": 2,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
 
 
 def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -52,6 +58,7 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
             "group.version": (0, 1),
             "kraft.version": (0, 1),
             "metadata.version": (7, 33),
+            "share.version": (0, 2),
             "streams.version": (0, 1),
             "transaction.version": (0, 2),
         }
@@ -63,7 +70,8 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "level", "upgrade_type", "reason"),
     [
-        ("share.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
+        ("share.version", 3, UPGRADE, "Local controller 1 only supports versions 0-2"),
+        ("none.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
         ("foo.version", 0, UPGRADE, "Feature foo.version not found."),
         ("group.version", 2, UPGRADE, "Local controller 1 only supports versions 0-1"),
         ("group.version", -1, UPGRADE, "A feature version cannot be less than 0."),
@@ -114,7 +122,7 @@ def test_metadata_that_would_be_lost_is_not_downgraded(
 
 def test_all_or_none_and_the_later_of_two(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
-        answer = await update(plane, ("group.version", 0, SAFE), ("share.version", 1, UPGRADE))
+        answer = await update(plane, ("group.version", 0, SAFE), ("share.version", 3, UPGRADE))
         assert answer.error_code == E.INVALID_UPDATE_VERSION and levels(plane) == FRESH
         answer = await update(plane, ("group.version", 0, SAFE), ("group.version", 1, UPGRADE), version=1)
         assert [(r.feature, r.error_code, r.error_message) for r in answer.results] == [("group.version", 0, "NONE")]
@@ -123,28 +131,15 @@ def test_all_or_none_and_the_later_of_two(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
-def test_a_feature_that_is_known_of_may_be_asked_to_be_off(tmp_path: Path) -> None:
+def test_share_groups_are_turned_off_and_on_whatever_the_level_of_the_metadata(tmp_path: Path) -> None:
     """``kafka-features downgrade --release-version`` names every feature of Apache Kafka, at its level of that
     release."""
 
     async def talk(plane: Plane) -> None:
-        off = [("share.version", 0, SAFE)]
-        for version in (1, 2):
-            answer = await update(plane, *off, ("group.version", 1, SAFE), version=version)
-            assert (answer.error_code, levels(plane)) == (0, FRESH)
-        assert (await update(plane, ("share.version", 1, SAFE))).error_code == E.INVALID_UPDATE_VERSION
+        for level, kind in ((1, SAFE), (0, SAFE), (0, SAFE), (1, UPGRADE), (2, UPGRADE)):
+            assert (await update(plane, ("share.version", level, kind), ("group.version", 1, SAFE))).error_code == 0
+            assert levels(plane).get("share.version", 0) == level
         assert (await update(plane, ("foo.version", 0, SAFE))).error_code == E.INVALID_UPDATE_VERSION
-        # As in a directory that was Apache Kafka's.
-        await plane.metadata.submit(
-            lambda view: ControllerResult(None, [FeatureLevelRecord(name="share.version", feature_level=1)])
-        )
-        assert levels(plane) == {**FRESH, "share.version": 1}
-        for broker in plane.metadata.image.brokers.values():
-            assert "share.version" not in broker.features
-        refused = await update(plane, ("share.version", 1, SAFE))
-        assert refused.error_message.endswith("Broker 1 does not support this feature.")
-        assert (await update(plane, *off)).error_code == 0
-        assert levels(plane) == FRESH
 
     converse(tmp_path, talk)
 

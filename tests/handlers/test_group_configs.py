@@ -136,7 +136,7 @@ def test_the_brokers_own_values_stand_for_what_a_group_has_not_set(tmp_path: Pat
         ("session.timeout.ms", "1", E.INVALID_CONFIG, "Unknown group config name: session.timeout.ms"),
         ("share.session.timeout.ms", "44999", E.INVALID_CONFIG, "must be in the range "),
         ("share.auto.offset.reset", "by_duration:soon", E.INVALID_CONFIG, "must be either"),
-        ("errors.deadletterqueue.topic.name", "dlq.x", E.INVALID_CONFIG, "this broker has no dead-letter queues"),
+        ("errors.deadletterqueue.topic.name", "__dlq", E.INVALID_CONFIG, "DLQ topic name must not start with '__'"),
         ("streams.num.standby.replicas", "3", E.INVALID_CONFIG, "less than or equal to"),
     ],
 )

@@ -15,7 +15,7 @@ from quorum_harness import LISTENER, Quorum
 from token_harness import user
 
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.types import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid
+from kbroker.types import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import FieldSpec, TypeSpec, struct_spec
 
@@ -164,6 +164,19 @@ class World:
         await self.until_answered(
             "streams_group_heartbeat", _streams_heartbeat("streams"), lambda answer: not answer.error_code
         )
+        await self.until_answered(
+            "share_group_heartbeat", _share_heartbeat("workers"), lambda answer: not answer.error_code
+        )
+        await self.until_answered(
+            "find_coordinator",
+            {"key_type": 2, "coordinator_keys": [f"workers:{uuid_to_str(self.topic_id)}:0"]},
+            lambda answer: not answer.coordinators[0].error_code,
+        )
+        await self.until_answered("initialize_share_group_state", _state(self, state_epoch=5, start_offset=0), _is_done)
+        batches = [{"first_offset": 0, "last_offset": 0, "delivery_state": 2, "delivery_count": 1}]
+        await self.until_answered(
+            "write_share_group_state", _state(self, state_epoch=5, state_batches=batches), _is_done
+        )
         await self.active.metadata.snapshots.write()
 
 
@@ -266,6 +279,49 @@ def _streams_heartbeat(group: str) -> Told:
         "process_id": "process",
         "user_endpoint": {"host": "127.0.0.1", "port": 1},
         "client_tags": [],
+    }
+
+
+def _share_heartbeat(group: str) -> Told:
+    return {
+        "group_id": group,
+        "member_id": "member",
+        "member_epoch": 0,
+        "rack_id": "a",
+        "subscribed_topic_names": ["t"],
+    }
+
+
+def _state(world: World, group: str = "workers", **partition: Any) -> Told:
+    """A request to a share coordinator about partition 0."""
+    return {"group_id": group, "topics": [{"topic_id": world.topic_id, "partitions": [{"partition": 0, **partition}]}]}
+
+
+def _is_done(answer: Any) -> bool:
+    return not answer.results[0].partitions[0].error_code
+
+
+def _share_fetch(world: World, **more: Any) -> Told:
+    return {
+        "group_id": "workers",
+        "member_id": "member",
+        "share_session_epoch": 0,
+        "max_bytes": 1000,
+        "max_records": 10,
+        "batch_size": 10,
+        "topics": [{"topic_id": world.topic_id, "partitions": [{"partition_index": 0}]}],
+        **more,
+    }
+
+
+def _share_acknowledge(world: World) -> Told:
+    batches = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
+    partition = {"partition_index": 0, "acknowledgement_batches": batches}
+    return {
+        "group_id": "workers",
+        "member_id": "member",
+        "share_session_epoch": -1,
+        "topics": [{"topic_id": world.topic_id, "partitions": [partition]}],
     }
 
 
@@ -590,6 +646,35 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
     "streams_group_topology_description_update": lambda world: [
         {"group_id": "streams", "member_id": "member", "topology_epoch": 0}
     ],
+    "share_group_heartbeat": lambda world: [_share_heartbeat(world.unique("workers"))],
+    "share_group_describe": lambda world: [{"group_ids": ["workers", "none"], "include_authorized_operations": True}],
+    "describe_share_group_offsets": lambda world: [
+        {"groups": [{"group_id": group, "topics": [{"topic_name": "t", "partitions": [0]}]}]}
+        for group in ("workers", "none")
+    ],
+    "alter_share_group_offsets": lambda world: [
+        {
+            "group_id": group,
+            "topics": [{"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+        }
+        for group in ("workers", world.unique("workers"))
+        for name in ("t", "none")
+    ],
+    "delete_share_group_offsets": lambda world: [
+        {"group_id": "none", "topics": [{"topic_name": "t"}]},
+        {"group_id": "workers", "topics": [{"topic_name": "t"}]},
+    ],
+    "initialize_share_group_state": lambda world: [_state(world, world.unique("w"), state_epoch=1, start_offset=0)],
+    "read_share_group_state": lambda world: [_state(world, leader_epoch=1), _state(world, leader_epoch=0)],
+    "write_share_group_state": lambda world: [_state(world, state_epoch=5), _state(world, state_epoch=1)],
+    "delete_share_group_state": lambda world: [_state(world, world.unique("w"))],
+    "read_share_group_state_summary": lambda world: [_state(world)],
+    "share_fetch": lambda world: [
+        _share_fetch(world),
+        {**_share_acknowledge(world), "max_bytes": 1000},
+        _share_fetch(world, member_id=None),
+    ],
+    "share_acknowledge": lambda world: [_share_acknowledge(world), {**_share_acknowledge(world), "member_id": None}],
     "get_telemetry_subscriptions": lambda world: [{"client_instance_id": world.uuid()}],
     "push_telemetry": lambda world: [{"client_instance_id": world.uuid(), "terminating": True}],
     "list_config_resources": lambda world: [{}],

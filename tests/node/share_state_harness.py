@@ -20,8 +20,6 @@ from kbroker.wire.messages import (
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 
 GROUP = "workers"
-UNSTABLE = {"unstable_api_versions_enable": "true"}
-"""Properties of a node that serves share groups."""
 
 
 def initialize(topic_id: bytes, *parts: tuple[int, int, int], group: str = GROUP) -> Any:

@@ -231,7 +231,7 @@ def test_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
     """Each role shows what it has, and a broker with share groups what belongs to those."""
 
     async def main() -> None:
-        properties = {**LISTENER, "unstable.api.versions.enable": "true"}
+        properties = LISTENER
         of_all = {1: properties, 2: properties}
         async with quorum(
             tmp_path, 2, initial=1, roles="controller", roles_of={2: "broker"}, properties_of=of_all

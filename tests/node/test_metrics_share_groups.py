@@ -22,7 +22,7 @@ SECONDS = 60
 
 
 def test_records_in_flight_and_lag() -> None:
-    with running_broker(LISTENER | {"unstable.api.versions.enable": "true"}) as broker:
+    with running_broker(LISTENER) as broker:
         bootstrap = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(20)

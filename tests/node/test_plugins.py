@@ -120,7 +120,7 @@ def test_consumers_have_the_partitions_that_an_assignor_gives_them(chosen: str |
 def test_a_share_consumer_has_what_the_assignor_gives_it() -> None:
     ck = pytest.importorskip("confluent_kafka")
     rule = Apart()
-    with running_broker({"unstable.api.versions.enable": "true"}, share_assignor=rule) as broker:
+    with running_broker(share_assignor=rule) as broker:
         with Client(broker.bootstrap_servers) as client:
             create_topics(client, [ClientTopic("a", 2, 1)])
             begin = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 from node_harness import Node, run, running_node
-from share_state_harness import GROUP, UNSTABLE, delete, errors, find, initialize, read, summary, until_loaded, write
+from share_state_harness import GROUP, delete, errors, find, initialize, read, summary, until_loaded, write
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
@@ -14,7 +14,7 @@ from kbroker.share_state import StateBatch
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 
-FEW = {**UNSTABLE, "share_coordinator_state_topic_num_partitions": "3"}
+FEW = {"share_coordinator_state_topic_num_partitions": "3"}
 
 
 async def ready(node: Node, partitions: int = 4) -> bytes:
@@ -136,13 +136,12 @@ async def kept(node: Node) -> int:
     """How many share partitions have a state."""
     coordinators = node.broker.services.share_coordinators
     assert coordinators is not None
-    return sum(await coordinators.read_all(lambda core: len(core.held)))
+    return sum(await coordinators().read_all(lambda core: len(core.held)))
 
 
 def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> None:
     async def scenario() -> None:
         properties = {
-            **UNSTABLE,
             "share_coordinator_state_topic_num_partitions": "1",
             "share_coordinator_snapshot_update_records_per_snapshot": "2",
             "share_coordinator_state_topic_prune_interval_ms": "20",
@@ -162,17 +161,5 @@ def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> Non
             await until_loaded(client, topic_id, 0)
             state = errors(await client.ask(read(topic_id, (0, 0))))[0]
             assert [(each.first_offset, each.last_offset) for each in state.state_batches] == [(0, 6)]
-
-    run(scenario)
-
-
-def test_a_node_without_share_groups_says_so(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            response = await client.ask(
-                FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6
-            )
-            assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
     run(scenario)

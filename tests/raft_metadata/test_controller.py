@@ -21,7 +21,6 @@ from kbroker.raft_metadata.controller.placement import UsableBroker, place_repli
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_partitions, create_topics
-from kbroker.raft_metadata.features import SUPPORTED_FEATURES, features_to_register
 from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, ResourceType
 from kbroker.raft_metadata.topics import NewPartitions, NewTopic
 from kbroker.types import TopicPartition, Uuid
@@ -127,14 +126,6 @@ def test_an_eligible_replica_leads_again_when_it_is_back() -> None:
     h.apply(unfence_broker(h.view, 2, epochs[2]))
     partition = h.controller.image.topics.by_name["t"].partitions[0]
     assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
-
-
-def test_what_apache_kafka_finalized_is_tolerated() -> None:
-    assert "share.version" not in features_to_register({"share.version": 0})
-    tolerated = features_to_register({"share.version": 1, "transaction.version": 2})
-    assert tolerated["share.version"] == (0, 1)  # nobody raises it on this node's word
-    assert features_to_register({"share.version": 2})["share.version"] == (0, 2)
-    assert tolerated["metadata.version"] == SUPPORTED_FEATURES["metadata.version"]
 
 
 def test_fenced_brokers_hold_replicas_only_if_they_must_and_never_lead() -> None:

@@ -43,6 +43,7 @@ DIRECTORY_ID = Uuid(bytes(range(16)))
 
 ELR = "eligible.leader.replicas.version"
 TV = "transaction.version"
+SHARE = "share.version"
 SV = "streams.version"
 
 
@@ -85,10 +86,14 @@ def test_unknown_features_and_levels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("levels", "expected"),
     [
-        ({}, [("metadata.version", 33), (ELR, 1), ("group.version", 1), (SV, 1), (TV, 2)]),
+        ({}, [("metadata.version", 33), (ELR, 1), ("group.version", 1), (SHARE, 2), (SV, 1), (TV, 2)]),
+        (
+            {"metadata.version": 30},
+            [("metadata.version", 30), (ELR, 1), ("group.version", 1), (SHARE, 1), (SV, 1), (TV, 2)],
+        ),
         ({"metadata.version": 25}, [("metadata.version", 25), ("group.version", 1), (TV, 2)]),
         ({"metadata.version": 21}, [("metadata.version", 21)]),
-        ({"group.version": 0}, [("metadata.version", 33), (ELR, 1), (SV, 1), (TV, 2)]),
+        ({"group.version": 0}, [("metadata.version", 33), (ELR, 1), (SHARE, 2), (SV, 1), (TV, 2)]),
         ({"metadata.version": 21, "group.version": 1}, [("metadata.version", 21), ("group.version", 1)]),
     ],
 )

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters
 from kbroker.share_partitions.partition import (
     AcknowledgementBatch,
     Acquired,
-    DeadLetters,
     OffsetRange,
     SharePartition,
     Write,
@@ -153,6 +153,37 @@ def test_a_lock_that_ends_gives_the_record_back_at_once() -> None:
     refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 9, ACCEPT)
 
 
+def test_a_word_that_comes_after_another_member_has_ended_the_record_is_refused() -> None:
+    """Also when the start offset has passed the record: otherwise both would hear that theirs is kept."""
+    fixture = Fixture(record_lock_duration_ms=100)
+    fixture.fetch("a", 10)
+    fixture.now_ms += 100
+    fixture.partition.expire_locks(fixture.now_ms)
+    assert fixture.fetch("b", 10) == [Acquired(0, 9, 2)]
+    fixture.done("b", 0, 9, ACCEPT)
+    assert fixture.partition.start_offset == 10
+    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 9, ACCEPT)
+    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "b", 3, 3, RELEASE)
+    again = Fixture(LOADED._replace(start_offset=10))
+    refused(ErrorCode.INVALID_RECORD_STATE, again, "a", 0, 9, ACCEPT)
+
+
+def test_a_lock_that_ends_while_its_end_is_kept_is_not_waited_for_again() -> None:
+    """Whoever waits for the next lock to end would otherwise wait for a time that has passed, again and again."""
+    fixture = Fixture(record_lock_duration_ms=100)
+    fixture.fetch("a", 10)
+    fixture.acknowledge("a", 0, 4, ACCEPT)
+    fixture.now_ms += 50
+    fixture.fetch("b", 10)
+    assert fixture.partition.next_deadline(fixture.now_ms) == 1100
+    fixture.now_ms = 1100
+    fixture.partition.expire_locks(fixture.now_ms)
+    assert fixture.partition.next_deadline(fixture.now_ms) == 1150
+    fixture.now_ms = 1150
+    fixture.partition.expire_locks(fixture.now_ms)
+    assert fixture.partition.next_deadline(fixture.now_ms) is None
+
+
 def test_a_lock_that_ends_while_its_end_is_kept_is_over_if_that_fails() -> None:
     fixture = Fixture(record_lock_duration_ms=100)
     fixture.fetch(max_records=10)
@@ -251,12 +282,62 @@ def test_rejected_records_go_to_the_dead_letter_queue_first() -> None:
     fixture.fetch("a", 20)
     kept = fixture.done("a", 0, 9, REJECT)
     assert kept.batches == (StateBatch(0, 9, 3, 1),) and fixture.partition.start_offset == 0
-    assert fixture.partition.take_dead_letters() == [DeadLetters(0, 9, 1)]
+    letters = [DeadLetters(0, 9, 1, DeadLetterReason.REJECTED)]
+    assert fixture.partition.take_dead_letters() == letters
     assert fixture.partition.take_dead_letters() == []
-    write = fixture.partition.archive_dead_letters(DeadLetters(0, 9, 1))
-    assert write is not None and fixture.partition.start_offset == 10
+    write = fixture.partition.archive_dead_letters(letters)
+    assert write is not None and write.state.batches == (StateBatch(0, 9, 4, 1),)
+    assert write.state.start_offset == 0 and fixture.partition.start_offset == 10
     again = Fixture(LOADED._replace(batches=kept.batches))
-    assert again.partition.take_dead_letters() == [DeadLetters(0, 9, 1)], "a new leader goes on with it"
+    assert again.partition.take_dead_letters() == letters, "a new leader goes on with it"
+
+
+def test_records_that_are_delivered_too_often_go_there_too_and_the_reason_is_found_again() -> None:
+    fixture = Fixture(has_dead_letter_queue=True, delivery_count_limit=2, record_lock_duration_ms=100)
+    fixture.fetch("a", 10)
+    fixture.done("a", 0, 9, RELEASE)
+    fixture.fetch("a", 10)
+    fixture.done("a", 0, 1, RELEASE)
+    worn_out = DeadLetterReason.DELIVERED_TOO_OFTEN
+    assert fixture.partition.take_dead_letters() == [DeadLetters(0, 1, 2, worn_out)]
+    write = fixture.partition.expire_locks(2000)
+    assert write is not None and write.state.batches == (StateBatch(2, 9, 3, 2),)
+    assert fixture.partition.take_dead_letters() == [], "not before that is kept"
+    fixture.partition.finish(write, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2000)
+    assert fixture.partition.take_dead_letters() == [DeadLetters(2, 9, 2, worn_out)], "kept or not: it holds"
+    again = Fixture(LOADED._replace(batches=write.state.batches), delivery_count_limit=2)
+    assert again.partition.take_dead_letters() == [DeadLetters(2, 9, 2, worn_out)]
+
+
+def test_letters_of_a_change_that_is_being_kept_come_when_it_is() -> None:
+    fixture = Fixture(has_dead_letter_queue=True)
+    fixture.fetch("a", 10)
+    first, second = fixture.acknowledge("a", 0, 4, REJECT), fixture.acknowledge("a", 5, 9, REJECT)
+    assert first is not None and second is not None and fixture.partition.take_dead_letters() == []
+    fixture.partition.finish(first, None, 1000)
+    assert [(each.first_offset, each.last_offset) for each in fixture.partition.take_dead_letters()] == [(0, 4)]
+    fixture.partition.finish(second, ErrorCode.COORDINATOR_NOT_AVAILABLE, 1000)
+    assert fixture.partition.take_dead_letters() == [] and fixture.done("a", 5, 9, REJECT)
+    assert [(each.first_offset, each.last_offset) for each in fixture.partition.take_dead_letters()] == [(5, 9)]
+
+
+def test_letters_that_the_log_passes_over_are_nobodys() -> None:
+    fixture = Fixture(has_dead_letter_queue=True)
+    fixture.fetch("a", 20)
+    fixture.done("a", 0, 9, REJECT)
+    letters = fixture.partition.take_dead_letters()
+    fixture.partition.on_log_start(5)
+    write = fixture.partition.archive_dead_letters(letters)
+    assert write is not None and write.state.batches == (StateBatch(5, 9, 4, 1),)
+    assert fixture.partition.start_offset == 10
+    assert fixture.partition.archive_dead_letters(letters) is None
+
+
+def test_a_gap_is_no_dead_letter_and_neither_is_what_is_accepted() -> None:
+    fixture = Fixture(has_dead_letter_queue=True)
+    fixture.fetch("a", 10)
+    fixture.done("a", 0, 3, GAP, ACCEPT, REJECT, RELEASE)
+    assert fixture.partition.take_dead_letters() == [DeadLetters(2, 2, 1, DeadLetterReason.REJECTED)]
 
 
 def test_a_state_that_makes_no_sense_is_not_loaded() -> None:
@@ -270,7 +351,13 @@ class Members(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fixture = Fixture(record_lock_duration_ms=50, delivery_count_limit=3, max_record_locks=40)
+        self.fixture = Fixture(
+            record_lock_duration_ms=50, delivery_count_limit=3, max_record_locks=40, has_dead_letter_queue=True
+        )
+        self.letters: list[DeadLetters] = []
+        """On their way to the dead-letter queue."""
+        self.lettered: set[int] = set()
+        """Offsets that this leader has sent there."""
         self.kept: dict[int, StateBatch] = {}
         self.kept_start = 0
         self.accepted: set[int] = set()
@@ -351,6 +438,24 @@ class Members(RuleBasedStateMachine):
         write = self.partition.expire_locks(self.fixture.now_ms)
         if write is not None:
             self.keep(write.state)
+            self.partition.finish(write, None, self.fixture.now_ms)
+
+    @rule()
+    def send_letters(self) -> None:
+        """Each record that is given up goes to the dead-letter queue, once in the life of a leader."""
+        new = self.partition.take_dead_letters()
+        for first, last, *_ in new:
+            offsets = set(range(first, last + 1))
+            assert not offsets & self.lettered and not offsets & self.accepted
+            self.lettered |= offsets
+        self.letters += new
+
+    @rule()
+    def letters_are_written(self) -> None:
+        write = self.partition.archive_dead_letters(self.letters)
+        self.letters.clear()
+        if write is not None:
+            self.writes.append(write)
 
     @rule(by=st.integers(1, 5))
     def delete_records(self, by: int) -> None:
@@ -362,6 +467,8 @@ class Members(RuleBasedStateMachine):
     def change_leader(self) -> None:
         """Load again: only the kept state is known then."""
         self.writes.clear()
+        self.letters.clear()
+        self.lettered.clear()
         batches = tuple(self.kept[offset] for offset in sorted(self.kept) if offset >= self.kept_start)
         loaded = SharePartitionState(1, 2, self.kept_start, 0, batches)
         self.fixture.partition = SharePartition(loaded, self.kept_start, lambda: self.fixture.settings)

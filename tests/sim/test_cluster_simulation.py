@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.errors import ErrorCode
 from kbroker.groups import group_coordinator
 from kbroker.groups.classic_group import ClassicGroup
 from kbroker.handlers.registration import BOTH, registrations
@@ -24,9 +25,13 @@ from kbroker.node.broker import Broker
 from kbroker.node.controller_channel import ControllerChannels
 from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.image_publisher import ImagePublisher
+from kbroker.node.led_share_partition import LedSharePartition
 from kbroker.node.produce_queue import ProduceQueue
 from kbroker.raft_metadata.controller import brokers
 from kbroker.replication.partition_state import PartitionState
+from kbroker.share_partitions.partition import SharePartition
+from kbroker.share_partitions.runs import Run
+from kbroker.share_state import DeliveryState, StateBatch
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
@@ -58,6 +63,10 @@ LONG = {
         "foolish-client",
         "upgrade",
         "upgrade-of-separate-roles",
+        "share-groups",
+        "share-coordinators",
+        "share-slow-disk",
+        "share-dead-letters",
     )
 }
 """Of these half as many seeds are enough in the ordinary run."""
@@ -206,6 +215,56 @@ def _says_what_the_version_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry, "handle", with_nodes)
 
 
+def _believes_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's word for records is taken whoever has them."""
+    monkeypatch.setattr(SharePartition, "_held_by", lambda self, member_id, first, last: self._runs.cut(first, last))
+
+
+def _hands_out_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records go to the next member while another has them."""
+
+    def is_available(self: Run) -> bool:
+        return self.state in (DeliveryState.AVAILABLE, DeliveryState.ACQUIRED) and self.next_state is None
+
+    monkeypatch.setattr(Run, "is_available", property(is_available))
+
+
+def _passes_what_is_not_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start offset moves over records that came back."""
+
+    def is_done(self: Run) -> bool:
+        return self.state is not DeliveryState.ACQUIRED and self.next_state is None
+
+    monkeypatch.setattr(Run, "is_done", property(is_done))
+
+
+def _keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members are told that their word is kept, which the next leader has not heard of."""
+
+    async def nothing(self: LedSharePartition, states: Any) -> ErrorCode:
+        return ErrorCode.NONE
+
+    monkeypatch.setattr(LedSharePartition, "_write", nothing)
+
+
+def _forgets_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often a record was delivered is not kept."""
+    batch = Run.batch
+    monkeypatch.setattr(Run, "batch", lambda self: batch(self)._replace(delivery_count=0))
+
+
+def _gives_up_without_a_letter_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record counts as archived from the moment that its letter is to be written."""
+    batch = Run.batch
+
+    def archived(self: Run) -> StateBatch:
+        found = batch(self)
+        is_archiving = found.delivery_state == DeliveryState.ARCHIVING
+        return found._replace(delivery_state=DeliveryState.ARCHIVED) if is_archiving else found
+
+    monkeypatch.setattr(Run, "batch", archived)
+
+
 def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller writes no records when nothing happens."""
     monkeypatch.setattr("kbroker.node.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
@@ -224,6 +283,12 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_knows_static_members_by_other_ids, "cluster-classic-groups"),
     (_asks_by_one_channel, "cluster-foolish-client"),
     (_says_what_the_version_cannot, "cluster-foolish-client"),
+    (_believes_anybody, "cluster-share-groups"),
+    (_hands_out_what_is_held, "cluster-share-groups"),
+    (_passes_what_is_not_done_with, "cluster-share-groups"),
+    (_keeps_nothing, "cluster-share-coordinators"),
+    (_forgets_counts, "cluster-share-coordinators"),
+    (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters"),
     (_says_nothing_when_idle, "cluster-idle-controller"),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.config.absent.missing import missing
 from kbroker.config.definition import ConfigDef, ConfigKey, Range
 from kbroker.config.group import GROUP_CONFIGS
-from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
+from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM
 
 ABSENT_GROUP_CONFIGS = ConfigDef(
     "group",
@@ -27,23 +27,6 @@ ABSENT_GROUP_CONFIGS = ConfigDef(
                 MEDIUM,
                 "Make assignments beside the coordinator's thread.",
                 internal=True,
-            ),
-        ),
-        *missing(
-            "kbroker has no dead-letter queues",
-            ConfigKey(
-                "errors.deadletterqueue.copy.record.enable",
-                BOOLEAN,
-                "false",
-                MEDIUM,
-                "Copy key and value of a record to the dead-letter topic.",
-            ),
-            ConfigKey(
-                "errors.deadletterqueue.topic.name",
-                STRING,
-                "",
-                MEDIUM,
-                "Topic that takes what the group cannot process.",
             ),
         ),
         *missing(

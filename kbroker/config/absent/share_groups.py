@@ -91,23 +91,4 @@ KEYS = [
             "Waiting requests after which finished ones are swept out.",
         ),
     ),
-    *missing(
-        "kbroker has no dead-letter queues",
-        ConfigKey(
-            "errors.deadletterqueue.auto.create.topics.enable",
-            BOOLEAN,
-            "false",
-            MEDIUM,
-            "Create the dead-letter topics that share groups name.",
-            update_mode=CLUSTER_WIDE,
-        ),
-        ConfigKey(
-            "errors.deadletterqueue.topic.name.prefix",
-            STRING,
-            "dlq.",
-            MEDIUM,
-            "Beginning that the name of a dead-letter topic must have.",
-            update_mode=CLUSTER_WIDE,
-        ),
-    ),
 ]

@@ -149,7 +149,7 @@ KEYS = [
         "classic,consumer,streams",
         MEDIUM,
         "Group protocols that are served, of classic, which must be there, consumer (KIP-848) and streams (KIP-1071); "
-        "share groups are served with `unstable.api.versions.enable`.",
+        "share groups (KIP-932) are a matter of the feature `share.version`.",
         validator=ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False),
     ),
     ConfigKey(

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from kbroker.config.definition import ConfigKey, ListOf, Range
-from kbroker.config.shorthand import CLUSTER_WIDE, HIGH, INT, LIST, LOW, MEDIUM
+from kbroker.config.shorthand import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LIST, LOW, MEDIUM, STRING
 
 KEYS = [
+    ConfigKey(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        BOOLEAN,
+        "false",
+        MEDIUM,
+        "Create the dead-letter topics that share groups name.",
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "errors.deadletterqueue.topic.name.prefix",
+        STRING,
+        "dlq.",
+        MEDIUM,
+        "Beginning that the name of a dead-letter topic must have.",
+        update_mode=CLUSTER_WIDE,
+    ),
     ConfigKey(
         "group.share.assignment.interval.ms",
         INT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kbroker.metrics import controller_families as c
 from kbroker.metrics import families as f
 from kbroker.node.metrics.figures import MILLISECOND, PAUSE, STRIDE, summary
-from kbroker.raft_metadata.features import features_to_register
+from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole
 
 if TYPE_CHECKING:
@@ -89,9 +89,8 @@ def _of_images(metadata: MetadataPlane, metrics: NodeMetrics, idle: float) -> Fi
     yield c.SNAPSHOT_LOADS, [((), metadata.images.snapshots_loaded)]
     yield c.LOADER_IDLE, [((), idle)]
     yield c.FINALIZED_LEVEL, [((_camel_case(name),), level) for name, level in levels.items()]
-    supported = features_to_register(levels)
-    yield c.MAXIMUM_LEVEL, [((name.replace(".", "-"),), levels.max) for name, levels in supported.items()]
-    yield c.MINIMUM_LEVEL, [((name.replace(".", "-"),), levels.min) for name, levels in supported.items()]
+    yield c.MAXIMUM_LEVEL, [((name.replace(".", "-"),), levels.max) for name, levels in SUPPORTED_FEATURES.items()]
+    yield c.MINIMUM_LEVEL, [((name.replace(".", "-"),), levels.min) for name, levels in SUPPORTED_FEATURES.items()]
     if metadata.config.is_broker:
         yield c.BROKER_APPLIED_OFFSET, [((), image.offset)]
         yield c.BROKER_APPLIED_TIMESTAMP, [((), metadata.images.last_timestamp)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kbroker.node.coordinator_driver import CoordinatorDriver
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
-    from kbroker.node.share_partition_manager import SharePartitionManager
+    from kbroker.node.share_groups import ShareGroups
 
 LOADS_SECONDS = 30.0
 """Times of loading count for so long, as in Kafka."""
@@ -44,14 +44,12 @@ def figures(coordinators: Coordinators, now: float) -> Figures:
     yield f.GROUP_MEMBERS, [((group,), count) for group, _, count in sizes]
     yield f.GROUP_OFFSET, offsets()
     yield c.TRANSACTIONAL_IDS, [((), sum(len(core) for core in coordinators.transactions.loaded_cores()))]
-    drivers: dict[str, CoordinatorDriver[Any] | None] = {
+    drivers: dict[str, CoordinatorDriver[Any]] = {
         "group": coordinators.groups,
         "transaction": coordinators.transactions,
-        "share": coordinators.share_groups,
     }
     for name, driver in drivers.items():
-        if driver is not None:
-            yield from _loading(name, driver, now)
+        yield from _loading(name, driver, now)
 
 
 def _loading(name: str, driver: CoordinatorDriver[Any], now: float) -> Figures:
@@ -62,8 +60,17 @@ def _loading(name: str, driver: CoordinatorDriver[Any], now: float) -> Figures:
     yield c.LOAD_TIME_AVG[name], [((), sum(took) / max(1, len(took)))]
 
 
-def share_figures(shares: SharePartitionManager) -> Figures:
-    """Share sessions, and the share partitions that this broker leads."""
+def share_figures(parts: ShareGroups | None, now: float) -> Figures:
+    """The share coordinator, share sessions, and the share partitions that this broker leads.
+
+    None: no share group has been served yet.
+    """
+    if parts is None:
+        yield c.SHARE_SESSIONS, [((), 0)]
+        yield c.SHARE_SESSION_PARTITIONS, [((), 0)]
+        return
+    yield from _loading("share", parts.coordinators, now)
+    shares = parts.partitions
     yield c.SHARE_SESSIONS, [((), len(shares.sessions))]
     yield c.SHARE_SESSION_PARTITIONS, [((), sum(len(session) for session in shares.sessions))]
     loaded = [(led, led.core) for led in shares.led() if led.core is not None]

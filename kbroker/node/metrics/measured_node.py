@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.metadata_plane import MetadataPlane
     from kbroker.node.replica_manager import ReplicaManager
-    from kbroker.node.share_partition_manager import SharePartitionManager
+    from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
     from kbroker.node.telemetry.telemetry import Telemetry
 
 
@@ -26,7 +26,7 @@ class MeasuredNode(Protocol):
     replica_manager: ReplicaManager
     log_manager: LogManager
     metadata: MetadataPlane
-    share_partitions: SharePartitionManager | None
+    share_groups: ShareGroupsOnDemand | None
     log_cleaner: LogCleaner | None
     telemetry: Telemetry | None
 

@@ -89,7 +89,7 @@ class MetricsPage:
         self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]
     ) -> Iterator[tuple[Family, Iterable[exposition.Sample]]]:
         broker, metrics = self._broker, self._metrics
-        manager, coordinators, shares = broker.replica_manager, broker.coordinators, broker.share_partitions
+        manager, coordinators = broker.replica_manager, broker.coordinators
         idle, share = metrics.loop.idle, metrics.loop.idle_share()
         yield from self._traffic()
         yield from partition_figures.figures(manager)
@@ -101,8 +101,8 @@ class MetricsPage:
         if coordinators is not None:
             yield from group_figures.figures(coordinators, metrics.env.now())
             yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
-        if shares is not None:
-            yield from group_figures.share_figures(shares)
+        if broker.share_groups is not None:
+            yield from group_figures.share_figures(broker.share_groups.made, metrics.env.now())
         yield from process_figures.figures(broker.config.node_id, metrics.started_ms)
         yield f.PROCESSOR_IDLE, [((), share)]
         shown = idle if dialect is Dialect.REPORTER else share

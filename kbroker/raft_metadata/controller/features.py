@@ -14,9 +14,7 @@ from kbroker.raft_metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
-    TOLERATED_FEATURES,
     FeatureRange,
-    features_to_register,
     unmet_dependency,
 )
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, METADATA_CHANGES
@@ -90,7 +88,7 @@ def _problem(
         return _metadata_downgrade_problem(current, level, unsafe=update.upgrade_type == UNSAFE_DOWNGRADE)
     if reason is None and name == KRAFT_VERSION and level < current:
         reason = "Can't downgrade the version of this feature."
-    if reason is None and name not in SUPPORTED_FEATURES and name not in TOLERATED_FEATURES:
+    if reason is None and name not in SUPPORTED_FEATURES:
         reason = f"Feature {name} not found."
     if reason is None:
         reason = unmet_dependency(name, level, proposed)
@@ -121,8 +119,8 @@ def _general_problem(
 def _unsupported(view: ControllerView, name: str, level: int, static_voters: Sequence[int]) -> str | None:
     """The first node that cannot work at this level, in Kafka's words; None if all can."""
     image = view.image
-    own = features_to_register(image.features.levels)
-    nodes: list[tuple[str, tuple[int, int]]] = [(f"Local controller {view.node_id}", own.get(name, _ABSENT))]
+    own = SUPPORTED_FEATURES.get(name, _ABSENT)
+    nodes: list[tuple[str, tuple[int, int]]] = [(f"Local controller {view.node_id}", own)]
     nodes += [(f"Broker {node.id}", node.features.get(name, _ABSENT)) for node in image.brokers.values()]
     nodes += [
         (f"Controller {node.id}", node.features.get(name, _ABSENT))

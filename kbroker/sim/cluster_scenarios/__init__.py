@@ -12,6 +12,7 @@ from kbroker.sim.cluster_scenarios import (
     network,
     processes,
     replicas,
+    share_groups,
     transactions,
     upgrades,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "processes",
     "replicas",
     "run_cluster_scenario",
+    "share_groups",
     "transactions",
     "upgrades",
 ]

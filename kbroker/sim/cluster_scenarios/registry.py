@@ -40,13 +40,14 @@ def scenario(
     controllers: int = 0,
     quiet: bool = False,
     metadata_version: int = LATEST_METADATA_VERSION,
+    base: Mapping[str, str] | None = None,
     **properties: str,
 ) -> Callable[[Course], Course]:
-    """Enter a course of events under its name; properties with underscores for dots."""
+    """Enter a course of events under its name; properties, besides ``base``, with underscores for dots."""
 
     def enter(course: Course) -> Course:
         name = "cluster-" + course.__name__.replace("_", "-")
-        named = {key.replace("_", "."): value for key, value in properties.items()}
+        named = dict(base or {}) | {key.replace("_", "."): value for key, value in properties.items()}
         CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet, metadata_version)
         return course
 

@@ -1,0 +1,97 @@
+"""Administrators' questions about share groups (KIP-932), as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbroker.client.cluster import Client, refuse
+from kbroker.client.errors import ApiNotServed, ResponseError
+from kbroker.client.groups import GroupDescription, GroupMember, describe_group, partitions_of
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
+
+SHARE: Final = "Share"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """The place of a share group in a partition: below ``start`` all is done with. None: there is none yet.
+
+    ``lag`` are the records from there on that are not done with (KIP-1226); None where the broker cannot tell.
+    """
+
+    start: int | None
+    lag: int | None
+
+
+def describe_any_group(client: Client, group_id: str) -> GroupDescription:
+    """One group: of consumers, or a share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+    try:
+        return describe_group(client, group_id)
+    except ResponseError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        try:
+            return describe_share_group(client, group_id)
+        except (ApiNotServed, ResponseError):
+            raise error from None
+
+
+def describe_share_group(client: Client, group_id: str) -> GroupDescription:
+    """One share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none, ``ApiNotServed``."""
+
+    def check(response: Any) -> None:
+        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
+
+    group = client.ask_coordinator(group_id, ShareGroupDescribeRequest(group_ids=[group_id]), check).groups[0]
+    return GroupDescription(
+        group_id,
+        SHARE,
+        group.group_state,
+        "share",
+        group.assignor_name,
+        client.coordinator(group_id),
+        tuple(
+            GroupMember(
+                member.member_id,
+                None,
+                member.client_id,
+                member.client_host,
+                partitions_of(member.assignment.topic_partitions),
+                tuple(sorted(member.subscribed_topic_names)),
+                epoch=member.member_epoch,
+                rack=member.rack_id,
+                protocol="share",
+            )
+            for member in sorted(group.members, key=lambda member: str(member.member_id))
+        ),
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOffset]:
+    """The place of a share group in each of its partitions, in order. ``ResponseError``."""
+
+    def check(response: Any) -> None:
+        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
+
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    response = client.ask_coordinator(group_id, DescribeShareGroupOffsetsRequest(groups=[asked]), check)
+    found: dict[TopicPartition, ShareOffset] = {}
+    for topic in response.groups[0].topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.topic_name, each.partition_index)
+            refuse(each.error_code, f"group {group_id}, partition {partition}", each.error_message)
+            found[partition] = ShareOffset(_known(each.start_offset), _known(each.lag))
+    return dict(sorted(found.items()))
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number

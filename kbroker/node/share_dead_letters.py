@@ -1,0 +1,258 @@
+"""Writes what share groups give up to their dead-letter topics (KIP-1191, Kafka's ``ShareGroupDLQStateManager``)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.config import InvalidConfig
+from kbroker.config.topic_values import effective_topic_values, validate_topic_config
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.peer_pool import PeerPool
+from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_configs
+from kbroker.raft_metadata.topics import NewTopic
+from kbroker.share_partitions.dead_letters import (
+    ATTEMPTS,
+    MOST_BYTES_READ,
+    DeadLetters,
+    DeadLetterTopic,
+    Originals,
+    Source,
+    make_round,
+    pause_ms,
+    read_originals,
+)
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kbroker.config.share_group import ShareGroupConfig
+    from kbroker.env import Network
+    from kbroker.handlers.context import Services
+    from kbroker.node.partition import Partition
+    from kbroker.wire.batch_header import BatchHeader
+    from kbroker.wire.messages.produce import PartitionProduceResponse
+
+logger = logging.getLogger(__name__)
+
+_ENABLED = "errors.deadletterqueue.group.enable"
+_CONFIGS_OF_A_NEW_TOPIC = ((_ENABLED, "true"), ("message.timestamp.type", "CreateTime"))
+_REQUEST_SECONDS = 30.0
+_ALL_REPLICAS = -1
+
+_MAY_PASS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors of a write after which another attempt is made. Kafka makes one for the first alone."""
+
+
+class _GivenUp(Exception):
+    """The text says why letters are not written."""
+
+
+class _NoLongerOurs(Exception):
+    """Another broker leads the share partition: it writes the letters."""
+
+
+class DeadLetterQueue:
+    """The dead-letter topics of all groups, for the share partitions that this node leads."""
+
+    def __init__(
+        self,
+        services: Services,
+        network: Network,
+        address_of: Callable[[int], tuple[str, int] | None],
+        group_config: Callable[[str], ShareGroupConfig],
+    ) -> None:
+        """``network`` reaches brokers, this one too, where ``address_of`` says."""
+        self._services = services
+        self._address_of = address_of
+        self._group_config = group_config
+        self._peers = PeerPool(network, f"broker-{services.node_id}-dead-letters")
+
+    async def put(
+        self,
+        source: Source,
+        partition: Partition,
+        letters: Sequence[DeadLetters],
+        is_ours: Callable[[], bool],
+    ) -> tuple[list[DeadLetters], list[DeadLetters]]:
+        """Write as many letters as one batch takes. Returns those that are done with, and the rest.
+
+        Those that cannot be written are done with, too; that is logged. None is done with once ``is_ours`` says that
+        the share partition is not.
+        """
+        done, rest = list(letters), list[DeadLetters]()
+        try:
+            topic = self._topic_of(source.group_id)
+            if not topic.exists:
+                await self._repeat(source, self._create, is_ours)
+            max_bytes = self._max_message_bytes(topic.name)
+            originals = self._originals(source, partition, letters, max_bytes)
+            now_ms = self._services.env.wall_clock_ms()
+            batch, done, rest = make_round(source, letters, originals, max_bytes=max_bytes, now_ms=now_ms)
+            await self._repeat(source, lambda name: self._write(name, source.partition, batch), is_ours)
+        except _NoLongerOurs:
+            return [], list(letters)
+        except _GivenUp as reason:
+            _log_lost(source, done, str(reason))
+        except Exception:
+            logger.exception("dead letters of the share group %s are lost", source.group_id)
+        return done, rest
+
+    # -- configuration -------------------------------------------------------------------------
+
+    def _topic_of(self, group_id: str) -> DeadLetterTopic:
+        """The topic as it is configured now. ``_GivenUp`` if it must not be written."""
+        name, image = self._group_config(group_id).dead_letter_topic, self._services.metadata.image
+        config = self._services.config
+        topic = DeadLetterTopic(
+            name,
+            exists=name in image.topics.by_name,
+            is_enabled=_is_enabled(image.configs.for_topic(name)),
+            may_be_created=broker_value(image.configs, config, "errors.deadletterqueue.auto.create.topics.enable"),
+            prefix=broker_value(image.configs, config, "errors.deadletterqueue.topic.name.prefix"),
+        )
+        refusal = topic.refusal()
+        if refusal is not None:
+            raise _GivenUp(refusal)
+        return topic
+
+    def _max_message_bytes(self, topic: str) -> int:
+        configs, config = self._services.metadata.image.configs, self._services.config
+        dynamic = dynamic_broker_configs(configs, config.node_id)
+        return int(effective_topic_values(config.values, configs.for_topic(topic), dynamic)["max.message.bytes"])
+
+    # -- the records ---------------------------------------------------------------------------
+
+    def _originals(
+        self, source: Source, partition: Partition, letters: Sequence[DeadLetters], max_bytes: int
+    ) -> Originals:
+        """The records to be copied, if the group wants copies."""
+        if not self._group_config(source.group_id).dead_letter_copy:
+            return Originals({}, letters[-1].last_offset)
+
+        def read_from(offset: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
+            try:
+                data = partition.log.read_bytes(offset, MOST_BYTES_READ, max_offset=partition.high_watermark)
+                return data, list(walk_headers(data))
+            except (ApiError, WireError) as error:
+                logger.info("dead letters of %s from offset %d on have no copy: %s", partition, offset, error)
+            except OSError as error:
+                partition.storage_failed(error)
+            return b"", []
+
+        return read_originals(read_from, letters, max_bytes)
+
+    # -- attempts ------------------------------------------------------------------------------
+
+    async def _repeat(
+        self, source: Source, attempt: Callable[[str], Awaitable[str | None]], is_ours: Callable[[], bool]
+    ) -> None:
+        """Make attempts, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``."""
+        for failures in range(1, ATTEMPTS + 1):
+            problem = await attempt(self._topic_of(source.group_id).name)
+            if problem is None:
+                return
+            if failures == ATTEMPTS:
+                raise _GivenUp(problem)
+            await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
+            if not is_ours():
+                raise _NoLongerOurs
+
+    async def _create(self, name: str) -> str | None:
+        """Have the topic created, if that is still needed; the reason why it has to be tried again."""
+        topics = self._services.metadata.image.topics
+        if name in topics.by_name:
+            return None
+        try:
+            outcome = (await self._services.metadata.create_topics([NewTopic(name, configs=_CONFIGS_OF_A_NEW_TOPIC)]))[
+                name
+            ]
+        except ApiError as error:
+            return str(error)
+        if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if outcome.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                return str(outcome)
+            raise _GivenUp(f"the topic {name} cannot be created: {outcome}")
+        return None if name in self._services.metadata.image.topics.by_name else f"{name} is not known here yet"
+
+    async def _write(self, name: str, source_partition: int, batch: bytes) -> str | None:
+        """Have a batch written by the leader of the topic's partition; the reason why it has to be tried again."""
+        topic = self._services.metadata.image.topics.by_name.get(name)
+        if topic is None:
+            return f"there is no topic {name}"
+        index = source_partition % len(topic.partitions)
+        leader = topic.partitions[index].leader
+        address = None if leader < 0 else self._address_of(leader)
+        if address is None:
+            return f"{name}-{index} has no leader"
+        from kbroker.node.peer import UnsupportedByPeer
+
+        peer = self._peers.take(leader, address)
+        try:
+            with trio.fail_after(_REQUEST_SECONDS):
+                answer = await _produce(peer, name, topic.id, index, batch)
+        except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
+            peer.close()
+            return f"broker {leader} at {address[0]}:{address[1]}: {error or 'no answer'}"
+        except BaseException:
+            peer.close()
+            raise
+        self._peers.give_back(leader, peer)
+        if not answer.error_code:
+            return None
+        code = ErrorCode.of(answer.error_code)
+        problem = f"{name}-{index}: {code.name}{': ' if answer.error_message else ''}{answer.error_message or ''}"
+        if code not in _MAY_PASS:
+            raise _GivenUp(problem)
+        return problem
+
+
+async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: bytes) -> PartitionProduceResponse:
+    from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+    data = PartitionProduceData(index=index, records=memoryview(batch))
+    request = ProduceRequest(
+        acks=_ALL_REPLICAS,
+        timeout_ms=int(_REQUEST_SECONDS * 1000),
+        topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])],
+    )
+    response = await peer.ask(request)
+    answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
+    return answer
+
+
+def _is_enabled(configs: Any) -> bool:
+    try:
+        return bool(validate_topic_config(_ENABLED, configs.get(_ENABLED, "false")))
+    except InvalidConfig:
+        return False  # stored by another release
+
+
+def _log_lost(source: Source, letters: Sequence[DeadLetters], reason: str) -> None:
+    offsets = ", ".join(
+        str(each.first_offset) if each.first_offset == each.last_offset else f"{each.first_offset}-{each.last_offset}"
+        for each in letters
+    )
+    logger.warning(
+        "the share group %s gives up offsets %s of %s-%d without a dead letter: %s",
+        source.group_id,
+        offsets,
+        source.topic,
+        source.partition,
+        reason,
+    )

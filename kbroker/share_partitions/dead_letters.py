@@ -1,0 +1,194 @@
+"""Dead letters (KIP-1191): the records of a dead-letter topic, and when such a topic may be written.
+
+Pure. The rules are those of Kafka 4.4's ``ShareGroupDLQStateManager`` and ``ShareGroupDLQRecordFetcher``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.record_batch import Record, build_batch, iter_payload, records_payload
+
+ATTEMPTS = 5
+"""Attempts to create the topic, and to write one batch."""
+_PAUSE_MS = 1_000
+_LONGEST_PAUSE_MS = 30_000
+_JITTER = 0.2
+MOST_BYTES_READ = 1 << 20
+"""Bytes of the source's log that one read brings."""
+_INTERNAL = "__"
+_MORE_IN_A_BATCH = 3
+"""Bytes that a record may take more in a batch than alone, as its offset there is a larger number."""
+
+
+class DeadLetterReason(Enum):
+    """The reason for which a group gives a record up; the value is the text of the header."""
+
+    REJECTED = "Offset rejected by client."
+    DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
+
+
+class DeadLetters(NamedTuple):
+    """Offsets, both inclusive, that go to the dead-letter queue before they are archived."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: DeadLetterReason
+
+
+class Source(NamedTuple):
+    """The share partition that the records are given up in."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class DeadLetterTopic(NamedTuple):
+    """A group's dead-letter topic, as the metadata and the configs have it."""
+
+    name: str
+    """``errors.deadletterqueue.topic.name`` of the group."""
+    exists: bool
+    is_enabled: bool
+    """``errors.deadletterqueue.group.enable`` of the topic."""
+    may_be_created: bool
+    """``errors.deadletterqueue.auto.create.topics.enable``."""
+    prefix: str
+    """``errors.deadletterqueue.topic.name.prefix``."""
+
+    def refusal(self) -> str | None:
+        """The reason why nothing may be written there; None if it may."""
+        if not self.name:
+            return "the group has no errors.deadletterqueue.topic.name"
+        if self.name.startswith(_INTERNAL):
+            return f"a dead-letter topic cannot be named {self.name}: {_INTERNAL} is for internal topics"
+        if self.exists and not self.is_enabled:
+            return f"the topic {self.name} has not errors.deadletterqueue.group.enable=true"
+        if not self.exists and not self.may_be_created:
+            return (
+                f"there is no topic {self.name}, and errors.deadletterqueue.auto.create.topics.enable=false "
+                "has nobody create it"
+            )
+        if not self.name.startswith(self.prefix):
+            return f"the name {self.name} does not begin with errors.deadletterqueue.topic.name.prefix={self.prefix}"
+        return None
+
+
+class Originals(NamedTuple):
+    """Records to be copied, by their offsets, as far as ``until``: those behind it have not been looked at."""
+
+    records: Mapping[int, Record]
+    until: int
+
+
+class ReadFrom(Protocol):
+    """Reads the source's log: batches from an offset on, with their bytes; none if it cannot be read there."""
+
+    def __call__(self, offset: int) -> tuple[bytes, Sequence[tuple[int, BatchHeader]]]: ...
+
+
+def read_originals(read_from: ReadFrom, letters: Sequence[DeadLetters], max_bytes: int) -> Originals:
+    """The records to be copied into one batch of at most ``max_bytes``.
+
+    A record that is too large for any batch is left out, and so is a compressed batch that is. A record that cannot be
+    read any more is left out, too: its dead letter has headers alone.
+    """
+    found: dict[int, Record] = {}
+    left = max_bytes
+    for first, last, *_ in letters:
+        position = first
+        while position <= last:
+            data, batches = read_from(position)
+            before = position
+            for start, header in batches:
+                if header.base_offset > last:
+                    position = last + 1
+                    break
+                for record in _records(data, start, header, max_bytes):
+                    if not position <= record.offset <= last:
+                        continue
+                    size = _size(record)
+                    if size > max_bytes:
+                        continue
+                    if size > left:
+                        return Originals(found, record.offset - 1)
+                    found[record.offset] = record
+                    left -= size
+                position = max(position, header.last_offset + 1)
+            if position == before:
+                break
+    return Originals(found, letters[-1].last_offset)
+
+
+def _records(data: bytes, start: int, header: BatchHeader, max_bytes: int) -> Iterable[Record]:
+    """The records of a batch; none of one that is larger than ``max_bytes`` when it is decompressed."""
+    try:
+        return list(iter_payload(records_payload(data, start, header, max_bytes), header))
+    except CorruptRecord:
+        return ()
+
+
+def _size(record: Record) -> int:
+    return len(build_batch([record])) - HEADER_SIZE + _MORE_IN_A_BATCH
+
+
+class Round(NamedTuple):
+    """A batch for the dead-letter topic, the offsets that are in it, and those that are left for another."""
+
+    batch: bytes
+    done: list[DeadLetters]
+    rest: list[DeadLetters]
+
+
+def make_round(
+    source: Source, letters: Sequence[DeadLetters], originals: Originals, *, max_bytes: int, now_ms: int
+) -> Round:
+    """As many dead letters as fit into a batch of ``max_bytes``, at least one.
+
+    A copy that is too large with its headers is left out, and its letter has headers alone. Kafka has the topic's
+    leader refuse it, and no letter is kept.
+    """
+    until = max(originals.until, letters[0].first_offset)
+    records: list[Record] = []
+    done: list[DeadLetters] = []
+    size = HEADER_SIZE
+    for index, letter in enumerate(letters):
+        for offset in range(letter.first_offset, letter.last_offset + 1):
+            record = _letter(source, letter, offset, originals.records.get(offset), now_ms)
+            if HEADER_SIZE + _size(record) > max_bytes:
+                record = record._replace(key=None, value=None)
+            if records and (offset > until or size + _size(record) > max_bytes):
+                if offset > letter.first_offset:
+                    done.append(letter._replace(last_offset=offset - 1))
+                rest = [letter._replace(first_offset=offset), *letters[index + 1 :]]
+                return Round(build_batch(records), done, rest)
+            records.append(record)
+            size += _size(record)
+        done.append(letter)
+    return Round(build_batch(records), done, [])
+
+
+def _letter(source: Source, letter: DeadLetters, offset: int, original: Record | None, now_ms: int) -> Record:
+    told = {
+        "topic": source.topic,
+        "partition": source.partition,
+        "offset": offset,
+        "group": source.group_id,
+        "delivery.count": letter.delivery_count,
+        "message": letter.reason.value,
+    }
+    headers = tuple((f"__dlq.errors.{name}", str(value).encode()) for name, value in told.items())
+    key, value = (None, None) if original is None else (original.key, original.value)
+    return Record(offset, now_ms, key, value, headers)
+
+
+def pause_ms(failures: int, rng: random.Random) -> int:
+    """The time until another attempt, after so many failures in a row (1 or more)."""
+    return min(int(_PAUSE_MS * 2**failures * rng.uniform(1 - _JITTER, 1 + _JITTER)), _LONGEST_PAUSE_MS)

@@ -1,0 +1,166 @@
+"""A share group of a simulated cluster: its members, and the end, when all of its records are done with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.node.led_share_partition import LedSharePartition
+from kbroker.node.share_partition_manager import SharePartitionManager
+from kbroker.share_state import DeliveryState, SharePartitionKey
+from kbroker.sim.cluster import SimCluster
+from kbroker.sim.cluster_invariants import batches
+from kbroker.sim.share_clients import SimShareMember
+from kbroker.sim.share_history import ShareHistory
+from kbroker.sim.share_states import logged_states
+from kbroker.sim.world import Violation
+from kbroker.types import TopicPartition
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.record_batch import iter_records
+
+STATE_TOPIC: Final = "__share_group_state"
+_GROUP_RESOURCE = 32
+
+
+class SimShareGroup:
+    """One group that reads a topic from its beginning."""
+
+    def __init__(
+        self,
+        cluster: SimCluster,
+        name: str,
+        partitions: list[TopicPartition],
+        *,
+        dead_letters: TopicPartition | None = None,
+    ) -> None:
+        """``dead_letters`` is the only partition of the group's dead-letter topic (KIP-1191); None without one."""
+        self.name = name
+        self._dead_letters = dead_letters
+        self._cluster = cluster
+        self._partitions = partitions
+        self._members: list[SimShareMember] = []
+        config = cluster.nodes[cluster.ids[0]].config().values
+        self.history = ShareHistory(
+            name,
+            partitions[0].topic,
+            len(partitions),
+            cluster.history,
+            lock_seconds=config["group.share.record.lock.duration.ms"] / 1000,
+            limit=config["group.share.delivery.count.limit"],
+        )
+
+    async def begin(self) -> None:
+        """Set the group up: it reads from the earliest record."""
+        client, letters = self._cluster.client(), self._dead_letters
+        settings = {"share.auto.offset.reset": "earliest"}
+        if letters is not None:
+            configs = {"min.insync.replicas": "2", "errors.deadletterqueue.group.enable": "true"}
+            await client.create_topic(letters.topic, 1, 3, configs)
+            settings["errors.deadletterqueue.topic.name"] = letters.topic
+        altered = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in settings.items()]
+        resource = AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=self.name, configs=altered)
+        while True:
+            response = await client.ask(client.any_node(), IncrementalAlterConfigsRequest(resources=[resource]))
+            if response is not None and response.responses[0].error_code == ErrorCode.NONE:
+                break
+            await trio.sleep(0.2)
+        client.close()
+        await trio.sleep(1)  # until all brokers have heard of it
+
+    def join(self) -> SimShareMember:
+        """Have a member at work."""
+        cluster = self._cluster
+        member = SimShareMember(cluster.client(), cluster.client(), self._source, self.history)
+        self._members.append(member)
+        cluster.run_client(member.run)
+        return member
+
+    def _source(self, node_id: int, tp: TopicPartition, group: str) -> tuple[LedSharePartition | None, bool]:
+        broker, image = self._cluster.nodes[node_id].broker, self._cluster.image()
+        make = None if broker is None else broker.services.share_partitions
+        topic = image.topics.by_name.get(tp.topic)
+        if make is None or topic is None:
+            return None, False
+        manager = make()
+        assert isinstance(manager, SharePartitionManager)
+        led = manager.in_memory(SharePartitionKey(group, topic.id, tp.partition))
+        is_real = led is not None and self._cluster.authority(tp) == (node_id, led.leader_epoch)
+        return led, is_real
+
+    async def finish(self) -> None:
+        """Have members accept all that is left, and check how each record ended, as the coordinator's log has it.
+
+        The cluster is healed, and nothing is produced any more.
+        """
+        cluster, history = self._cluster, self.history
+        history.draining = True
+        if all(member.gone for member in self._members):
+            self.join()
+        await cluster.until(self._is_drained, 150, f"{self.name} is not drained: {history.describe()}")
+        history.stopped = True
+        await trio.sleep(1)
+        self._check_states()
+        cluster.trace.note(history.describe())
+
+    def _is_drained(self) -> bool:
+        for tp in self._partitions:
+            node = self._cluster.leader_of(tp)
+            if node is None or node.broker is None:
+                return False
+            led, is_real = self._source(node.id, tp, self.name)
+            if led is None or not is_real or led.core is None:
+                return False
+            if not led.is_idle or led.core.start_offset < led.partition.high_watermark:
+                return False
+        return True
+
+    def _check_states(self) -> None:
+        """Every record that a reader of the topic has seen is done with, in the way that members were told."""
+        cluster = self._cluster
+        logs = [self._log(tp) for tp in cluster.all_partitions() if tp.topic == STATE_TOPIC]
+        archived: set[tuple[int, int]] = set()
+        pruned = any(log.log_start_offset for log in logs)  # what ended before that is not told any more
+        states = {key.partition: each for key, each in logged_states(logs).items() if key.group_id == self.name}
+        for tp in self._partitions:
+            state = states.get(tp.partition)
+            if state is None:
+                raise Violation(f"{self.name}: nothing is kept about {tp}")
+            offsets = cluster.history.of(tp).values
+            if not pruned and state.first > min(offsets, default=0):
+                raise Violation(f"{self.name}: {tp} begins at {state.first}")
+            for offset in [*(offset for offset in offsets if offset >= state.first), *state.passed]:
+                count, kept = state.end(offset)
+                if kept == DeliveryState.ARCHIVED:
+                    archived.add((tp.partition, offset))
+                self.history.check_end(tp, offset, DeliveryState(kept).name, count)
+        if self._dead_letters is not None:
+            self._check_dead_letters(self._dead_letters, archived)
+
+    def _check_dead_letters(self, letters: TopicPartition, archived: set[tuple[int, int]]) -> None:
+        """Each record that was given up has a letter, or several, and no other has one."""
+        log = self._log(letters)
+        written = [
+            dict(record.headers)
+            for _, _, data in batches(log, log.log_start_offset, log.log_end_offset)
+            for record in iter_records(data)
+        ]
+        told = {(_number(each, "partition"), _number(each, "offset")) for each in written}
+        if told != archived:
+            missing, needless = sorted(archived - told), sorted(told - archived)
+            raise Violation(f"{self.name}: without a letter are {missing}, and not given up {needless}")
+        self._cluster.trace.note(f"{len(written)} letters about {len(told)} records")
+
+    def _log(self, tp: TopicPartition) -> Any:
+        node = self._cluster.leader_of(tp)
+        assert node is not None and node.broker is not None
+        return node.broker.replica_manager.partitions[tp.topic, tp.partition].log
+
+
+def _number(headers: dict[str, bytes | None], name: str) -> int:
+    return int(headers[f"__dlq.errors.{name}"] or b"")

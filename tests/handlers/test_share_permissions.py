@@ -1,0 +1,110 @@
+"""Permissions of the APIs of share groups that are asked for where a group has offsets, or a member has a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from node_harness import Node, run, running_node
+
+from kbroker.errors import ErrorCode
+from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.types import Uuid
+from kbroker.wire.messages import alter_share_group_offsets as alter
+from kbroker.wire.messages import delete_share_group_offsets as delete
+from kbroker.wire.messages import describe_share_group_offsets as describe
+from kbroker.wire.messages import share_acknowledge, share_fetch
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.handlers.principals import connect_as, under
+from tests.node.share_member import until
+
+GROUP = "workers"
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+FEW = {"share_coordinator_state_topic_num_partitions": "1", "offsets_topic_num_partitions": "1"}
+
+
+def altered(offset: int = 0) -> alter.AlterShareGroupOffsetsRequest:
+    part = alter.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=offset)
+    topic = alter.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[part])
+    return alter.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+
+
+async def prepared(node: Node) -> Uuid:
+    """A topic, and a group without members that has an offset in it; under an authorizer that denies nothing yet."""
+    topic_id = Uuid(await node.create_topic("t"))
+    client = await node.connect()
+    for kind in (0, 2):
+        key = GROUP if kind == 0 else f"{GROUP}:AAAAAAAAAAAAAAAAAAAAAA:0"
+
+        async def found(kind: int = kind, key: str = key) -> Any:
+            answer = await client.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]))
+            return not answer.coordinators[0].error_code
+
+        await until(found)
+
+    async def begun() -> Any:
+        answer = await client.ask(altered())
+        return not answer.error_code and not answer.responses[0].partitions[0].error_code
+
+    await until(begun)
+    return topic_id
+
+
+def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await prepared(node)
+            authorizer = under(node)
+            for user, operation in (("blind", AclOperation.DESCRIBE), ("deaf", AclOperation.READ)):
+                authorizer.deny(user, (operation, ResourceType.TOPIC))
+            blind, deaf = await connect_as(node, "blind"), await connect_as(node, "deaf")
+
+            everything = describe.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
+            asked = describe.DescribeShareGroupOffsetsRequest(groups=[everything])
+            seen = await connect_as(node, "anybody")
+            assert [topic.topic_name for topic in (await seen.ask(asked)).groups[0].topics] == ["t"]
+            assert (await blind.ask(asked)).groups[0].topics == []
+
+            answer = (await deaf.ask(altered(5))).responses[0].partitions[0]
+            assert answer.error_code == DENIED
+            topics = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
+            answer = await deaf.ask(delete.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics))
+            assert answer.responses[0].error_code == DENIED
+
+            part = share_fetch.FetchPartition(partition_index=0)
+            opening = share_fetch.ShareFetchRequest(
+                group_id=GROUP,
+                member_id="m",
+                topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=[part])],
+            )
+            assert (await deaf.ask(opening)).responses[0].partitions[0].error_code == DENIED
+            batch = share_acknowledge.AcknowledgementBatch(acknowledge_types=[1])
+            told = share_acknowledge.AcknowledgePartition(acknowledgement_batches=[batch])
+            word = share_acknowledge.ShareAcknowledgeRequest(
+                group_id=GROUP,
+                member_id="m",
+                share_session_epoch=1,
+                topics=[share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[told])],
+            )
+            assert (await deaf.ask(word)).responses[0].partitions[0].error_code == DENIED
+
+            epoch = 0
+
+            async def assigned() -> Any:
+                nonlocal epoch
+                names = ["t"] if epoch == 0 else None
+                beat = ShareGroupHeartbeatRequest(
+                    group_id=GROUP, member_id="m", member_epoch=epoch, subscribed_topic_names=names
+                )
+                answer = await seen.ask(beat)
+                epoch = answer.member_epoch
+                return answer.assignment is not None and answer.assignment.topic_partitions
+
+            await until(assigned)
+            group = (await blind.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0]
+            assert (group.error_code, group.members) == (DENIED, [])
+            assert (await seen.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0].members
+
+    run(test)

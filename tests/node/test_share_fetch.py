@@ -1,0 +1,75 @@
+"""ShareFetch on one node while the topic under it goes, and comes back as another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trio
+from node_harness import Client, Node, produce_request, run, running_node
+from node_harness import batch as records
+from share_state_harness import GROUP, errors, find, initialize, until_loaded
+
+from kbroker.errors import ErrorCode
+from kbroker.types import Uuid
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+
+FEW = {"share_coordinator_state_topic_num_partitions": "1"}
+GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def share_fetch(topic_id: bytes, epoch: int = 0, *, max_wait_ms: int = 0) -> ShareFetchRequest:
+    """A member asks for all that there is of partition 0; the session has it from epoch 0 on."""
+    topic = FetchTopic(topic_id=Uuid(topic_id), partitions=[FetchPartition(partition_index=0)])
+    return ShareFetchRequest(
+        group_id=GROUP,
+        member_id="member",
+        share_session_epoch=epoch,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_records=100,
+        batch_size=100,
+        topics=[topic] if epoch == 0 else [],
+    )
+
+
+def part(response: Any) -> Any:
+    """The only partition of an answer."""
+    assert response.error_code == 0
+    ((found,),) = ([*topic.partitions] for topic in response.responses)
+    return found
+
+
+async def new_topic(node: Node, client: Client) -> bytes:
+    """A topic ``t`` whose share partition is initialized, to begin at 0."""
+    topic_id = await node.create_topic("t")
+    await find(client, topic_id)
+    await until_loaded(client, topic_id, 0)
+    assert [each.error_code for each in errors(await client.ask(initialize(topic_id, (0, 1, 0))))] == [0]
+    return topic_id
+
+
+def test_a_topic_that_is_deleted_under_a_fetch_that_waits(tmp_path: Path) -> None:
+    """KAFKA-20533: the answer was UNKNOWN_SERVER_ERROR. A topic of the same name begins anew, by its own id."""
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            member, other = await node.connect(), await node.connect()
+            topic_id = await new_topic(node, other)
+            await other.ask(produce_request("t", records(b"a", b"b")), 9)
+            acquired = part(await member.ask(share_fetch(topic_id, max_wait_ms=10_000))).acquired_records
+            assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 1, 1)]
+            await member.send(share_fetch(topic_id, 1, max_wait_ms=60_000))
+            await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
+            with trio.fail_after(10):
+                assert part((await member.receive())[1]).error_code in GONE
+            assert part(await member.ask(share_fetch(topic_id, 2))).error_code in GONE
+            again = await new_topic(node, other)
+            await other.ask(produce_request("t", records(b"c")), 9)
+            answer = part(await member.ask(share_fetch(again, max_wait_ms=10_000)))
+            assert answer.error_code == 0
+            acquired = answer.acquired_records
+            assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 0, 1)]
+
+    run(scenario)

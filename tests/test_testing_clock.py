@@ -1,0 +1,85 @@
+"""A broker whose clocks a test moves: what is due by then is done when the call returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.testing import RunningBroker, running_broker
+
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+admin = pytest.importorskip("confluent_kafka.admin")
+
+SESSION = {"group.consumer.session.timeout.ms": "45000"}
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker(SESSION) as broker:
+        yield broker
+
+
+def clocks(broker: RunningBroker) -> tuple[float, float]:
+    """The broker's monotonic and wall clock, in seconds."""
+    return broker.in_broker(lambda node: (node.env.now(), node.env.wall_clock_ms() / 1000))
+
+
+def test_both_clocks_go_ahead_alike_and_stay_ahead(broker: RunningBroker) -> None:
+    before = clocks(broker)
+    broker.advance(3600)
+    after = clocks(broker)
+    assert after[0] - before[0] == pytest.approx(3600, abs=10)
+    assert after[1] - before[1] == pytest.approx(3600, abs=10)
+    broker.restart()
+    assert clocks(broker)[1] - time.time() == pytest.approx(3600, abs=10)
+    with pytest.raises(ValueError, match="ahead only"):
+        broker.advance(-1)
+    broker.stop()
+    with pytest.raises(RuntimeError, match="not running"):
+        broker.advance(1)
+
+
+def test_a_broker_that_has_not_started_cannot_be_moved() -> None:
+    with pytest.raises(RuntimeError, match="not running"):
+        RunningBroker().advance(1)
+
+
+def members(broker: RunningBroker, group: str) -> int:
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return len(client.describe_consumer_groups([group])[group].result(30).members)
+
+
+def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker: RunningBroker) -> None:
+    """Its place is kept for 45 seconds, which nobody waits for."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("jobs", "one")
+    producer.flush(30)
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "workers",
+            "group.instance.id": "first",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["jobs"])
+    assert consumer.poll(30).value() == b"one"
+    consumer.close()
+    broker.advance(40)
+    assert members(broker, "workers") == 1
+    broker.advance(10)
+    assert members(broker, "workers") == 0
+
+
+def test_a_day_passes_in_no_time_and_the_broker_serves_on(broker: RunningBroker) -> None:
+    """A single node is not fenced, its quorum stays, and its own connections come back."""
+    for _ in range(24):
+        broker.advance(3600)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    errors: list[object] = []
+    producer.produce("after", "a day", on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(30) == 0 and errors == [None]
+    assert not [line.getMessage() for line in broker.logs if line.levelname in ("WARNING", "ERROR")]
