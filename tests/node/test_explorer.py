@@ -174,8 +174,11 @@ def test_a_member_of_the_new_protocol_is_followed_until_it_has_its_partitions(br
 def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
     create_through(broker.bootstrap_servers, "moved", 1)
     with watching(port_of(broker), client="writer") as watched:
+        # It asks for the leader a while after the error, so it has to be there for as long.
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
         with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
-            produce(broker.bootstrap_servers, "moved", 1)
+            producer.produce("moved", b"value", partition=0)
+            assert producer.flush(20) == 0
         told = watched.named("Produce", 2)
         watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
     assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
