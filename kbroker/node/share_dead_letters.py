@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -15,15 +16,13 @@ from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_con
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.share_partitions.dead_letters import (
     ATTEMPTS,
-    MOST_BYTES_READ,
     DeadLetters,
     DeadLetterTopic,
-    Originals,
     Source,
     make_round,
     pause_ms,
-    read_originals,
 )
+from kbroker.share_partitions.originals import Originals, OriginalsReader
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 
@@ -42,6 +41,9 @@ logger = logging.getLogger(__name__)
 _ENABLED = "errors.deadletterqueue.group.enable"
 _CONFIGS_OF_A_NEW_TOPIC = ((_ENABLED, "true"), ("message.timestamp.type", "CreateTime"))
 _REQUEST_SECONDS = 30.0
+_BYTES_OF_A_READ = 1 << 20
+_READERS = 4
+"""Share partitions of which the last read is kept for the next batch of letters."""
 _ALL_REPLICAS = -1
 
 _MAY_PASS = frozenset(
@@ -81,6 +83,8 @@ class DeadLetterQueue:
         self._services = services
         self._address_of = address_of
         self._group_config = group_config
+        self._readers: dict[Source, tuple[Partition, OriginalsReader]] = {}
+        """Those of senders that are not through with their letters, the latest last."""
         self._peers = PeerPool(network, f"broker-{services.node_id}-dead-letters")
 
     async def put(
@@ -101,7 +105,7 @@ class DeadLetterQueue:
             if not topic.exists:
                 await self._repeat(source, self._create, is_ours)
             max_bytes = self._max_message_bytes(topic.name)
-            originals = self._originals(source, partition, letters, max_bytes)
+            originals = await self._originals(source, partition, letters, max_bytes)
             now_ms = self._services.env.wall_clock_ms()
             batch, done, rest = make_round(source, letters, originals, max_bytes=max_bytes, now_ms=now_ms)
             await self._repeat(source, lambda name: self._write(name, source.partition, batch), is_ours)
@@ -138,24 +142,28 @@ class DeadLetterQueue:
 
     # -- the records ---------------------------------------------------------------------------
 
-    def _originals(
+    async def _originals(
         self, source: Source, partition: Partition, letters: Sequence[DeadLetters], max_bytes: int
     ) -> Originals:
-        """The records to be copied, if the group wants copies."""
+        """The records to be copied, if the group wants copies. Others have their turn before each batch of them."""
         if not self._group_config(source.group_id).dead_letter_copy:
             return Originals({}, letters[-1].last_offset)
-
-        def read_from(offset: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
+        reader = self._readers.pop(source, None)
+        if reader is None or reader[0] is not partition:
+            reader = (partition, OriginalsReader(partial(_read, partition)))
+        steps = reader[1].read(letters, max_bytes)
+        while True:
             try:
-                data = partition.log.read_bytes(offset, MOST_BYTES_READ, max_offset=partition.high_watermark)
-                return data, list(walk_headers(data))
-            except (ApiError, WireError) as error:
-                logger.info("dead letters of %s from offset %d on have no copy: %s", partition, offset, error)
-            except OSError as error:
-                partition.storage_failed(error)
-            return b"", []
-
-        return read_originals(read_from, letters, max_bytes)
+                next(steps)
+            except StopIteration as end:
+                originals: Originals = end.value
+                break
+            await trio.lowlevel.checkpoint()
+        if originals.until < letters[-1].last_offset:
+            self._readers[source] = reader
+            if len(self._readers) > _READERS:
+                del self._readers[next(iter(self._readers))]
+        return originals
 
     # -- attempts ------------------------------------------------------------------------------
 
@@ -220,6 +228,18 @@ class DeadLetterQueue:
         if code not in _MAY_PASS:
             raise _GivenUp(problem)
         return problem
+
+
+def _read(partition: Partition, offset: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
+    """Committed batches from an offset on; none if the log does not give them."""
+    try:
+        data = partition.log.read_bytes(offset, _BYTES_OF_A_READ, max_offset=partition.high_watermark)
+        return data, list(walk_headers(data))
+    except (ApiError, WireError) as error:
+        logger.info("dead letters of %s from offset %d on have no copy: %s", partition, offset, error)
+    except OSError as error:
+        partition.storage_failed(error)
+    return b"", []
 
 
 async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: bytes) -> PartitionProduceResponse:

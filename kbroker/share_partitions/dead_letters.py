@@ -6,21 +6,21 @@ Pure. The rules are those of Kafka 4.4's ``ShareGroupDLQStateManager`` and ``Sha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader
-from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_batch import Record, build_batch, iter_payload, records_payload
+from kbroker.wire.batch_header import HEADER_SIZE
+from kbroker.wire.record_batch import Record, build_batch
+
+if TYPE_CHECKING:
+    from kbroker.share_partitions.originals import Originals
 
 ATTEMPTS = 5
 """Attempts to create the topic, and to write one batch."""
 _PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 30_000
 _JITTER = 0.2
-MOST_BYTES_READ = 1 << 20
-"""Bytes of the source's log that one read brings."""
 _INTERNAL = "__"
 _MORE_IN_A_BATCH = 3
 """Bytes that a record may take more in a batch than alone, as its offset there is a larger number."""
@@ -79,60 +79,6 @@ class DeadLetterTopic(NamedTuple):
         if not self.name.startswith(self.prefix):
             return f"the name {self.name} does not begin with errors.deadletterqueue.topic.name.prefix={self.prefix}"
         return None
-
-
-class Originals(NamedTuple):
-    """Records to be copied, by their offsets, as far as ``until``: those behind it have not been looked at."""
-
-    records: Mapping[int, Record]
-    until: int
-
-
-class ReadFrom(Protocol):
-    """Reads the source's log: batches from an offset on, with their bytes; none if it cannot be read there."""
-
-    def __call__(self, offset: int) -> tuple[bytes, Sequence[tuple[int, BatchHeader]]]: ...
-
-
-def read_originals(read_from: ReadFrom, letters: Sequence[DeadLetters], max_bytes: int) -> Originals:
-    """The records to be copied into one batch of at most ``max_bytes``.
-
-    A record that is too large for any batch is left out, and so is a compressed batch that is. A record that cannot be
-    read any more is left out, too: its dead letter has headers alone.
-    """
-    found: dict[int, Record] = {}
-    left = max_bytes
-    for first, last, *_ in letters:
-        position = first
-        while position <= last:
-            data, batches = read_from(position)
-            before = position
-            for start, header in batches:
-                if header.base_offset > last:
-                    position = last + 1
-                    break
-                for record in _records(data, start, header, max_bytes):
-                    if not position <= record.offset <= last:
-                        continue
-                    size = _size(record)
-                    if size > max_bytes:
-                        continue
-                    if size > left:
-                        return Originals(found, record.offset - 1)
-                    found[record.offset] = record
-                    left -= size
-                position = max(position, header.last_offset + 1)
-            if position == before:
-                break
-    return Originals(found, letters[-1].last_offset)
-
-
-def _records(data: bytes, start: int, header: BatchHeader, max_bytes: int) -> Iterable[Record]:
-    """The records of a batch; none of one that is larger than ``max_bytes`` when it is decompressed."""
-    try:
-        return list(iter_payload(records_payload(data, start, header, max_bytes), header))
-    except CorruptRecord:
-        return ()
 
 
 def _size(record: Record) -> int:
