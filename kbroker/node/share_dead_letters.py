@@ -60,6 +60,21 @@ _MAY_PASS = frozenset(
 )
 """Errors of a write after which another attempt is made. Kafka makes one for the first alone."""
 
+_CREATION_MAY_PASS = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.INVALID_REPLICATION_FACTOR,  # brokers are away
+    }
+)
+"""Errors of the topic's creation after which another attempt is made, as while the controller changes."""
+
 
 class _GivenUp(Exception):
     """The text says why letters are not written."""
@@ -101,14 +116,11 @@ class DeadLetterQueue:
         """
         done, rest = list(letters), list[DeadLetters]()
         try:
-            topic = self._topic_of(source.group_id)
-            if not topic.exists:
-                await self._repeat(source, self._create, is_ours)
-            max_bytes = self._max_message_bytes(topic.name)
+            max_bytes = self._max_message_bytes(self._topic_of(source.group_id).name)
             originals = await self._originals(source, partition, letters, max_bytes)
             now_ms = self._services.env.wall_clock_ms()
             batch, done, rest = make_round(source, letters, originals, max_bytes=max_bytes, now_ms=now_ms)
-            await self._repeat(source, lambda name: self._write(name, source.partition, batch), is_ours)
+            await self._repeat(source, batch, is_ours)
         except _NoLongerOurs:
             return [], list(letters)
         except _GivenUp as reason:
@@ -167,12 +179,14 @@ class DeadLetterQueue:
 
     # -- attempts ------------------------------------------------------------------------------
 
-    async def _repeat(
-        self, source: Source, attempt: Callable[[str], Awaitable[str | None]], is_ours: Callable[[], bool]
-    ) -> None:
-        """Make attempts, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``."""
+    async def _repeat(self, source: Source, batch: bytes, is_ours: Callable[[], bool]) -> None:
+        """Make attempts to write a batch, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``.
+
+        Each has the topic created if there is none: it may have been deleted after the one before.
+        """
         for failures in range(1, ATTEMPTS + 1):
-            problem = await attempt(self._topic_of(source.group_id).name)
+            name = self._topic_of(source.group_id).name
+            problem = await self._create(name) or await self._write(name, source.partition, batch)
             if problem is None:
                 return
             if failures == ATTEMPTS:
@@ -193,8 +207,8 @@ class DeadLetterQueue:
         except ApiError as error:
             return str(error)
         if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            if outcome.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-                return str(outcome)
+            if outcome.code in _CREATION_MAY_PASS:
+                return f"the topic {name} cannot be created: {outcome}"
             raise _GivenUp(f"the topic {name} cannot be created: {outcome}")
         return None if name in self._services.metadata.image.topics.by_name else f"{name} is not known here yet"
 

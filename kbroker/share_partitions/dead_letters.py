@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kbroker.share_partitions.originals import Originals
 
 ATTEMPTS = 5
-"""Attempts to create the topic, and to write one batch."""
+"""Attempts to write one batch, the creation of the topic included."""
 _PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 30_000
 _JITTER = 0.2

@@ -1,0 +1,95 @@
+"""Attempts to write dead letters (KIP-1191): which answers have another one made, and which end them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from node_harness import Node, run, running_node
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node import share_dead_letters
+from kbroker.node.share_dead_letters import DeadLetterQueue
+from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+DLQ = "dlq.jobs"
+SOURCE = Source("workers", "jobs", 0)
+LETTERS = [DeadLetters(at, at, 1, DeadLetterReason.REJECTED) for at in (3, 5)]
+
+
+class Queue:
+    """The queue of a node, for a group without copies; its partition is never read then."""
+
+    def __init__(self, node: Node) -> None:
+        broker: Any = node.broker
+        group: Any = SimpleNamespace(dead_letter_topic=DLQ, dead_letter_copy=False)
+        self.queue = DeadLetterQueue(broker.services, broker.env.network, broker._address_of, lambda _: group)
+
+    async def put(
+        self, letters: Sequence[DeadLetters] = LETTERS, is_ours: Callable[[], bool] = lambda: True
+    ) -> tuple[list[DeadLetters], list[DeadLetters]]:
+        partition: Any = None
+        return await self.queue.put(SOURCE, partition, letters, is_ours)
+
+
+@asynccontextmanager
+async def queue_of_a_node(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Node, Queue]]:
+    monkeypatch.setattr(share_dead_letters, "pause_ms", lambda failures, rng: 1)
+    async with running_node(path, errors_deadletterqueue_auto_create_topics_enable="true") as node:
+        yield node, Queue(node)
+
+
+def written(node: Node) -> int:
+    """Letters in the topic's log."""
+    return int(node.broker.replica_manager.get_leader(DLQ, 0).log.log_end_offset)
+
+
+@pytest.mark.parametrize("passing", [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_change_of_the_controller_loses_no_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: ErrorCode
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            metadata: Any = node.broker.services.metadata
+            create, calls = metadata.create_topics, []
+
+            async def fail_once(topics: Sequence[Any], requester: Any = None) -> Mapping[str, object]:
+                calls.append(topics)
+                if len(calls) == 1:
+                    return {DLQ: ApiError(passing)}
+                outcomes: Mapping[str, object] = await create(topics, requester)
+                return outcomes
+
+            monkeypatch.setattr(metadata, "create_topics", fail_once)
+            assert await queue.put() == (LETTERS, [])
+            assert len(calls) == 2 and written(node) == 2
+
+    run(scenario)
+
+
+def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            client = await node.connect()
+            write, calls = queue.queue._write, []
+
+            async def write_late(name: str, source_partition: int, batch: bytes) -> str | None:
+                calls.append(name)
+                if len(calls) == 1:
+                    topic = DeleteTopicState(name=name)
+                    answer = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+                    assert not answer.responses[0].error_code
+                return await write(name, source_partition, batch)
+
+            monkeypatch.setattr(queue.queue, "_write", write_late)
+            assert await queue.put() == (LETTERS, [])
+            assert written(node) == 2
+
+    run(scenario)
