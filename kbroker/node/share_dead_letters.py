@@ -27,7 +27,7 @@ from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.env import Network
@@ -40,7 +40,10 @@ logger = logging.getLogger(__name__)
 
 _ENABLED = "errors.deadletterqueue.group.enable"
 _CONFIGS_OF_A_NEW_TOPIC = ((_ENABLED, "true"), ("message.timestamp.type", "CreateTime"))
-_REQUEST_SECONDS = 30.0
+_WRITE_MS = 30_000
+"""The time in which the leader has a batch replicated, or answers that it is not."""
+_ANSWER_SECONDS = _WRITE_MS / 1000 + 10
+"""The time until a leader counts as gone: longer, as its answer says whether it has the batch."""
 _BYTES_OF_A_READ = 1 << 20
 _READERS = 4
 """Share partitions of which the last read is kept for the next batch of letters."""
@@ -53,12 +56,17 @@ _MAY_PASS = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
 """Errors of a write after which another attempt is made. Kafka makes one for the first alone."""
+
+_WRITTEN = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""All replicas that are in sync have the batch, though these may be few: it is not sent again.
+
+REQUEST_TIMED_OUT does not say that, and the leader's batch may be cut off by another leader: it is sent again.
+"""
 
 _CREATION_MAY_PASS = frozenset(
     {
@@ -226,7 +234,7 @@ class DeadLetterQueue:
 
         peer = self._peers.take(leader, address)
         try:
-            with trio.fail_after(_REQUEST_SECONDS):
+            with trio.fail_after(_ANSWER_SECONDS):
                 answer = await _produce(peer, name, topic.id, index, batch)
         except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
             peer.close()
@@ -235,12 +243,14 @@ class DeadLetterQueue:
             peer.close()
             raise
         self._peers.give_back(leader, peer)
-        if not answer.error_code:
+        if answer.error_code in _WRITTEN:
             return None
         code = ErrorCode.of(answer.error_code)
         problem = f"{name}-{index}: {code.name}{': ' if answer.error_message else ''}{answer.error_message or ''}"
         if code not in _MAY_PASS:
             raise _GivenUp(problem)
+        if code is ErrorCode.REQUEST_TIMED_OUT:
+            problem += "; its leader has them, and they are there if that remains so"
         return problem
 
 
@@ -262,7 +272,7 @@ async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: byte
     data = PartitionProduceData(index=index, records=memoryview(batch))
     request = ProduceRequest(
         acks=_ALL_REPLICAS,
-        timeout_ms=int(_REQUEST_SECONDS * 1000),
+        timeout_ms=_WRITE_MS,
         topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])],
     )
     response = await peer.ask(request)

@@ -16,6 +16,7 @@ from kbroker.node import share_dead_letters
 from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.produce import PartitionProduceResponse
 
 DLQ = "dlq.jobs"
 SOURCE = Source("workers", "jobs", 0)
@@ -91,5 +92,32 @@ def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
             monkeypatch.setattr(queue.queue, "_write", write_late)
             assert await queue.put() == (LETTERS, [])
             assert written(node) == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"), [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1), (ErrorCode.REQUEST_TIMED_OUT, 5)]
+)
+def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: ErrorCode, sent: int
+) -> None:
+    """The leader's limit is over before that of the request, for its answer to be heard."""
+
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+            calls = []
+
+            async def produce(peer: Any, request: Any) -> Any:
+                calls.append(request)
+                assert request.timeout_ms / 1000 < share_dead_letters._ANSWER_SECONDS
+                parts = [PartitionProduceResponse(index=0, error_code=answer)]
+                return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
+
+            monkeypatch.setattr("kbroker.node.peer.Peer.ask", produce)
+            assert await queue.put() == (LETTERS, [])
+            assert len(calls) == sent
+            lost = [line for line in caplog.messages if "without a dead letter" in line]
+            assert len(lost) == (sent > 1) and all("its leader has them" in line for line in lost)
 
     run(scenario)
