@@ -192,16 +192,19 @@ class DeadLetterQueue:
 
         Each has the topic created if there is none: it may have been deleted after the one before.
         """
+        problem: str | None = None
         for failures in range(1, ATTEMPTS + 1):
+            if not is_ours():
+                raise _NoLongerOurs
             name = self._topic_of(source.group_id).name
             problem = await self._create(name) or await self._write(name, source.partition, batch)
             if problem is None:
                 return
-            if failures == ATTEMPTS:
-                raise _GivenUp(problem)
-            await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
-            if not is_ours():
-                raise _NoLongerOurs
+            if failures < ATTEMPTS:
+                await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
+        if not is_ours():
+            raise _NoLongerOurs
+        raise _GivenUp(problem)
 
     async def _create(self, name: str) -> str | None:
         """Have the topic created, if that is still needed; the reason why it has to be tried again."""

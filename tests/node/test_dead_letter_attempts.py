@@ -121,3 +121,23 @@ def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has
             assert len(lost) == (sent > 1) and all("its leader has them" in line for line in lost)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 5])
+def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, attempts: int
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+            calls = []
+
+            async def write(name: str, source_partition: int, batch: bytes) -> str:
+                calls.append(name)
+                return "no leader"
+
+            monkeypatch.setattr(queue.queue, "_write", write)
+            assert await queue.put(is_ours=lambda: len(calls) < attempts) == ([], LETTERS)
+            assert len(calls) == attempts
+            assert not any("without a dead letter" in line for line in caplog.messages)
+
+    run(scenario)
