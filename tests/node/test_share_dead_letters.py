@@ -11,6 +11,8 @@ from quorum_harness import Quorum, three_nodes
 from share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, TOPIC_TYPE, Member, begin, configure, records_of, until
 from share_state_harness import GROUP, errors, find, read, summary
 
+from kbroker.errors import ErrorCode
+from kbroker.node import led_share_partition
 from kbroker.share_state import DeliveryState
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -208,6 +210,39 @@ def test_a_node_that_is_stopped_in_the_middle_goes_on_when_somebody_reads_again(
             (letter,) = await letters(node, 1)
             assert letter.value == b"bad" and headers(letter)["message"] == REJECTED
             await until_done(client, topic_id, 1)
+
+    run(scenario)
+
+
+def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(led_share_partition, "_PAUSE_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            await node.create_topic(DLQ, **ENABLED)
+            client, topic_id, member = await prepared(node, b"poison", **NAME, share_delivery_count_limit="2")
+            services: Any = node.broker.services
+            partitions, persister = services.share_partitions(), services.share_persister()
+            assert await member.fetch() == [(0, 0, 1)]
+            assert partitions.expire_locks() == 1
+            assert await member.fetch() == [(0, 0, 2)]
+            write = persister.write
+            states: list[int] = []
+
+            async def fail_twice(group_id: str, written: Any) -> Any:
+                states.extend(each.delivery_state for state in written.values() for each in state.batches)
+                if len(states) <= 2:
+                    return dict.fromkeys(written, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return await write(group_id, written)
+
+            monkeypatch.setattr(persister, "write", fail_twice)
+            assert partitions.expire_locks() == 1
+            (letter,) = await letters(node, 1)
+            assert headers(letter)["message"] == WORN_OUT
+            await until_done(client, topic_id, 1)
+            assert states == [DeliveryState.ARCHIVING] * 3 + [DeliveryState.ARCHIVED]
 
     run(scenario)
 
