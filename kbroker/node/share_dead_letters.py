@@ -45,8 +45,8 @@ _WRITE_MS = 30_000
 _ANSWER_SECONDS = _WRITE_MS / 1000 + 10
 """The time until a leader counts as gone: longer, as its answer says whether it has the batch."""
 _BYTES_OF_A_READ = 1 << 20
-_READERS = 4
-"""Share partitions of which the last read is kept for the next batch of letters."""
+_SENDERS = 4
+"""Batches that are being written at once; and share partitions of which the last read is kept for the next batch."""
 _ALL_REPLICAS = -1
 
 _MAY_PASS = frozenset(
@@ -108,6 +108,7 @@ class DeadLetterQueue:
         self._group_config = group_config
         self._readers: dict[Source, tuple[Partition, OriginalsReader]] = {}
         """Those of senders that are not through with their letters, the latest last."""
+        self._senders = trio.CapacityLimiter(_SENDERS)
         self._peers = PeerPool(network, f"broker-{services.node_id}-dead-letters")
 
     async def put(
@@ -121,7 +122,16 @@ class DeadLetterQueue:
 
         Those that cannot be written are done with, too; that is logged. None is done with once ``is_ours`` says that
         the share partition is not.
+
+        Few do so at a time on a node, and the others wait in their order: letters take what memory and connections
+        they need from nobody else.
         """
+        async with self._senders:
+            return await self._put(source, partition, letters, is_ours)
+
+    async def _put(
+        self, source: Source, partition: Partition, letters: Sequence[DeadLetters], is_ours: Callable[[], bool]
+    ) -> tuple[list[DeadLetters], list[DeadLetters]]:
         done, rest = list(letters), list[DeadLetters]()
         try:
             max_bytes = self._max_message_bytes(self._topic_of(source.group_id).name)
@@ -181,7 +191,7 @@ class DeadLetterQueue:
             await trio.lowlevel.checkpoint()
         if originals.until < letters[-1].last_offset:
             self._readers[source] = reader
-            if len(self._readers) > _READERS:
+            if len(self._readers) > _SENDERS:
                 del self._readers[next(iter(self._readers))]
         return originals
 

@@ -22,8 +22,12 @@ _PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 30_000
 _JITTER = 0.2
 _INTERNAL = "__"
-_MORE_IN_A_BATCH = 3
-"""Bytes that a record may take more in a batch than alone, as its offset there is a larger number."""
+_LONGEST_FRAME = 5 + 1 + 1 + 3 + 5 + 5 + 1
+"""Bytes of a letter's length, attributes, timestamp (they have the same), offset, two more lengths, and a count."""
+_LONGEST_HEADER_FRAME = 1 + 3
+"""Bytes of the lengths of a header's name and value: a topic or a group may have a long one."""
+MOST_LETTERS = 500
+"""Letters of one batch: the node's loop is not held up by more of them."""
 
 
 class DeadLetterReason(Enum):
@@ -82,7 +86,11 @@ class DeadLetterTopic(NamedTuple):
 
 
 def _size(record: Record) -> int:
-    return len(build_batch([record])) - HEADER_SIZE + _MORE_IN_A_BATCH
+    """Bytes of a letter in a batch, or a few more: lengths count as the longest that they can be."""
+    size = _LONGEST_FRAME + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _LONGEST_HEADER_FRAME + len(name) + len(value or b"")
+    return size
 
 
 class Round(NamedTuple):
@@ -96,7 +104,7 @@ class Round(NamedTuple):
 def make_round(
     source: Source, letters: Sequence[DeadLetters], originals: Originals, *, max_bytes: int, now_ms: int
 ) -> Round:
-    """As many dead letters as fit into a batch of ``max_bytes``, at least one.
+    """As many dead letters as fit into a batch of ``max_bytes``, at least one, and at most `MOST_LETTERS`.
 
     A copy that is too large with its headers is left out, and its letter has headers alone. Kafka has the topic's
     leader refuse it, and no letter is kept.
@@ -108,15 +116,18 @@ def make_round(
     for index, letter in enumerate(letters):
         for offset in range(letter.first_offset, letter.last_offset + 1):
             record = _letter(source, letter, offset, originals.records.get(offset), now_ms)
-            if HEADER_SIZE + _size(record) > max_bytes:
+            more = _size(record)
+            if HEADER_SIZE + more > max_bytes:
                 record = record._replace(key=None, value=None)
-            if records and (offset > until or size + _size(record) > max_bytes):
+                more = _size(record)
+            is_full = size + more > max_bytes or len(records) == MOST_LETTERS
+            if records and (is_full or offset > until):
                 if offset > letter.first_offset:
                     done.append(letter._replace(last_offset=offset - 1))
                 rest = [letter._replace(first_offset=offset), *letters[index + 1 :]]
                 return Round(build_batch(records), done, rest)
             records.append(record)
-            size += _size(record)
+            size += more
         done.append(letter)
     return Round(build_batch(records), done, [])
 

@@ -10,11 +10,11 @@ from collections.abc import Generator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kbroker.share_partitions.dead_letters import MOST_LETTERS, DeadLetters
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import Record, iter_payload, records_payload
 
 if TYPE_CHECKING:
-    from kbroker.share_partitions.dead_letters import DeadLetters
     from kbroker.wire.batch_header import BatchHeader
 
 LEAST_SIZE = 150
@@ -63,7 +63,7 @@ class OriginalsReader:
         left = max_bytes
         self._spent = 0
         begin, until = letters[0].first_offset, letters[0].first_offset
-        for first, last in _first(letters, max(1, max_bytes // LEAST_SIZE)):
+        for first, last in _first(letters, min(MOST_LETTERS, max(1, max_bytes // LEAST_SIZE))):
             position = first
             while position <= last:
                 if position > begin and self._spent >= MOST_BYTES:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from node_harness import Node, run, running_node
 
 from kbroker.errors import ApiError, ErrorCode
@@ -139,5 +141,33 @@ def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
             assert await queue.put(is_ours=lambda: len(calls) < attempts) == ([], LETTERS)
             assert len(calls) == attempts
             assert not any("without a dead letter" in line for line in caplog.messages)
+
+    run(scenario)
+
+
+def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
+            at_work, most, done = 0, 0, []
+            may_go_on = trio.Event()
+
+            async def write(name: str, source_partition: int, batch: bytes) -> None:
+                nonlocal at_work, most
+                at_work += 1
+                most = max(most, at_work)
+                await may_go_on.wait()
+                at_work -= 1
+
+            async def put() -> None:
+                done.append(await queue.put())
+
+            monkeypatch.setattr(queue.queue, "_write", write)
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(put)
+                await trio.testing.wait_all_tasks_blocked()
+                may_go_on.set()
+            assert most == 4 and done == [(LETTERS, [])] * 10
 
     run(scenario)

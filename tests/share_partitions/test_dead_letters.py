@@ -175,6 +175,28 @@ def test_a_round_reads_so_many_bytes_and_no_more() -> None:
     assert ends[0] < 5 and ends[-1] == 19 and ends == sorted(set(ends))
 
 
+@given(st.integers(0, 2**62), st.binary(max_size=300), st.text(max_size=60), st.integers(1, 130))
+def test_what_a_letter_takes_is_known_without_building_it(offset: int, value: bytes, name: str, count: int) -> None:
+    source = Source(name, name, 2**31 - 1)
+    wanted = [DeadLetters(offset, offset + count - 1, 2**15 - 1, DeadLetterReason.DELIVERED_TOO_OFTEN)]
+    copies = {at: Record(at, 1, value, value) for at in range(offset, offset + count)}
+    told = make_round(source, wanted, Originals(copies, offset + count - 1), max_bytes=5000, now_ms=5)
+    assert len(told.batch) <= 5000
+    if told.rest:
+        assert len(told.batch) + 900 + 120 * 4 > 5000, "as many as fit"
+
+
+def test_a_batch_has_so_many_letters_and_no_more() -> None:
+    log = Log(batch(0, *[b"v"] * 1200), at_once=1)
+    rest, counts = letters((0, 1199)), []
+    while rest:
+        originals = read(OriginalsReader(log.read_from), rest, 1 << 20)
+        told = make_round(SOURCE, rest, originals, max_bytes=1 << 20, now_ms=5)
+        counts.append(len([record for record in iter_records(told.batch) if record.value == b"v"]))
+        rest = told.rest
+    assert counts == [500, 500, 200]
+
+
 def test_topics_that_may_not_be_written() -> None:
     assert TOPIC.refusal() is None and TOPIC._replace(prefix="").refusal() is None
     assert TOPIC._replace(exists=False, is_enabled=False, may_be_created=True).refusal() is None
