@@ -65,6 +65,8 @@ class LedSharePartition:
         """The reason why it could not be loaded."""
         self.is_ended = False
         """Another one has taken its place, or will."""
+        self.is_to_be_forgotten = False
+        """The manager waits until it is idle, to forget it if it has no readers then."""
         self.waiting: dict[FetchView, None] = {}
         """Fetches to be woken when something comes back."""
         self.locks_end_ms: int | None = None
