@@ -18,11 +18,12 @@ from kbroker.share_partitions.dead_letters import (
     ATTEMPTS,
     DeadLetters,
     DeadLetterTopic,
+    Originals,
     Source,
     make_round,
     pause_ms,
 )
-from kbroker.share_partitions.originals import Originals, OriginalsReader
+from kbroker.share_partitions.originals import OriginalsReader
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 

@@ -6,15 +6,12 @@ Pure. The rules are those of Kafka 4.4's ``ShareGroupDLQStateManager`` and ``Sha
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kbroker.wire.batch_header import HEADER_SIZE
 from kbroker.wire.record_batch import Record, build_batch
-
-if TYPE_CHECKING:
-    from kbroker.share_partitions.originals import Originals
 
 ATTEMPTS = 5
 """Attempts to write one batch, the creation of the topic included."""
@@ -83,6 +80,13 @@ class DeadLetterTopic(NamedTuple):
         if not self.name.startswith(self.prefix):
             return f"the name {self.name} does not begin with errors.deadletterqueue.topic.name.prefix={self.prefix}"
         return None
+
+
+class Originals(NamedTuple):
+    """Records to be copied, by their offsets, as far as ``until``: those behind it have not been looked at."""
+
+    records: Mapping[int, Record]
+    until: int
 
 
 def _size(record: Record) -> int:

@@ -6,11 +6,11 @@ Pure: a round is bounded in what it looks at, and stops after each batch, for ot
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kbroker.share_partitions.dead_letters import MOST_LETTERS, DeadLetters
+from kbroker.share_partitions.dead_letters import MOST_LETTERS, DeadLetters, Originals
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import Record, iter_payload, records_payload
 
@@ -23,13 +23,6 @@ MOST_BYTES = 4 << 20
 """Bytes that one round reads and decodes, but for its first batch, which may be larger."""
 
 _OFFSET = attrgetter("offset")
-
-
-class Originals(NamedTuple):
-    """Records to be copied, by their offsets, as far as ``until``: those behind it have not been looked at."""
-
-    records: Mapping[int, Record]
-    until: int
 
 
 class ReadFrom(Protocol):

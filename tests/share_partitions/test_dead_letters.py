@@ -13,11 +13,12 @@ from kbroker.share_partitions.dead_letters import (
     DeadLetterReason,
     DeadLetters,
     DeadLetterTopic,
+    Originals,
     Source,
     make_round,
     pause_ms,
 )
-from kbroker.share_partitions.originals import MOST_BYTES, Originals, OriginalsReader
+from kbroker.share_partitions.originals import MOST_BYTES, OriginalsReader
 from kbroker.wire.batch_header import BatchHeader, walk_headers
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch, iter_payload, iter_records
