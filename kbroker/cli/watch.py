@@ -9,6 +9,7 @@ import queue
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,8 +34,13 @@ DETAILS = """\
 A node is watched that was started with --explorer. In a terminal the space bar pauses, and q ends.
 """
 
-QUEUED: Final = 10_000
-"""Items of nodes that wait to be shown; a node that has more to say skips some, and says so."""
+QUEUED_BYTES: Final = 32 << 20
+"""Bytes of exchanges that wait to be shown, as in a pause. Newer ones are counted and not shown."""
+
+EXCHANGE_BYTES: Final = 1000
+"""What one takes beside its frames."""
+
+TOO_MANY: Final = "too many wait to be shown"
 
 KEY_SECONDS: Final = 0.1
 
@@ -189,7 +195,7 @@ class _Display:
 
     def show(self, item: Item, node: ExplorerClient | None = None) -> None:
         """Show one item, if it is to be shown; ``node`` knows names of topics."""
-        told = self._story.add(item, None if node is None else node.names)
+        told = self._story.add(item, None if node is None else node.known_names)
         if told is not None:
             if not self._shown.shows(told) or self.is_done:
                 return
@@ -232,7 +238,9 @@ class _Live:
     def __init__(self, nodes: Sequence[ExplorerClient], display: _Display) -> None:
         self._display = display
         self._nodes = nodes
-        self._queue: queue.Queue[tuple[ExplorerClient, Item | None]] = queue.Queue(QUEUED)
+        self._queue: queue.SimpleQueue[tuple[ExplorerClient, Item | None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._bytes = 0
         self._open = len(nodes)
 
     def run(self) -> None:
@@ -264,16 +272,31 @@ class _Live:
         if item is None:
             self._open -= 1
         else:
+            with self._lock:
+                self._bytes -= _size(item)
             self._display.show(item, node)
 
     def _read(self, node: ExplorerClient) -> None:
+        lost: Counter[int] = Counter()
         try:
             for item in node.items():
-                if item is not None:
-                    self._queue.put((node, item))
+                if item is None:
+                    continue
+                with self._lock:
+                    has_room = self._bytes + _size(item) <= QUEUED_BYTES or not isinstance(item, Exchange)
+                    self._bytes += _size(item) if has_room else 0
+                if isinstance(item, Exchange) and not has_room:
+                    lost[item.api_key] += 1
+                    continue
+                if lost and isinstance(item, Exchange):
+                    self._queue.put((node, Skipped(dict(lost), TOO_MANY)))
+                    lost.clear()
+                self._queue.put((node, item))
         except Exception as error:
             complain(f"{node.address}: {error}")
         finally:
+            if lost:
+                self._queue.put((node, Skipped(dict(lost), TOO_MANY)))
             self._queue.put((node, None))
 
 
@@ -305,6 +328,13 @@ class _Keys:
     def __exit__(self, *_: object) -> None:
         if self._restore is not None:
             self._restore()
+
+
+def _size(item: Item) -> int:
+    """Bytes that count against ``QUEUED_BYTES``."""
+    if not isinstance(item, Exchange):
+        return 0
+    return EXCHANGE_BYTES + item.request.kept + (0 if item.response is None else item.response.kept)
 
 
 def _print(text: str) -> None:

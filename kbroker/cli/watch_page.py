@@ -55,7 +55,7 @@ def _follow(node: ExplorerClient, feed: Feed) -> None:
     try:
         for item in node.items():
             if item is not None:
-                feed.add(item, node.names)
+                feed.add(item, node.known_names)
     except Exception as error:
         complain(f"{node.address}: {error}")
 
@@ -80,7 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:
+            self._send(400, "text/plain", b"this is no address\n")
+            return
         feed = self.server.feed
         if not may_ask({name.lower(): value for name, value in self.headers.items()}, "127.0.0.1"):
             self._send(403, "text/plain", b"this address is not for pages of other sites, nor under other names\n")
@@ -135,6 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Security-Policy", _POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("Referrer-Policy", "no-referrer")
 
     def log_message(self, format: str, *args: object) -> None:

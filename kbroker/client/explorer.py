@@ -60,6 +60,13 @@ class ExplorerClient:
                     found.update(item.topics)
         return found
 
+    def known_names(self, ids: Collection[str]) -> dict[str, str]:
+        """As ``names``; nothing where the node does not answer: what it has said is shown without names."""
+        try:
+            return self.names(ids)
+        except ClientError:
+            return {}
+
     def connections(self) -> list[ConnectionInfo]:
         """The connections that are open."""
         return [item for item in self._get("/connections") if isinstance(item, ConnectionInfo)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_checks import ALL_CORDONED, CORDONED, check
 from kbroker.config.broker_properties import BrokerProperties
-from kbroker.config.definition import ConfigType, InvalidConfig
+from kbroker.config.definition import InvalidConfig
 from kbroker.config.listeners import (
     SERVED_PROTOCOLS,
     Listener,
@@ -25,9 +25,6 @@ from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     from kbroker.config.security import SecurityValues
-
-_SECRET_WORDS = ("password", "secret", "jaas", "passphrase", "keystore.key", "certificate.chain")
-
 
 _EXPLORER_LISTENER = "kbroker.explorer.listener"  # as in `kbroker.config.explorer`
 _METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
@@ -115,15 +112,10 @@ class BrokerConfig(BrokerProperties):
 
 def redact(name: str, value: str) -> str:
     """The value, or ``[hidden]`` when the property may hold a secret (known as one, or by its name)."""
-    key = BROKER_CONFIGS.get(name)
-    if key is None:
-        from kbroker.config.absent import absent_key
-        from kbroker.config.security import security_key
+    from kbroker.config.secret_names import node_property, sounds_secret
 
-        key = security_key(name) or absent_key(name)
-    if key is not None:
-        return "[hidden]" if key.type is ConfigType.PASSWORD else value
-    return "[hidden]" if any(word in name.lower() for word in _SECRET_WORDS) else value
+    key = BROKER_CONFIGS.get(name) or node_property(name)
+    return HIDDEN if (sounds_secret(name) if key is None else key.sensitive) else value
 
 
 def effective_topic_config(

@@ -45,13 +45,13 @@ def _endpoint(console: Console, handler: Handler) -> Callable[[Request], Awaitab
             session = console.begin_session()
         try:
             answer = await handler(Call(console, request, session, await read_body(request)))
+            response = answer if isinstance(answer, Response) else JSONResponse(answer)
         except Exception as error:
             told = error_answer(error)
             if told is None:
                 logger.exception("the console could not answer %s", request.url.path)
                 told = JSONResponse({"error": "the console failed unexpectedly; its log says more"}, 500)
-            answer = told
-        response = answer if isinstance(answer, Response) else JSONResponse(answer)
+            response = told
         if made:
             set_cookie(response, session, request)
         return response

@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.errors import AuthenticationFailed
 from kbroker.console.audit import write_audit
+from kbroker.console.guard import MAX_BODY, TooLarge, is_secure
 from kbroker.console.json_types import Json, load_json
-from kbroker.console.sessions import COOKIE, Session, View
+from kbroker.console.sessions import Session, View, cookie_name
 from kbroker.errors import ErrorCode
 from kbroker.wire.errors import EncodeError, WireError
 
@@ -157,6 +158,8 @@ async def read_body(request: Request) -> dict[str, Json]:
         return {}
     try:
         document = load_json(await request.body())
+    except TooLarge:
+        raise Refused(413, f"more than {MAX_BODY >> 20} MiB cannot be sent") from None
     except ValueError:
         raise Refused(400, "what is sent has to be JSON") from None
     if not isinstance(document, dict):
@@ -166,8 +169,9 @@ async def read_body(request: Request) -> dict[str, Json]:
 
 def set_cookie(response: Response, session: Session, request: Request) -> None:
     """Name the session to the browser, for this page alone."""
-    secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
-    response.set_cookie(COOKIE, session.id, httponly=True, samesite="strict", secure=secure, path="/")
+    secure = is_secure(request.headers, request.scope)
+    name = cookie_name(request.headers.get("host", ""), secure=secure)
+    response.set_cookie(name, session.id, httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def error_answer(error: Exception) -> JSONResponse | None:

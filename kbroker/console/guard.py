@@ -15,7 +15,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kbroker.console.sessions import COOKIE, Sessions
+from kbroker.console.sessions import Sessions, cookie_name
 
 MAX_BODY: Final = 2 << 20
 
@@ -59,6 +59,9 @@ def refusal(
         return 403, "a request that changes something has to say where it comes from"
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return 415, "what is sent has to be JSON"
+    if "transfer-encoding" in headers:
+        # It would hold in place of Content-Length, and says nothing of how much comes.
+        return 411, "the length of what is sent has to be known"
     if not (headers.get("content-length") or "").isdigit():
         return 411, "the length of what is sent has to be known"
     if int(headers["content-length"]) > MAX_BODY:
@@ -66,6 +69,11 @@ def refusal(
     if csrf is None or not secrets.compare_digest(csrf.encode(), headers.get("x-csrf-token", "").encode()):
         return 403, "the page is too old: load it again"
     return None
+
+
+def is_secure(headers: Mapping[str, str], scope: Scope) -> bool:
+    """Whether the browser speaks TLS, with the console or with the proxy before it."""
+    return headers.get("x-forwarded-proto", scope.get("scheme", "http")) == "https"
 
 
 class Guard:
@@ -78,11 +86,15 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        session = self._sessions.find(cookie_parser(headers.get("cookie", "")).get(COOKIE))
+        name = cookie_name(headers.get("host", ""), secure=is_secure(headers, scope))
+        session = self._sessions.find(cookie_parser(headers.get("cookie", "")).get(name))
         scope.setdefault("state", {})["session"] = session
         refused = refusal(
             scope["method"], scope["path"], headers, self._hosts, None if session is None else session.csrf
@@ -97,7 +109,26 @@ class Guard:
             await send(message)
 
         if refused is None:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, _bounded(receive), send_with_headers)
         else:
             status, reason = refused
             await JSONResponse({"error": reason}, status)(scope, receive, send_with_headers)
+
+
+class TooLarge(Exception):
+    """More came than may be sent, whatever the headers said."""
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Messages of a request; ``TooLarge`` when its body is longer than ``MAX_BODY``."""
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > MAX_BODY:
+            raise TooLarge
+        return message
+
+    return bounded

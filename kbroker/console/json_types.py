@@ -23,3 +23,15 @@ def load_json(data: bytes) -> Json:
     except RecursionError:
         raise ValueError("nested too deep") from None
     return document
+
+
+def to_bytes(document: Json, *, indent: int | None = None) -> bytes:
+    """A document in UTF-8; ``RecursionError`` if it is nested too deep.
+
+    Half a surrogate pair, which JSON can name and UTF-8 cannot, stays an escape; so do all others beside it then.
+    """
+    separators = (",", ":") if indent is None else (",", ": ")
+    try:
+        return json.dumps(document, indent=indent, separators=separators, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, indent=indent, separators=separators).encode()

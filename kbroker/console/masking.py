@@ -7,14 +7,13 @@ hides all of it: what cannot be looked into must not be shown.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
 from kbroker.console.json_path import JsonPath, parse_path
-from kbroker.console.json_types import Json, load_json
+from kbroker.console.json_types import Json, load_json, to_bytes
 from kbroker.wire.record_batch import Record
 
 MASK: Final = "•••"
@@ -81,11 +80,11 @@ class Masking:
             return value
         try:
             document = load_json(value)
-        except ValueError:
+            for path in self.paths:
+                document = _masked(document, path)
+            return to_bytes(document)
+        except (ValueError, RecursionError):
             return MASKED
-        for path in self.paths:
-            document = _masked(document, path)
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _masked(document: Json, path: JsonPath) -> Json:

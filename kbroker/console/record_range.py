@@ -15,6 +15,9 @@ from kbroker.console.scan import Look, offsets_at, ranges
 
 FROM: Final = ("latest", "earliest", "offset", "time")
 
+_MAX_PARTS: Final = 100
+_MAX_PARTITIONS: Final = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
@@ -30,7 +33,9 @@ class RecordRange:
 
 
 def range_of(call: Call) -> RecordRange:
-    """What the parameters of a request ask for; ``Refused`` says which is wrong."""
+    """What the parameters of a request ask for; ``Refused`` says which is wrong, or that nobody has signed in."""
+    # Parameters of whoever may not ask are not worked on.
+    _ = call.view
     topic = call.text("topic")
     now_ms = time.time_ns() // 1_000_000
     try:
@@ -62,15 +67,20 @@ def parse_partitions(text: str) -> tuple[int, ...] | None:
     if not text.strip():
         return None
     found: set[int] = set()
+    parts = text.split(",", _MAX_PARTS)
+    if len(parts) > _MAX_PARTS:
+        raise Refused(400, f"more than {_MAX_PARTS} partitions and ranges of them cannot be listed")
     try:
-        for part in text.split(","):
+        for part in parts:
             first, dash, last = part.strip().partition("-")
             begin, end = int(first), int(last) if dash else int(first)
-            if not 0 <= begin <= end < 1_000_000 or end - begin >= 10_000:
+            if not 0 <= begin <= end < 1_000_000 or end - begin >= _MAX_PARTITIONS:
                 raise ValueError
             found.update(range(begin, end + 1))
+            if len(found) > _MAX_PARTITIONS:
+                raise Refused(400, f"more than {_MAX_PARTITIONS:,} partitions cannot be looked at together")
     except ValueError:
-        raise Refused(400, f"{text!r} are no partitions such as 0 or 0,3-5") from None
+        raise Refused(400, f"{text[:100]!r} are no partitions such as 0 or 0,3-5") from None
     return tuple(sorted(found))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-from kbroker.console.json_types import Json, load_json
+from kbroker.console.json_types import Json, load_json, to_bytes
 from kbroker.console.masking import MASKED, Masking
 from kbroker.console.scan import Found
 
@@ -14,6 +13,9 @@ LIST_LIMIT: Final = 2_000
 
 WHOLE_LIMIT: Final = 1 << 20
 """Bytes of a key or value in the record's own view."""
+
+LIST_JSON_LIMIT: Final = 64 << 10
+"""Bytes of a value up to which a list tells whether it is JSON: a page of large ones would take minutes."""
 
 _HEX_LIMIT: Final = 16 << 10
 
@@ -37,15 +39,14 @@ def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: b
         text = data[: limit // 2].hex(" ")
         view["kind"] = "binary"
         is_cut = len(data) > limit // 2
-    if view["kind"] == "text" and text[:1] in ("{", "["):
+    if view["kind"] == "text" and text[:1] in ("{", "[") and (whole or len(data) <= LIST_JSON_LIMIT):
         try:
             document = load_json(data)
-        except ValueError:
-            pass
-        else:
             view["kind"] = "json"
             if whole and len(data) <= WHOLE_LIMIT:
-                view["pretty"] = json.dumps(document, indent=2, ensure_ascii=False)
+                view["pretty"] = to_bytes(document, indent=2).decode()
+        except (ValueError, RecursionError):
+            pass
     view["text"] = text[:limit]
     view["cut"] = is_cut or len(text) > limit
     if whole:

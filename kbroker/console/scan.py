@@ -7,6 +7,7 @@ says how far it came, so that the next one goes on exactly there and nothing is 
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from kbroker.wire.record_batch import Record
 
 MAX_RECORDS: Final = 200_000
 MAX_SECONDS: Final = 5.0
+MAX_BYTES: Final = 64 << 20
+"""Bytes of keys and values that one look reads: what it has found is in memory until it is shown."""
+
 MAX_KEYS: Final = 20_000
 
 _FIRST_WINDOW: Final = 2_000
@@ -71,15 +75,38 @@ class Page:
 class Budget:
     """What one look may take."""
 
-    def __init__(self, *, records: int = MAX_RECORDS, seconds: float = MAX_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        records: int = MAX_RECORDS,
+        seconds: float = MAX_SECONDS,
+        size: float = MAX_BYTES,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """``check`` raises when nobody waits for the look any more; it is asked in every round, found or not."""
         self._records = records
         self._until = time.monotonic() + seconds
+        self._size = size
+        self._check = check
         self.scanned = 0
+        self.bytes = 0
 
     @property
     def spent(self) -> bool:
         """Whether the look has to end."""
-        return self.scanned >= self._records or time.monotonic() >= self._until
+        if self._check is not None:
+            self._check()
+        return self.scanned >= self._records or self.bytes >= self._size or self.late
+
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return time.monotonic() >= self._until
+
+    def count(self, records: list[Record]) -> None:
+        """Count what was read."""
+        self.scanned += len(records)
+        self.bytes += sum(len(record.key or b"") + len(record.value or b"") for record in records)
 
 
 def ranges(client: Client, topic: str, partitions: list[int], *, read_committed: bool) -> dict[int, tuple[int, int]]:
@@ -176,6 +203,7 @@ def _read(
     try:
         while not reader.finished and not budget.spent:
             chunks = reader.poll(0.5)
+            last_of = {chunk.partition: index for index, chunk in enumerate(chunks)}
             for index, chunk in enumerate(chunks):
                 partition = chunk.partition
                 if isinstance(chunk, Skipped):
@@ -184,11 +212,10 @@ def _read(
                     )
                     yield partition, _Chunk([], TimestampType.CREATE_TIME), chunk.start
                     continue
-                budget.scanned += len(chunk.records)
-                is_last = not any(later.partition == partition for later in chunks[index + 1 :])
+                budget.count(chunk.records)
                 after = chunk.records[-1].offset + 1
                 yield partition, _Chunk(chunk.records, chunk.timestamp_type), after
-                if is_last and reader.positions[partition] > after:
+                if index == last_of[partition] and reader.positions[partition] > after:
                     yield partition, _Chunk([], chunk.timestamp_type), reader.positions[partition]
         for partition in positions:
             yield partition, _Chunk([], TimestampType.CREATE_TIME), reader.positions[partition]
@@ -233,11 +260,18 @@ def backward(
 
 
 def latest_per_key(
-    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], limit: int, budget: Budget
+    client: Client,
+    look: Look,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    limit: int,
+    budget: Budget,
+    judging_seconds: float = MAX_SECONDS,
 ) -> Page:
     """The last record of each key, as if the topic were compacted; keys whose last record is a tombstone too.
 
-    Records without a key are left out. ``positions`` says how far the topic was read: ``finished`` is whether to its
+    Records without a key are left out. The newest are judged first, for ``judging_seconds`` at most.
+    ``positions`` says how far the topic was read: ``finished`` is whether to its
     ends.
     """
     everything = Look(look.topic, None, Masking((), ""), look.read_committed)
@@ -256,9 +290,16 @@ def latest_per_key(
             break
     if full:
         notes.append(f"there are more than {MAX_KEYS:,} keys: choose a partition or a later beginning")
-    fitting = [look.sift(each.partition, each.record, each.timestamp_type) for each in last.values()]
-    records = [each for each in fitting if each is not None]
-    records.sort(key=lambda found: (-found.record.timestamp, found.partition, -found.record.offset))
+    newest = sorted(last.values(), key=lambda found: (-found.record.timestamp, found.partition, -found.record.offset))
+    judging = Budget(seconds=judging_seconds)
+    records: list[Found] = []
+    for index, each in enumerate(newest):
+        if judging.late:
+            notes.append(f"of {len(newest):,} keys the newest {index:,} were judged in time: choose a partition")
+            break
+        fitting = look.sift(each.partition, each.record, each.timestamp_type)
+        if fitting is not None:
+            records.append(fitting)
     if len(records) > limit:
         notes.append(f"{len(records):,} keys are found, and the newest {limit:,} are shown")
     finished = all(offset >= ends[partition] for partition, offset in reached.items())
@@ -266,11 +307,20 @@ def latest_per_key(
 
 
 def every(
-    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], write: Callable[[Found], None]
+    client: Client,
+    look: Look,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    write: Callable[[Found], None],
+    check: Callable[[], None],
 ) -> int:
-    """Give every record that fits to ``write``, up to the ends; how many were read. For exports."""
-    budget = Budget(records=1 << 62, seconds=1e9)
+    """Give every record that fits to ``write``, up to the ends; how many were read. For exports.
+
+    ``check`` is called for each chunk and in each round of waiting, and raises to end it.
+    """
+    budget = Budget(records=1 << 62, seconds=1e9, size=math.inf, check=check)
     for partition, chunk, _ in _read(client, look, positions, ends, budget, []):
+        check()
         for record in chunk.records:
             fitting = look.sift(partition, record, chunk.kind)
             if fitting is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from dataclasses import replace
+from typing import Final
 
 import trio
 from hypercorn.config import Config
@@ -16,6 +18,9 @@ from kbroker.console.application import application
 from kbroker.console.settings import ConsoleSettings
 from kbroker.console.state import Console
 from kbroker.errors import FatalError
+
+SEND_SECONDS: Final = 60.0
+"""A connection ends when its browser has taken nothing for so long of what is sent."""
 
 
 async def serve(
@@ -71,6 +76,9 @@ def listen(host: str, port: int) -> socket.socket:
         raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "linux":
+            # A browser that stays and takes nothing would keep its answer, and the console from stopping, for ever.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_SECONDS * 1000))
         listening.bind(address)
         listening.listen(128)
         listening.setblocking(False)

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
+
+import trio
 
 from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
 from kbroker.console.troubles import TroubleHistory
 
-COOKIE: Final = "kbroker_console"
+_COOKIE: Final = "kbroker_console"
+
+
+def cookie_name(host: str, *, secure: bool) -> str:
+    """The session's cookie at a value of Host: browsers keep ports of a name apart by nothing else.
+
+    Under https it has the prefix by which a browser takes it from this host alone, and not from a sibling's.
+    """
+    port = host.rpartition(":")[2]
+    name = f"{_COOKIE}_{port}" if port.isascii() and port.isdigit() else _COOKIE
+    return f"__Host-{name}" if secure else name
+
 
 MAX_SESSIONS: Final = 1000
 IDLE_SECONDS: Final = 8 * 3600.0
+LONGEST_SECONDS: Final = 12 * 3600.0
+"""A session ends then, used or not."""
 
 
 class View:
@@ -36,10 +52,13 @@ class Session:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     used: float = 0.0
+    began: float = 0.0
+    running: list[trio.CancelScope] = field(default_factory=list)
+    """Its live tails and exports."""
 
 
 class Sessions:
-    """All sessions, in memory: they end with the process, and when they are not used for eight hours."""
+    """All sessions, in memory: they end with the process, when they are not used for eight hours, and after twelve."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,28 +69,46 @@ class Sessions:
         session = self._sessions.get(cookie or "")
         if session is None:
             return None
-        if self._clock() - session.used > IDLE_SECONDS:
+        if self._is_over(session):
             self.end(session)
             return None
         session.used = self._clock()
         return session
 
+    def _is_over(self, session: Session) -> bool:
+        now = self._clock()
+        return now - session.used > IDLE_SECONDS or now - session.began > LONGEST_SECONDS
+
     def lives(self, session: Session) -> bool:
         """Whether nobody has ended a session."""
         return session.id in self._sessions
 
+    @contextmanager
+    def while_alive(self, session: Session) -> Iterator[trio.CancelScope]:
+        """A block that is cancelled when the session ends."""
+        with trio.move_on_after(max(session.began + LONGEST_SECONDS - self._clock(), 0)) as scope:
+            session.running.append(scope)
+            if not self.lives(session):
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                session.running.remove(scope)
+
     def begin(self, view: View | None, user: str | None = None) -> Session:
         """A new session; the one that was not used for longest makes room when there are too many."""
-        for session in [each for each in self._sessions.values() if self._clock() - each.used > IDLE_SECONDS]:
+        for session in [each for each in self._sessions.values() if self._is_over(each)]:
             self.end(session)
         if len(self._sessions) >= MAX_SESSIONS:
             self.end(min(self._sessions.values(), key=lambda each: (each.user is not None, each.used)))
-        session = Session(view, user, used=self._clock())
+        session = Session(view, user, used=self._clock(), began=self._clock())
         self._sessions[session.id] = session
         return session
 
     def end(self, session: Session) -> None:
-        """Forget a session, and close what its user's own clients have open."""
+        """Forget a session, end what it has running, and close what its user's own clients have open."""
         self._sessions.pop(session.id, None)
+        for scope in session.running:
+            scope.cancel()
         if session.user is not None and session.view is not None:
             session.view.cluster.close()

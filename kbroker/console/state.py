@@ -11,6 +11,7 @@ from kbroker.client import Client
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.console.asking import THREADS, Cluster
+from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
 
@@ -36,6 +37,7 @@ class Console:
         self.tails = trio.CapacityLimiter(TAILS)
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
+        self.back_off = BackOff()
         self._everybody = None if settings.sign_in else self.view_of(settings.properties)
 
     def view_of(self, properties: ClientProperties | None) -> View:

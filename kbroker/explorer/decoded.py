@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from kbroker.errors import ErrorCode
-from kbroker.explorer.exchange import ConnectionInfo, Exchange
+from kbroker.explorer.exchange import NO_API, ConnectionInfo, Exchange
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, uuid_to_str
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
@@ -28,6 +28,12 @@ _PARTITIONS: Final = (
 )
 _INDEX: Final = ("partition_index", "index", "partition")
 _GROUPS: Final = ("group_id", "groups", "group_ids", "groups_names")
+
+
+MAX_DECODED: Final = 64 << 20
+"""Bytes of a frame that is decoded, those that were cut included: zeros take their place meanwhile."""
+
+TOO_LARGE: Final = "it is too large to be decoded"
 
 
 class TopicNames:
@@ -74,6 +80,8 @@ class Decoded:
 
     def _decode(self) -> None:
         exchange = self.exchange
+        if max(exchange.request.size, exchange.response.size if exchange.response is not None else 0) > MAX_DECODED:
+            raise WireError(TOO_LARGE)
         frame = exchange.request.filled()
         header, offset = decode_request_header(frame)
         self.client_id = header.client_id
@@ -98,7 +106,9 @@ class Decoded:
     @property
     def name(self) -> str:
         """The API's."""
-        return f"API key {self.exchange.api_key}" if self.api is None else self.api.name
+        if self.api is None:
+            return "hidden frame" if self.exchange.api_key == NO_API else f"API key {self.exchange.api_key}"
+        return self.api.name
 
     @cached_property
     def errors(self) -> list[ErrorCode]:

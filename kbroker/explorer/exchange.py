@@ -58,6 +58,17 @@ def cut_frame(data: bytes | memoryview) -> Frame:
     return Frame(size, ((0, bytes(data[: MAX_KEPT - KEPT_TAIL])), (end, bytes(data[end:]))))
 
 
+NO_API: Final = -1
+"""The API key of a request of which nothing is shown but its size."""
+
+_NO_HEADER: Final = NO_API.to_bytes(2, "big", signed=True) * 2 + bytes(4)
+
+
+def unshown_frame(size: int) -> Frame:
+    """A request of ``size`` bytes, of which none is shown: its header is one that no request has."""
+    return Frame(size, ((0, _NO_HEADER),))
+
+
 class ConnectionInfo(NamedTuple):
     """The other side of a connection, as far as it is known."""
 

@@ -11,8 +11,10 @@ def may_ask(headers: Mapping[str, str], own_host: str) -> bool:
     """Whether a request comes from no page of another site; names of ``headers`` are in lower case.
 
     A browser that is made to take a foreign name for this address tells that name (DNS rebinding). A page of another
-    origin tells its own.
+    origin tells its own. Where neither is told, as for an image, the browser says whose page asks (``Sec-Fetch-Site``).
     """
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
     host = headers.get("host", "")
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{host}":

@@ -1,7 +1,7 @@
 """Secrets of requests and answers are overwritten in their bytes, before these leave the node.
 
 Secret are the fields that no text shows (`kbroker.wire.schema.is_hidden`): tokens of SASL, keys of SCRAM users and of
-delegation tokens, values of properties whose names say that they are passwords. They keep their length. A message that
+delegation tokens, values of properties that are passwords or are not known. They keep their length. A message that
 may have secrets and cannot be read again exactly is overwritten altogether.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import decode_request_header, decode_response_header
-from kbroker.wire.registry import API_KEYS
+from kbroker.wire.registry import API_KEYS, API_VERSIONS_KEY
 from kbroker.wire.schema import SECRET_FIELDS, Message, is_hidden, struct_spec
 
 ENVELOPE: Final = 58
@@ -45,6 +45,24 @@ def _has_secrets(cls: type[Any]) -> bool:
     return False
 
 
+def is_request(frame: bytes) -> bool:
+    """Whether a frame is a request of a known API in all its bytes. A bare token, which has no header, is none.
+
+    ApiVersions may be of a version that there is not, which its answer says (KIP-511).
+    """
+    try:
+        header, offset = decode_request_header(frame)
+        if (
+            header.api_key == API_VERSIONS_KEY
+            and header.api_version > API_KEYS[API_VERSIONS_KEY].valid_versions.highest
+        ):
+            return True
+        _, end = decode(API_KEYS[header.api_key].request, header.api_version, frame, offset)
+    except (WireError, KeyError, ValueError):
+        return False
+    return end == len(frame)
+
+
 def redacted_request(frame: bytes) -> bytes:
     """A request without its secrets: as many bytes, others where a secret was."""
     if len(frame) > LARGEST:
@@ -55,7 +73,8 @@ def redacted_request(frame: bytes) -> bytes:
         if _hide(message, None) or end < len(frame):
             return _written_again(frame, offset, end, message, header.api_version)
     except (WireError, KeyError, ValueError):
-        return _overwritten(frame, PREFIX)
+        is_known = int.from_bytes(frame[:2], "big") in API_KEYS
+        return _overwritten(frame, PREFIX if is_known else 0)
     return frame
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kbroker.explorer.decoded import Decoded, TopicNames, topic_ids_of
+from kbroker.explorer.decoded import MAX_DECODED, TOO_LARGE, Decoded, TopicNames, topic_ids_of
 from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Names, StreamStart
 from kbroker.explorer.explanations import explain_api, explain_error
 from kbroker.explorer.lines import Item
@@ -15,7 +15,10 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.layouts import DamagedFrame, parse_frame, rows
 
 LookUp = Callable[[Collection[str]], dict[str, str]]
-"""Names of topics by the texts of their ids, as far as they are known."""
+"""Names of topics by the texts of their ids, as far as they are known. It may wait for a node, and raises nothing."""
+
+MAX_ASKED: Final = 10_000
+"""Ids of topics that are remembered because they have been asked for."""
 
 
 class Told(NamedTuple):
@@ -76,6 +79,12 @@ class Story:
 
         ``look_up`` is asked once for the name of each topic that is known by its id alone.
         """
+        if isinstance(item, Exchange):
+            decoded = self.decoded(item)
+            ids = [] if look_up is None else self.to_ask(decoded)
+            if look_up is not None and ids:
+                self.names.known.update(look_up(ids))
+            return self.tell(decoded)
         match item:
             case StreamStart():
                 self.nodes.append(item)
@@ -85,23 +94,29 @@ class Story:
                 self._connections.pop((item.node, item.number), None)
             case Names():
                 self.names.known.update(item.topics)
-            case Exchange():
-                return self._tell(item, look_up)
         return None
 
     def connections(self) -> list[ConnectionInfo]:
         """Those that have been seen and are open, as far as is known."""
         return list(self._connections.values())
 
-    def _tell(self, exchange: Exchange, look_up: LookUp | None) -> Told:
-        decoded = Decoded(exchange, self._connections.get((exchange.node, exchange.connection)))
+    def decoded(self, exchange: Exchange) -> Decoded:
+        """The exchange with its connection, as the first step of ``add``."""
+        return Decoded(exchange, self._connections.get((exchange.node, exchange.connection)))
+
+    def to_ask(self, decoded: Decoded) -> list[str]:
+        """The ids of topics that no name is known of, and that have not been asked for."""
         self.names.learn(decoded.response)
-        if look_up is not None:
-            ids = (topic_ids_of(decoded.request) | topic_ids_of(decoded.response)) - self.names.known.keys()
-            unknown = ids - self._asked
-            if unknown:
-                self._asked |= unknown
-                self.names.known.update(look_up(sorted(unknown)))
+        ids = topic_ids_of(decoded.request) | topic_ids_of(decoded.response)
+        unknown = ids - self.names.known.keys() - self._asked
+        if len(self._asked) + len(unknown) > MAX_ASKED:
+            self._asked.clear()
+        self._asked |= unknown
+        return sorted(unknown)
+
+    def tell(self, decoded: Decoded) -> Told:
+        """The exchange as it is shown, as the last step of ``add``."""
+        self.names.learn(decoded.response)
         return Told(
             decoded,
             request_summary(decoded, self.names),
@@ -134,10 +149,21 @@ class Tree(NamedTuple):
 
 def tree_of(told: Told, *, response: bool = False) -> Tree | None:
     """The fields of the request, or of the answer, each with its bytes; None if there is no answer."""
-    decoded = told.decoded
+    return _tree(told.decoded, response=response)
+
+
+def trees_of(decoded: Decoded) -> dict[str, Any]:
+    """The fields of both beside their bytes, as an object for JSON."""
+    trees = {"request_fields": _tree(decoded, response=False), "answer_fields": _tree(decoded, response=True)}
+    return {name: None if tree is None else tree._asdict() for name, tree in trees.items()}
+
+
+def _tree(decoded: Decoded, *, response: bool) -> Tree | None:
     frame = decoded.exchange.response if response else decoded.exchange.request
     if frame is None:
         return None
+    if frame.size > MAX_DECODED:
+        return Tree(frame.size, frame.size - frame.kept, [], TOO_LARGE)
     data = frame.filled()
     problem = ""
     try:
@@ -198,6 +224,5 @@ def document_of(told: Told, *, trees: bool = False) -> dict[str, Any]:
         ],
     }
     if trees:
-        for name, tree in (("request_fields", tree_of(told)), ("answer_fields", tree_of(told, response=True))):
-            document[name] = None if tree is None else tree._asdict()
+        document |= trees_of(decoded)
     return document

@@ -88,6 +88,16 @@ class StreamsDescriptions:
         failed = max(group.failed_description_topology_epoch, epoch)
         return CoordinatorResult(None, [group_record(group, group.group_epoch, failed_description=failed)])
 
+    def lost(self, group_id: str, epoch: int) -> CoordinatorResult[None]:
+        """The plugin does not have the description of an epoch: a member may be asked for it again.
+
+        Nothing if the group is marked or has another epoch stored meanwhile.
+        """
+        group = self._groups.streams.get(group_id)
+        if group is None or group.stored_description_topology_epoch != epoch:
+            return CoordinatorResult(None)
+        return self._with_stored(group, UNCERTAIN, None)
+
     def after_delete(self, group_id: str) -> CoordinatorResult[None]:
         """The plugin has deleted what it had. A push that came meanwhile leaves it uncertain."""
         group = self._groups.streams.get(group_id)

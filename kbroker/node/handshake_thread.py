@@ -68,7 +68,8 @@ class HandshakeThread:
     async def wait_for_room(self) -> None:
         """Wait while many handshakes wait."""
         while self.waiting >= ROOM:
-            self._room = trio.Event()
+            if self._room.is_set():  # the event of others who wait is theirs as well
+                self._room = trio.Event()
             with trio.move_on_after(LATE_SECONDS):
                 await self._room.wait()
             self._look_for_late()

@@ -30,6 +30,8 @@ REQUEST_SECONDS: Final = 15.0
 """For a request to arrive; a reader that keeps its connection comes more often than this, or connects anew."""
 RESPONSE_SECONDS: Final = 60.0
 """For a page to be taken, unless it says that it has no end."""
+STALLED_SECONDS: Final = 30.0
+"""For a piece of a response without an end to be taken: a reader that stands still makes place for others."""
 PLAIN: Final = "text/plain; charset=utf-8"
 
 Respond = Callable[["Exchange", str], Awaitable[None]]
@@ -98,6 +100,7 @@ class Exchange:
         self._respond = respond
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._is_head = False
+        self._is_endless = False
         self._scope = trio.CancelScope()
         self.headers: dict[str, str] = {}
         """Headers of the request, by names in lower case."""
@@ -109,6 +112,7 @@ class Exchange:
                 request = await self._next_request()
             if scope.cancelled_caught or request is None:
                 return
+            self._is_endless = False
             with trio.move_on_after(RESPONSE_SECONDS) as self._scope:
                 await self._answer_request(request)
             if (
@@ -155,7 +159,8 @@ class Exchange:
         return self._is_head
 
     def has_no_end(self) -> None:
-        """The response is a stream: it takes as long as the reader stays."""
+        """The response is a stream: it takes as long as the reader stays, and takes each piece in time."""
+        self._is_endless = True
         self._scope.deadline = inf
 
     async def answer(self, status: int, text: str, content_type: str = PLAIN) -> None:
@@ -166,7 +171,13 @@ class Exchange:
 
     async def begin(self, status: int, content_type: str, length: int | None = None) -> None:
         """Begin a response; without a ``length`` it is sent in chunks."""
-        headers = [("Content-Type", content_type), ("Server", f"kbroker/{__version__}"), ("Cache-Control", "no-store")]
+        headers = [
+            ("Content-Type", content_type),
+            ("Server", f"kbroker/{__version__}"),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+        ]
         if length is not None:
             headers.append(("Content-Length", str(length)))
         await self._write(h11.Response(status_code=status, headers=headers))
@@ -183,6 +194,10 @@ class Exchange:
     async def _write(self, event: h11.Event) -> None:
         data = self._http.send(event)
         if data:
+            if self._is_endless:
+                self._scope.deadline = trio.current_time() + STALLED_SECONDS
             await self._stream.send_all(data)
+            if self._is_endless:
+                self._scope.deadline = inf
         else:
             await trio.lowlevel.checkpoint()

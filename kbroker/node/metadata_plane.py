@@ -77,6 +77,8 @@ class MetadataPlane:
         self.directory_id = directory_id
         self.schema = ConfigSchema(config)
         self.controller = Controller(config.node_id, self.schema, env.rng, policies)
+        self._turn = None if policies is NO_POLICIES else trio.Lock()
+        """Held by a change whose policies are about to be asked."""
         self.incarnation_id = random_uuid(env.rng)
         files: MetadataLog | None = None
         try:
@@ -281,7 +283,13 @@ class MetadataPlane:
         return self.controller_log.is_active
 
     async def submit(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:
-        """Run a step on the active controller, which must be this node: :meth:`ControllerLog.submit`."""
+        """Run a step on the active controller, which must be this node: :meth:`ControllerLog.submit`.
+
+        With policies there is one such step in each turn of the event loop: they may take long, and others want theirs.
+        """
+        if self._turn is not None:
+            async with self._turn:
+                await trio.lowlevel.checkpoint()
         return await self.controller_log.submit(operation)
 
     def check_registration(self, registration: BrokerRegistration) -> None:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from kbroker.rules.file_locks import FileLocks
+
+LOCK_SECONDS: Final = 4.0
+"""For so long a group's file is waited for: a node gives up after five, and does not know what comes of it."""
 
 
 class SourceNode(NamedTuple):
@@ -92,16 +97,31 @@ class DescriptionFiles:
         """``directory`` is made when it is missing. ``OSError`` if that cannot be."""
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._locks = FileLocks(LOCK_SECONDS)
 
     def store(self, group_id: str, topology_epoch: int, description: TopologyDescription) -> None:
-        """See `TopologyDescriptions.store`. The file is replaced as a whole. ``OSError``."""
+        """See `TopologyDescriptions.store`. The file is replaced as a whole.
+
+        ``OSError``, also where the group's file is deleted meanwhile. ``ValueError`` if it has a later epoch's.
+        """
         path = self._path(group_id)
         text = json.dumps(
             {"group": group_id, "topology_epoch": topology_epoch, **to_json(description)}, indent=1, sort_keys=True
         )
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(text + "\n", "utf-8")
-        temporary.replace(path)
+        with self._locks.held(path):
+            kept = _epoch_of(path)
+            if kept is not None and kept > topology_epoch:
+                raise ValueError(
+                    f"{path} is of topology epoch {kept}, which is later than {topology_epoch}: remove it if it is"
+                    " another cluster's"
+                )
+            temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+            try:
+                temporary.write_text(text + "\n", "utf-8")
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
 
     def get(self, group_id: str, topology_epoch: int) -> TopologyDescription | None:
         """See `TopologyDescriptions.get`. ``OSError``; ``ValueError`` for a file that is damaged."""
@@ -113,13 +133,23 @@ class DescriptionFiles:
 
     def delete(self, group_id: str) -> None:
         """See `TopologyDescriptions.delete`. ``OSError``."""
-        self._path(group_id).unlink(missing_ok=True)
+        path = self._path(group_id)
+        with self._locks.held(path, deletes=True):
+            path.unlink(missing_ok=True)
 
     def _path(self, group_id: str) -> Path:
         """A name that is one on every file system, whatever the group's id is: its letters, and a hash of all."""
         readable = "".join(letter for letter in group_id if letter.isascii() and (letter.isalnum() or letter in "-_"))
         digest = hashlib.sha256(group_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return self._directory / f"{readable[:80]}-{digest}.json"
+
+
+def _epoch_of(path: Path) -> int | None:
+    """The epoch of a file; None for one that is not there, or is damaged."""
+    try:
+        return int(json.loads(path.read_text("utf-8"))["topology_epoch"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
 
 
 def to_json(description: TopologyDescription) -> dict[str, object]:

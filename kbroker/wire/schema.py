@@ -199,14 +199,18 @@ class StructSpec(NamedTuple):
 SECRET_FIELDS: Final = frozenset({"auth_bytes", "hmac", "salted_password", "server_key", "stored_key"})
 """Fields whose values no text shows, in whatever message (CVE-2026-33558)."""
 
-_SECRET_PROPERTIES: Final = ("password", "secret", "jaas.config", "keystore.key", "credential")
-
 
 def is_hidden(field_name: str, sibling_name: object) -> bool:
-    """Whether no text shows a field: always, or as the ``value`` of a property with such a ``name`` beside it."""
+    """Whether no text shows a field: always, or as the ``value`` of a property with such a ``name`` beside it
+    (`kbroker.config.secret_names`).
+    """
     if field_name != "value":
         return field_name in SECRET_FIELDS
-    return isinstance(sibling_name, str) and any(part in sibling_name.lower() for part in _SECRET_PROPERTIES)
+    if not isinstance(sibling_name, str):
+        return False
+    from kbroker.config.secret_names import is_secret_property
+
+    return is_secret_property(sibling_name)
 
 
 class Message:

@@ -13,9 +13,10 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
+from kbroker.console.state import TAILS
 from kbroker.testing import RunningBroker
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleProcess, console_process
+from tests.console.console_process import ConsoleProcess, console_process, eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -140,6 +141,33 @@ def test_the_live_tail_sends_what_comes(console: ConsoleProcess, broker: Running
     connection.close()
     assert [(row["offset"], row["value"]["text"]) for row in rows] == [(produced.json["offset"], "here")]
     assert f"1:{produced.json['offset'] + 1}" in place
+
+
+def test_live_tails_have_so_many_places_and_leave_them(console: ConsoleProcess) -> None:
+    import http.client
+
+    console.enter()
+    opened: list[tuple[http.client.HTTPConnection, http.client.HTTPResponse]] = []
+
+    def is_opened() -> bool:
+        connection = http.client.HTTPConnection(console.host, timeout=20)
+        connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
+        opened.append((connection, connection.getresponse()))
+        return opened[-1][1].status == 200
+
+    def close_all() -> None:
+        for connection, response in opened:
+            response.close()
+            connection.close()
+        opened.clear()
+
+    # Twice: what is closed leaves its place.
+    for _ in range(2):
+        for _ in range(TAILS):
+            eventually(is_opened, "a place is free")
+        refused = console.get("records/tail", topic="orders")
+        assert (refused.status, refused.error) == (429, "too many live tails are open: close one")
+        close_all()
 
 
 def test_writes_are_done_and_audited(console: ConsoleProcess) -> None:

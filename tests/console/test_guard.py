@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+import trio
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
-from kbroker.console.guard import refusal
+from kbroker.console.call import Refused, read_body
+from kbroker.console.guard import Guard, refusal
+from kbroker.console.sessions import Sessions, cookie_name
 from tests.console.console_process import ConsoleProcess
 
 HOSTS = frozenset({"127.0.0.1:8080", "localhost:8080"})
@@ -50,6 +56,7 @@ def test_what_the_page_itself_asks_is_let_through() -> None:
         ({"content_length": None}, 411),
         ({"content_length": "-1"}, 411),
         ({"content_length": str(3 << 20)}, 413),
+        ({"transfer_encoding": "chunked"}, 411),
         ({"x_csrf_token": None}, 403),
         ({"x_csrf_token": "other"}, 403),
         ({"x_csrf_token": "tokén"}, 403),
@@ -73,6 +80,38 @@ def test_a_page_of_another_site_can_read_nothing() -> None:
     assert status("GET", origin=None, sec_fetch_site="cross-site") == 403
 
 
+def run_guard(scope: dict[str, Any], body: bytes) -> list[Message]:
+    """What the guard sends before an application that reads whatever comes."""
+    sent: list[Message] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        document = await read_body(Request(scope, receive))
+        sent.append({"type": "read", "document": document})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": True}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    sessions = Sessions()
+    session = sessions.begin(None)
+    headers = GOOD | {"x-csrf-token": session.csrf, "cookie": f"kbroker_console_8080={session.id}"}
+    whole = scope | {"path": "/api/x", "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
+    trio.run(Guard(application, hosts=HOSTS, sessions=sessions), whole, receive, send)
+    return sent
+
+
+def test_a_body_longer_than_it_says_is_refused() -> None:
+    with pytest.raises(Refused) as refused:
+        run_guard({"type": "http", "method": "POST"}, b" " * (1 << 20))
+    assert refused.value.status == 413
+
+
+def test_web_sockets_are_closed() -> None:
+    assert run_guard({"type": "websocket"}, b"") == [{"type": "websocket.close", "code": 1008}]
+
+
 # --- Over the wire --------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +129,28 @@ def test_each_answer_tells_the_browser_to_be_strict(console: ConsoleProcess) -> 
 def test_the_cookie_is_for_this_page_alone(console: ConsoleProcess) -> None:
     cookie = console.request("GET", "/api/session").headers["Set-Cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie
+
+
+@pytest.mark.parametrize(
+    ("host", "secure", "name"),
+    [
+        ("localhost:8080", False, "kbroker_console_8080"),
+        ("[::1]:8081", False, "kbroker_console_8081"),
+        ("[::1]", False, "kbroker_console"),
+        ("console.example", True, "__Host-kbroker_console"),
+    ],
+)
+def test_consoles_of_one_host_do_not_share_a_cookie(host: str, secure: bool, name: str) -> None:
+    assert cookie_name(host, secure=secure) == name
+
+
+def test_the_cookie_under_https_is_of_this_host_alone(console: ConsoleProcess) -> None:
+    answer = console.request("GET", "/api/session", headers={"X-Forwarded-Proto": "https"})
+    cookie = answer.headers["Set-Cookie"]
+    assert cookie.startswith("__Host-kbroker_console_") and "; Secure" in cookie
+    sent = {"X-Forwarded-Proto": "https", "Cookie": cookie.split(";")[0]}
+    again = console.request("GET", "/api/session", headers=sent)
+    assert again.json["csrf"] == answer.json["csrf"]
 
 
 def test_a_name_that_leads_here_by_chance_is_refused(console: ConsoleProcess) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kbroker.console.masking import MASK, MASKED, Masking, parse_mask
 from kbroker.console.record_filter import parse_filter
-from kbroker.console.record_view import shown_part, shown_record
+from kbroker.console.record_view import LIST_JSON_LIMIT, shown_part, shown_record
 from kbroker.console.scan import Found, Look
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -90,3 +90,33 @@ def test_any_bytes_can_be_shown(data: bytes, limit: int) -> None:
     assert whole["hex"] == data.hex()
     if whole["kind"] == "text":
         assert whole["text"] == data.decode()
+
+
+DEEP = 900
+STRANGE = [
+    b'{"a": "\\ud800"}',
+    b"[" * DEEP + b"]" * DEEP,
+    b'{"a":' * DEEP + b"1" + b"}" * DEEP,
+    b'{"card": 1, "b": "\\udfff"}',
+]
+
+
+@pytest.mark.parametrize("value", STRANGE)
+def test_a_strange_document_is_shown_or_hidden_and_never_an_error(value: bytes) -> None:
+    for rule in ("*=$.card", "*=$" + ".a" * 900):
+        masking = Masking([parse_mask(rule)], "t")
+        found = Found(0, masking.apply(Record(0, 0, None, value)), TimestampType.CREATE_TIME)
+        for whole in (False, True):
+            json.dumps(shown_record(found, masking, whole=whole), ensure_ascii=False).encode()
+    for whole in (False, True):
+        json.dumps(shown_part(value, limit=100, whole=whole), ensure_ascii=False).encode()
+
+
+def test_letters_beyond_ascii_stay_what_they_are() -> None:
+    assert masked("*=$.card", '{"card":1,"name":"Zoë"}'.encode()) == f'{{"card":"{MASK}","name":"Zoë"}}'.encode()
+
+
+def test_a_list_does_not_parse_what_is_large() -> None:
+    value = b"[" + b"1," * LIST_JSON_LIMIT + b"1]"
+    assert shown_part(value, limit=100)["kind"] == "text"
+    assert shown_part(value, limit=100, whole=True)["kind"] == "json"

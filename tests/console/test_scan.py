@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+import trio
 
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records
 from kbroker.console.record_filter import parse_filter
-from kbroker.console.scan import Budget, Look, Page, backward, forward, latest_per_key, ranges
+from kbroker.console.scan import Budget, Look, Page, backward, every, forward, latest_per_key, ranges
 from kbroker.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
@@ -116,6 +117,21 @@ def test_a_look_that_runs_out_of_its_budget_goes_on_where_it_was(client: Client,
             assert sorted(seen) == list(range(COUNT))
 
 
+def test_a_budget_counts_bytes() -> None:
+    budget = Budget(size=12)
+    for spent in (False, True):
+        budget.count([Record(0, 0, b"key", b"12345"), Record(1, 0, None, None)])
+        assert budget.spent == spent
+    assert budget.scanned == 4
+
+
+def test_the_latest_of_each_key_are_judged_for_so_long(client: Client) -> None:
+    starts, ends = limits(client)
+    page = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget(), judging_seconds=-1)
+    assert page.records == []
+    assert page.notes == ["of 17 keys the newest 0 were judged in time: choose a partition"]
+
+
 def test_the_latest_of_each_key(client: Client) -> None:
     starts, ends = limits(client)
     page = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget())
@@ -155,3 +171,20 @@ def test_a_tail_shows_or_counts_each_record(client: Client) -> None:
         again.close()
     finally:
         tail.close()
+
+
+def test_an_export_that_finds_nothing_ends_when_it_is_cancelled(client: Client) -> None:
+    starts, ends = limits(client)
+    never = dict.fromkeys(ends, 10**9)  # it would wait for these for ever
+    read: list[int] = []
+
+    def run() -> None:
+        every(client, Look("numbers"), starts, never, lambda _: read.append(1), trio.from_thread.check_cancelled)
+
+    async def main() -> bool:
+        with trio.move_on_after(0.5) as scope:
+            await trio.to_thread.run_sync(run)
+        return scope.cancelled_caught
+
+    assert trio.run(main)
+    assert len(read) == COUNT

@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.client.properties import ClientProperties
 from kbroker.console.api.session import user_properties
+from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.testing import RunningBroker, running_broker
@@ -34,7 +35,16 @@ def console(broker: RunningBroker, tmp_path: Path) -> Iterator[ConsoleProcess]:
 
 def test_nothing_is_shown_before(console: ConsoleProcess) -> None:
     assert console.enter()["sign_in"] is True
-    for path in ("overview", "topics", "topic?name=x", "groups", "records?topic=x", "records/tail?topic=x", "acls"):
+    for path in (
+        "overview",
+        "topics",
+        "topic?name=x",
+        "groups",
+        "records?topic=x",
+        "records/tail?topic=x",
+        "acls",
+        "records?partitions=x",
+    ):
         assert console.get(path).status == 401, path
     assert console.post("topic/create", {"name": "x"}).status == 401
 
@@ -108,8 +118,40 @@ def test_sessions_end_when_they_are_not_used() -> None:
     now = 2 * IDLE_SECONDS + 1
     assert sessions.find(session.id) is None
     assert sessions.find(None) is None
+    used = sessions.begin(None)
+    began = now
+    for hour in range(13):
+        now = began + 3600 * hour
+        assert sessions.find(used.id) is used
+    now += 1
+    assert sessions.find(used.id) is None, "twelve hours are the most"
     first = sessions.begin(None)
     for _ in range(MAX_SESSIONS):
         now += 1
         sessions.begin(None)
     assert sessions.find(first.id) is None
+
+
+def test_failures_make_wait_longer_and_longer() -> None:
+    now = 0.0
+    back_off = BackOff(clock=lambda: now)
+    waits: list[float] = []
+    for _ in range(14):
+        back_off.failed("10.0.0.1", "alice")
+        waits.append(back_off.wait("10.0.0.1", "alice"))
+    assert waits == [0, 0, 0, 5, 10, 20, 40, 80, 160, 300, 300, 300, 300, 300]
+    assert back_off.wait("10.0.0.2", "alice") == 0, "nobody keeps her out from elsewhere"
+    now = 300
+    assert back_off.wait("10.0.0.1", "alice") == 0
+    back_off.succeeded("10.0.0.1", "alice")
+    back_off.failed("10.0.0.1", "alice")
+    assert back_off.wait("10.0.0.1", "alice") == 0
+
+
+def test_who_fails_too_often_is_not_judged(console: ConsoleProcess) -> None:
+    console.enter()
+    tries = [console.post("sign-in", {"user": "alice", "password": "wrong"}).status for _ in range(4)]
+    assert tries == [401] * 4
+    answer = console.post("sign-in", {"user": "alice", "password": "alice-secret"})
+    assert (answer.status, answer.error.startswith("too many failed sign-ins")) == (429, True)
+    assert console.post("sign-in", {"user": "admin", "password": "admin-secret"}).status == 200

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Collection
 
+import pytest
+
+from kbroker.explorer import feed as module
+from kbroker.explorer.decoded import TOO_LARGE
 from kbroker.explorer.exchange import Skipped, StreamStart
 from kbroker.explorer.feed import MAX_KEPT, MAX_WAITING, Feed
-from kbroker.explorer.lines import read_items
+from kbroker.explorer.lines import MAX_FRAME, read_items
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tests.explorer.exchanges import CONNECTION, exchange
 
 
@@ -57,3 +68,46 @@ def test_what_is_kept_is_bounded_and_can_be_saved() -> None:
     lost = {"counts": {"": MAX_KEPT + 1 - MAX_WAITING}, "why": "this page does not read fast enough"}
     assert len(told) == MAX_WAITING + 1 and told[0] == ("skipped", lost)
     assert len(list(read_items(feed.saved()))) == MAX_KEPT + 3
+
+
+def test_others_are_served_while_a_name_is_looked_up() -> None:
+    feed = Feed()
+    topic = OffsetFetchRequestTopics(topic_id=b"t" * 16, partition_indexes=[0])
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[topic])])
+    asked: list[object] = []
+
+    def look_up(ids: Collection[str]) -> dict[str, str]:
+        asked.append(ids)
+        assert feed.connections() == []  # which waits for nobody
+        return dict.fromkeys(ids, "orders")
+
+    one = exchange(request, version=10)
+    for _ in range(2):
+        feed.add(one, look_up)
+    details = feed.details(one.node, one.number)
+    assert len(asked) == 1 and details is not None and details["topics"] == {"orders": [0]}
+
+
+def test_documents_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 10_000)
+    feed = Feed()
+    reader = feed.read()
+    for _ in range(200):
+        feed.add(exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse()))
+    assert 5 < len(feed._kept) < 80 and feed._bytes == sum(kept.size for kept in feed._kept.values()) <= 100_000
+    assert len(reader.take(0)) < 11_000
+    assert feed.details(1, 0) is None
+
+
+def test_a_frame_that_claims_to_be_huge_is_not_filled() -> None:
+    one = exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse())
+    one.request = one.request._replace(size=MAX_FRAME)
+    tracemalloc.start()
+    feed = Feed()
+    feed.add(one)
+    details = feed.details(one.node, one.number)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert details is not None and details["request_fields"]["problem"] == TOO_LARGE
+    assert details["api"] == "Heartbeat" and peak < 1 << 20

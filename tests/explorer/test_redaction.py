@@ -114,7 +114,8 @@ def test_what_cannot_be_read_is_overwritten_but_for_its_beginning() -> None:
     ]
     for frame in cases:
         shown = redacted_request(frame)
-        assert SECRET.encode() not in shown and len(shown) == len(frame) and shown[:8] == frame[:8]
+        assert SECRET.encode() not in shown and len(shown) == len(frame)
+        assert shown[:8] == (bytes(8) if frame[0] else frame[:8])  # of an API that there is not nothing is told
     answer = response_frame(SaslAuthenticateResponse(auth_bytes=SECRET.encode()), 2)
     assert SECRET.encode() not in redacted_response(answer[:-1], request)
     assert SECRET.encode() not in redacted_response(answer + bytes(LARGEST), request)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kbroker.explorer.decoded import Decoded
 from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
 from kbroker.explorer.guard import may_ask
+from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
+from kbroker.node.explorer.watched_dispatcher import WatchedReplies
+from kbroker.round import Round
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from tests.explorer.exchanges import request_frame, response_frame
+from kbroker.wire.registry import API_KEYS
+from tests.explorer.exchanges import CONNECTION, request_frame, response_frame
 
 
 class Clock:
@@ -167,6 +175,80 @@ def test_a_slow_watcher_loses_the_oldest_and_is_told(clock: Clock) -> None:
     assert sum(item.request.kept for item in kept) <= MAX_WAITING_BYTES
 
 
+def test_the_end_of_a_connection_costs_the_same_however_much_waits(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    client = Client()
+    seen = connected(tap, client)
+    tap.add(watcher)
+    assert ask(tap, seen, heartbeat())
+    waiting: Any = watcher._waiting
+
+    class Counted(deque[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("all that waits is looked through")
+
+    watcher._waiting = Counted(waiting)
+    for callback in client.when_closed:
+        callback()
+    connected(tap).connection.when_closed[0]()  # of which nobody has heard
+    assert [type(item) for item in watcher.take(9)] == [ConnectionInfo, Exchange, Closed]
+    assert watcher._bytes == 0 and not watcher._waiting_of
+
+
+def test_a_slow_watcher_does_not_keep_all_ends_of_connections(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 10_000)
+    watcher = Watcher()
+    for number in range(200):
+        watcher._told[number] = CONNECTION
+        watcher.connection_closed(number, 1)
+    assert len(watcher.take(999)) <= 10_000 // module.CLOSED_BYTES
+
+
+def test_requests_that_wait_for_their_answers_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING_BYTES", 5 * (module.EXCHANGE_BYTES + len(heartbeat())))
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    waiting = [tap.begin(seen, heartbeat()) for _ in range(7)]
+    assert [begun is not None for begun in waiting] == [True] * 5 + [False] * 2
+    assert tap.take_skipped(watcher) == Skipped({12: 2}, TOO_FAST)
+    assert waiting[0] is not None
+    waiting[0].answered(lambda: whole_frame(response_frame(HeartbeatResponse(), 4)))
+    assert tap.begin(seen, heartbeat()) is not None and tap.begin(seen, heartbeat()) is None
+    tap.remove(watcher)
+    assert not tap.pending and not tap.pending_bytes and not seen.waiting
+    assert waiting[1] is not None and not waiting[1].request.size
+    waiting[1].answered(lambda: whole_frame(response_frame(HeartbeatResponse(), 4)))
+    assert not tap.pending_bytes
+
+
+def test_a_login_that_fails_is_closed_and_forgotten(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    tap.add(watcher)
+    client: Any = Client()
+    logged_in(tap, request_frame(SaslAuthenticateRequest(), 2), (36,), client=client)
+    other: Any = Client()
+    tap.login_failed(other)  # which has the same address, and was not seen
+    assert len(tap._logins) == 1
+    tap.login_failed(client)
+    info, exchange, closed = watcher.take(9)
+    assert isinstance(info, ConnectionInfo) and isinstance(exchange, Exchange)
+    assert closed == Closed(info.number, 1) and not tap._logins
+
+
+def test_messages_that_are_decoded_count_by_their_bytes(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    large = memoryview(request_frame(SaslAuthenticateRequest(auth_bytes=bytes(200_000)), 2))
+    answer = response_frame(SaslAuthenticateResponse(auth_bytes=bytes(200_000)), 2)
+    each = 1 + 2 * (200_000 // module.DECODED_BYTES)
+    assert sum(ask(tap, seen, large, answer) for _ in range(100)) == BURST // each + 1
+    clock.now += 10
+    tap.refill()
+    assert ask(tap, seen, heartbeat())
+
+
 def test_large_frames_are_cut_and_copied(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen = connected(tap)
@@ -194,6 +276,65 @@ def test_secrets_are_gone_before_anything_waits(clock: Clock) -> None:
         assert b"hunter2" not in item.request.filled() + item.response.filled()
 
 
+BARE_TOKEN = b"\0alice\0hunter2-hunter2"
+
+
+def logged_in(
+    tap: Tap, frame: bytes, api_keys: tuple[int, ...], reply: bytes | None = None, client: Any = None
+) -> None:
+    """A frame of a client that logs in, answered or refused."""
+
+    async def answer() -> bytes:
+        if reply is None:
+            raise ValueError(f"unexpected API key {int.from_bytes(frame[:2], 'big')}")
+        return reply
+
+    coroutine = tap.login(client or Client(), frame, answer(), api_keys)
+    with contextlib.suppress(StopIteration, ValueError):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize("api_keys", [(17, 18), (17, 18, 36)])
+@pytest.mark.parametrize("key", [*API_KEYS, 97])
+def test_of_a_token_without_a_header_only_the_size_is_shown(key: int, api_keys: tuple[int, ...], clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    tap.add(watcher)
+    token = key.to_bytes(2, "big") + BARE_TOKEN[2:]
+    logged_in(tap, token, api_keys)
+    logged_in(tap, token, api_keys, bytes(4) + token[4:8] + b"hunter2")
+    shown = [item for item in watcher.take(9) if isinstance(item, Exchange)]
+    assert len(shown) == 2 and shown[0].end == module.CUT_OFF
+    for item in shown:
+        assert item.api_key == -1 and item.request.size == len(token) and item.is_redacted
+        line = line_of(item)
+        assert token[4:8] not in item.request.filled() and item_of(line) == item
+        assert item.response is None or not any(item.response.filled())
+        assert Decoded(item, None).name == "hidden frame"
+
+
+def test_requests_of_a_login_are_shown_where_they_belong(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    tap.add(watcher)
+    login = request_frame(SaslAuthenticateRequest(auth_bytes=BARE_TOKEN), 2)
+    versions = request_frame(ApiVersionsRequest(), 4)
+    later = versions[:2] + (99).to_bytes(2, "big") + versions[4:]
+    for frame, api_keys in ((login, (17, 18)), (versions, (17, 18)), (later, (17, 18)), (login, (17, 18, 36))):
+        logged_in(tap, frame, api_keys)
+    shown = [item for item in watcher.take(9) if isinstance(item, Exchange)]
+    assert [item.api_key for item in shown] == [-1, 18, 18, 36]
+    assert all(b"hunter2" not in item.request.filled() for item in shown)
+
+
+def test_of_an_unknown_api_no_bytes_are_shown(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    assert ask(tap, seen, memoryview(b"\3\xe7hunter2 hunter2"), b"nter answer")
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.response is not None and exchange.is_redacted
+    assert b"nter" not in exchange.request.filled() + exchange.response.filled()
+
+
 @pytest.mark.parametrize(
     ("headers", "own_host", "allowed"),
     [
@@ -208,7 +349,64 @@ def test_secrets_are_gone_before_anything_waits(clock: Clock) -> None:
         ({"host": "127.0.0.1:9292", "origin": "http://127.0.0.1:9292"}, "127.0.0.1", True),
         ({"host": "127.0.0.1:9292", "origin": "http://evil.example"}, "127.0.0.1", False),
         ({"host": "127.0.0.1:9292", "origin": "null"}, "127.0.0.1", False),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "same-origin"}, "127.0.0.1", True),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "none"}, "127.0.0.1", True),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "same-site"}, "127.0.0.1", False),
+        ({"host": "127.0.0.1:9292", "sec-fetch-site": "cross-site"}, "127.0.0.1", False),
     ],
 )
 def test_pages_of_others_may_not_ask(headers: dict[str, str], own_host: str, allowed: bool) -> None:
     assert may_ask(headers, own_host) is allowed
+
+
+class Queue:
+    """The replies of a connection."""
+
+    def __init__(self) -> None:
+        self.slots: deque[Any] = deque()
+        self.parts: deque[Any] = deque()
+
+    def add(self, parts: list[Any]) -> None:
+        if self.slots:
+            self.slots.append(parts)
+        else:
+            self.parts.extend(parts)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool) -> None:
+    tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    any_queue: Any = queue
+    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
+    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
+    good, bad = (bytes(4) + response_frame(HeartbeatResponse(error_code=code), 4) for code in (0, 56))
+    if is_behind:
+        queue.slots.append("earlier")
+        replies.add([good])
+        replaced = queue.slots[-1]
+    else:
+        replies.parts.append(good)
+        replaced = queue.parts
+    replies.begun = None
+    assert not watcher.take(9)
+    replaced[0] = bad  # as `ReplyQueue.replace_unsent` does where a batch could not be written
+    round.end()
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.response is not None
+    assert exchange.response.filled() == bad[4:]
+
+
+def test_replies_that_were_dropped_with_their_connection_are_not_shown(clock: Clock) -> None:
+    tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    any_queue: Any = queue
+    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
+    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
+    replies.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
+    queue.parts.clear()
+    round.end()
+    exchange = watcher.take(9)[-1]
+    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == module.CUT_OFF

@@ -212,6 +212,28 @@ def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken() -> None:
     trio.run(test)
 
 
+def test_all_listeners_that_wait_for_room_go_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them has to wait for its next look."""
+    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 60.0)
+
+    async def test() -> None:
+        thread, gate = HandshakeThread(), threading.Event()
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                try:
+                    nursery.start_soon(thread.run, gate.wait)
+                    for _ in range(ROOM - 1):
+                        nursery.start_soon(thread.run, lambda: True)
+                    await trio.testing.wait_all_tasks_blocked()
+                    for _ in range(3):
+                        nursery.start_soon(thread.wait_for_room)
+                        await trio.testing.wait_all_tasks_blocked()
+                finally:
+                    gate.set()
+
+    trio.run(test)
+
+
 def test_steps_that_the_system_leaves_no_time_for_get_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread's low priority may mean that it does not go on at all."""
 

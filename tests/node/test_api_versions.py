@@ -31,31 +31,7 @@ class Difference(NamedTuple):
     ours: str | None = None
 
 
-PREVIEW = "share groups are a preview, served with unstable.api.versions.enable"
-
 DIFFERENCES: tuple[Difference, ...] = (
-    *(
-        Difference("broker", "apis", name, PREVIEW)
-        for name in (
-            "76 ShareGroupHeartbeat",
-            "77 ShareGroupDescribe",
-            "78 ShareFetch",
-            "79 ShareAcknowledge",
-            "83 InitializeShareGroupState",
-            "84 ReadShareGroupState",
-            "85 WriteShareGroupState",
-            "86 DeleteShareGroupState",
-            "87 ReadShareGroupStateSummary",
-            "90 DescribeShareGroupOffsets",
-            "91 AlterShareGroupOffsets",
-            "92 DeleteShareGroupOffsets",
-        )
-    ),
-    *(
-        Difference(listener, part, "share.version", PREVIEW)
-        for listener in ("broker", "controller", "broker, unstable", "controller, unstable")
-        for part in ("supported", "finalized")
-    ),
     Difference(
         "controller, unstable",
         "supported",

@@ -31,6 +31,7 @@ def lifecycle(answer: Callable[[], Any]) -> tuple[BrokerLifecycle, list[float]]:
         initial_broker_registration_timeout_ms=10_000,
         broker_heartbeat_interval_ms=2_000,
         broker_session_timeout_ms=9_000,
+        log_dir_failure_timeout_ms=30_000,
     )
     metadata: Any = SimpleNamespace(
         client=SimpleNamespace(ask=ask),

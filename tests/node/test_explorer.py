@@ -27,7 +27,7 @@ from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.connection import Connection
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.explorer.exchange import Skipped
+from kbroker.explorer.exchange import Closed, Skipped
 from kbroker.explorer.lines import Item
 from kbroker.explorer.story import Story, Told
 from kbroker.explorer.text import details
@@ -174,9 +174,13 @@ def test_a_member_of_the_new_protocol_is_followed_until_it_has_its_partitions(br
 def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
     create_through(broker.bootstrap_servers, "moved", 1)
     with watching(port_of(broker), client="writer") as watched:
+        # It asks for the leader a while after the error, so it has to be there for as long.
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
         with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
-            produce(broker.bootstrap_servers, "moved", 1)
+            producer.produce("moved", b"value", partition=0)
+            assert producer.flush(20) == 0
         told = watched.named("Produce", 2)
+        watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
     assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
     steps = [step for each in watched.told for step in each.steps if step.kind == "search for a leader"]
     assert len(steps) == 2 and steps[-1].is_end
@@ -245,13 +249,17 @@ def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
     def status(path: str, **headers: str) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=20)
         connection.request("GET", path, headers=headers)
-        found = connection.getresponse().status
+        response = connection.getresponse()
         connection.close()
-        return found
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        return response.status
 
     assert status("/connections") == 200 and status("/nowhere") == 404
     assert status("/exchanges?api=Nonsense") == 400
+    assert status("//[") == 400
     assert status("/connections", Host="evil.example") == 403
+    assert status("/connections", **{"Sec-Fetch-Site": "cross-site"}) == 403
     assert status("/exchanges", Origin="http://evil.example") == 403
 
 
@@ -409,6 +417,10 @@ def test_logins_are_seen_without_their_secrets() -> None:
         assert metadata.decoded.connection.software.startswith("confluent-kafka-python")
         wrong = AdminClient(client | {"sasl.password": "wrong-secret"})
         watched.until(lambda told: [each for each in told for step in each.steps if "refused" in step.text])
+        refused = next(
+            each.decoded.exchange.connection for each in watched.told for step in each.steps if "refused" in step.text
+        )
+        watched.until(lambda _: [it for it in watched.items if isinstance(it, Closed) and it.number == refused])
         del wrong
 
 

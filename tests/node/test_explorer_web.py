@@ -50,6 +50,7 @@ def ask(address: str, path: str, **headers: str) -> tuple[int, str]:
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     text = response.read().decode()
+    assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
     connection.close()
     return response.status, text
@@ -88,6 +89,8 @@ def test_a_page_is_fed_by_events(broker: RunningBroker) -> None:
         for path in ("/", "/explorer.js", "/explorer.css", "/main.js"):
             assert ask(address, path)[0] == 200
         assert ask(address, "/../watch_page.py")[0] == 404
+        assert ask(address, "x://[")[0] == 400
+        assert ask(address, "/saved.exchanges", **{"Sec-Fetch-Site": "same-site"})[0] == 403
         assert ask(address, "/events", Host="evil.example")[0] == 403
         assert ask(address, "/saved.exchanges", Origin="http://evil.example")[0] == 403
         connection.close()

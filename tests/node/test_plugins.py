@@ -270,6 +270,24 @@ def test_a_hostile_policy_lets_nothing_through(rule: Any, said: str) -> None:
         assert said in line
 
 
+def test_a_slow_policy_leaves_the_rest_of_a_request_undecided_and_the_node_alive() -> None:
+    """What was in time is created; the rest may be asked for again."""
+    admin = pytest.importorskip("confluent_kafka.admin")
+
+    def slow(topic: NewTopic) -> None:
+        threading.Event().wait(0.06)
+
+    slow.timeout_seconds = 0.1  # type: ignore[attr-defined]
+    with running_broker(create_topic_policy=slow) as broker:
+        client = admin_of(broker.bootstrap_servers)
+        topics = [admin.NewTopic(f"t{number}", 1, 1) for number in range(6)]
+        outcomes = [outcome(each) for each in client.create_topics(topics).values()]
+        created = outcomes.count(None)
+        assert created < 6 and {each[0] for each in outcomes if each is not None} <= {"REQUEST_TIMED_OUT", "UNKNOWN"}
+        assert outcomes[-1] is not None and outcomes[-1][0] == "REQUEST_TIMED_OUT"
+        assert len([name for name in client.list_topics(timeout=SECONDS).topics if name[0] == "t"]) == created
+
+
 def test_a_node_that_is_no_controller_says_that_it_asks_no_policy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

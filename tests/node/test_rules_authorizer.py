@@ -118,7 +118,7 @@ def test_one_that_hangs_denies(caplog: pytest.LogCaptureFixture) -> None:
     gate.set()
     assert [line.split(", and")[0] for line in caplog.messages] == [
         "python:m:rule has not answered within 0.01 s",
-        "python:m:rule is not asked for a while after a late answer",
+        "python:m:rule is not asked for a while after late or slow answers",
     ]
 
 

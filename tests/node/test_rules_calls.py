@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -12,8 +13,9 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.errors import FatalError
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
-from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls
+from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
 
 
 class Clock:
@@ -84,6 +86,48 @@ def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading
     calls.timeout = 30
     assert calls.call(lambda x: x, 1) == 1
     calls.close()
+
+
+def test_a_slow_rule_has_a_tenth_of_the_time_though_it_is_never_late() -> None:
+    clock = Clock()
+    calls = WaitedCalls(clock, timeout=30, grace=0.25)
+    times: list[float] = []
+
+    def slow(_: object) -> None:
+        times.append(clock.seconds)
+        clock.seconds += 0.4
+
+    while clock.seconds < 100:
+        try:
+            calls.call(slow, None)
+        except Busy:
+            clock.seconds += 0.1
+    assert 23 <= len(times) <= 26, "a tenth, and a little at the beginning"
+    assert min(after - before for before, after in itertools.pairwise(times)) > 1.5
+    assert calls.taken == pytest.approx(0.4 * len(times))
+    calls.close()
+
+
+def test_a_fast_rule_is_always_asked() -> None:
+    clock = Clock()
+    calls = WaitedCalls(clock, timeout=30, grace=0.25)
+
+    def fast(_: object) -> None:
+        clock.seconds += 0.001
+
+    for _ in range(200):
+        calls.call(fast, None)
+    calls.close()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 5.1, float("inf"), float("nan")])
+def test_a_rule_cannot_have_the_node_wait_for_long(seconds: float) -> None:
+    def rule(_: object) -> None: ...
+
+    assert timeout_of(rule, "python:m:rule", 0.5) == 0.5
+    rule.timeout_seconds = seconds  # type: ignore[attr-defined]
+    with pytest.raises(FatalError, match=r"^python:m:rule: timeout_seconds=.*: more than 0, and 5 at most$"):
+        timeout_of(rule, "python:m:rule", 0.5)
 
 
 # --- Those that a connection waits for ------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ def admission(path: Any) -> SaslAdmission:
 
     namer = ShortNamer(["DEFAULT"], "REALM")
     services: Any = SimpleNamespace(
+        tap=None,
         env=RealEnv(),
         config=configuration(path),
         telemetry=None,

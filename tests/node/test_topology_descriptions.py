@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kbroker.rules import (
     TopologyDescription,
 )
 from kbroker.rules.descriptions import from_json, to_json
+from kbroker.rules.file_locks import FileLocks, Overtaken
 from kbroker.wire.messages import streams_group_describe as sd
 from kbroker.wire.messages import streams_group_topology_description_update as du
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
@@ -247,6 +249,29 @@ def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        await client.ask(push())
+        await client.ask(heartbeat(member_epoch=-1, topology=None))
+        descriptions = node.broker.services.groups.descriptions
+
+        async def fail(group_id: str) -> bool:
+            raise KeyError(group_id)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(descriptions, "_delete_marked", fail)
+            await descriptions.clean()
+        (line,) = [record.getMessage() for record in caplog.records if record.exc_info]
+        assert line == f"group {GROUP}: the description of its topology cannot be deleted now"
+        await descriptions.clean()
+        assert KEEPER.get(GROUP, 0) is None
+
+    converse(tmp_path, talk)
+
+
 def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
     async def talk(node: Node, client: Client) -> None:
         await client.ask(heartbeat())
@@ -282,6 +307,24 @@ def test_a_node_without_a_keeper_asks_nobody(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_description_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        first = await client.ask(heartbeat())
+        await client.ask(push())
+        beat = heartbeat(member_epoch=first.member_epoch, topology=None, rebalance_timeout_ms=-1)
+        assert not (await client.ask(beat)).topology_description_required
+        KEEPER.delete(GROUP)
+        for _ in range(2):
+            assert (await described(client)).topology_description_status == 1
+        assert not (await client.ask(beat)).topology_description_required, "a keeper may always have nothing"
+        node.broker.services.groups.descriptions._backoff.end(GROUP)  # half a minute later
+        assert (await client.ask(beat)).topology_description_required
+        assert (await client.ask(push())).error_code == 0
+        assert (await described(client)).topology_description_status == 3
+
+    converse(tmp_path, talk)
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -294,10 +337,74 @@ def test_files_have_one_description_of_each_group(tmp_path: Path) -> None:
     for number, name in enumerate(names):
         assert files.get(name, number) == DESCRIPTION and files.get(name, number + 1) is None
     files.store("g", 7, DESCRIPTION._replace(global_stores=()))
+    with pytest.raises(ValueError, match="is of topology epoch 7, which is later than 6"):
+        files.store("g", 6, DESCRIPTION)
     assert files.get("g", 0) is None and files.get("g", 7) == DESCRIPTION._replace(global_stores=())
     for _ in range(2):
         files.delete("g")
     assert files.get("g", 7) is None and files.get("G", 1) == DESCRIPTION
+
+
+def test_a_store_that_a_deletion_overtakes_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that the node has given up may go on at any time: here it waits while the file is written before."""
+    files, write = DescriptionFiles(tmp_path / "here"), Path.write_text
+    begun, gate = threading.Event(), threading.Event()
+
+    def slow(path: Path, *arguments: Any) -> int:
+        begun.set()
+        assert gate.wait(10)
+        return write(path, *arguments)
+
+    def count(users: int) -> None:
+        while [entry.users for entry in files._locks._entries.values()] != [users]:
+            assert threads[0].is_alive()
+            threads[-1].join(0.001)
+
+    monkeypatch.setattr(Path, "write_text", slow)
+    refused: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            files.store("g", 2, DESCRIPTION)
+        except OSError as error:
+            refused.append(error)
+
+    works: list[Callable[[], None]] = [lambda: files.store("g", 1, DESCRIPTION), late, lambda: files.delete("g")]
+    threads: list[threading.Thread] = []
+    for number, work in enumerate(works, 1):
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+        assert begun.wait(10)
+        count(number)
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert list((tmp_path / "here").iterdir()) == []
+    assert [type(error) for error in refused] == [Overtaken]
+
+
+def test_threads_and_nodes_that_store_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    nodes = [DescriptionFiles(tmp_path / "here") for _ in range(2)]
+    threads = [threading.Thread(target=node.store, args=("g", 3, DESCRIPTION)) for node in nodes for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert nodes[0].get("g", 3) == DESCRIPTION and len(list((tmp_path / "here").iterdir())) == 1
+
+
+def test_a_file_that_another_node_holds_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    (tmp_path / "here").mkdir()
+    path, other, own = tmp_path / "here" / "file", FileLocks(10), FileLocks(0.05)
+    with other.held(path):
+        with pytest.raises(TimeoutError), own.held(path):
+            pass
+        with pytest.raises(TimeoutError), own.held(path, deletes=True):
+            pass
+    with own.held(path):
+        pass
+    assert list((tmp_path / "here").iterdir()) == [] and own._entries == {}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kbroker.cli.dump_log import read_entries
+from kbroker.config.broker_config import redact
+from kbroker.explorer.redaction import redacted_request
 from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.raft_metadata.raft.snapshot import encode_snapshot
 from kbroker.raft_metadata.storage import bootstrap_records
@@ -12,6 +16,9 @@ from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.wire.compiler import encode
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.layouts import render_frame
+from kbroker.wire.messages.alter_configs import AlterableConfig as OldAlterableConfig
+from kbroker.wire.messages.alter_configs import AlterConfigsRequest
+from kbroker.wire.messages.alter_configs import AlterConfigsResource as OldAlterConfigsResource
 from kbroker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -24,7 +31,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.records.metadata import ConfigRecord
 from kbroker.wire.registry import API_KEYS
-from kbroker.wire.schema import SECRET_FIELDS, struct_spec
+from kbroker.wire.schema import SECRET_FIELDS, is_hidden, struct_spec
 
 SECRET = b"hunter2 hunter2 hunter2"
 
@@ -43,6 +50,44 @@ def test_requests_hide_them() -> None:
         frame = encode_request_header(request.api_key, version, 1, "me") + encode(request, version)
         text = render_frame(len(frame).to_bytes(4, "big") + frame)
         assert "hunter2" not in text and SECRET[:8].hex(" ") not in text and "= [hidden]" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("ssl.key.password", True),
+        ("listener.name.a.plain.sasl.jaas.config", True),
+        ("ssl.keystore.certificate.chain", True),
+        ("my.passphrase", True),
+        ("basic.auth.user.info", True),
+        ("some.token", True),
+        ("kbroker.some.token", True),
+        ("nobody.knows.it", True),
+        ("SSL.CLIENT.AUTH", True),
+        ("", True),
+        ("retention.ms", False),
+        ("log.retention.ms", False),
+        ("listener.name.a.ssl.client.auth", False),
+        ("delegation.token.max.lifetime.ms", False),
+        ("consumer.session.timeout.ms", False),
+        ("interval.ms", False),
+        ("kbroker.node.connection", False),
+        ("root", False),
+    ],
+)
+def test_values_of_properties_are_shown_if_they_are_known_to_be_none(name: str, is_secret: bool) -> None:
+    assert is_hidden("value", name) is is_secret
+    assert ("hunter2" in repr(AlterableConfig(name=name, config_operation=0, value="hunter2"))) is not is_secret
+    request = AlterConfigsRequest(
+        resources=[OldAlterConfigsResource(resource_type=4, configs=[OldAlterableConfig(name=name, value="hunter2")])]
+    )
+    frame = encode_request_header(33, 2, 1, "me") + encode(request, 2)
+    assert (b"hunter2" in redacted_request(frame)) is not is_secret
+
+
+@pytest.mark.parametrize("name", ["my.passphrase", "basic.auth.user.info", "x.certificate.chain", "a.token", "a.jaas"])
+def test_a_node_hides_its_own_unknown_properties_by_the_same_words(name: str) -> None:
+    assert redact(name, "hunter2") == "[hidden]" and redact("nobody.knows.it", "hunter2") == "hunter2"
 
 
 def test_dumps_hide_them(tmp_path: Path) -> None:

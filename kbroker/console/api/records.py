@@ -8,11 +8,11 @@ import csv
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final
 
 import trio
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from kbroker.cli.record_format import json_formatter
 from kbroker.client import Client, ClientError
@@ -32,6 +32,7 @@ from kbroker.console.record_range import (
 from kbroker.console.record_view import shown_record
 from kbroker.console.scan import Budget, Found, Look, Page, backward, every, forward, latest_per_key
 from kbroker.console.spark_code import spark_code
+from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.console.tail import Step, Tail
 from kbroker.wire.record_batch import Record
 
@@ -110,23 +111,22 @@ async def export_records(call: Call) -> Response:
     """A file of all records that fit: CSV, or JSON lines as ``kbroker consume --json`` writes them."""
     wanted = range_of(call)
     kind = call.choice("format", ("csv", "json"), "json")
-    if call.console.exports.available_tokens < 1:
-        raise Refused(429, "too many exports are under way: try again in a moment")
     name = wanted.look.topic
     # What is wrong is told before the file begins.
     await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
-    writer = _csv_writer() if kind == "csv" else _json_writer(name)
+    writer = csv_writer() if kind == "csv" else _json_writer(name)
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
-    return StreamingResponse(
-        _exported(call, wanted, writer),
-        media_type=media,
-        headers={"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
+    place = Place(call.console.exports, "too many exports are under way: try again in a moment")
+    return Streamed(
+        lambda give: _export(call, wanted, writer, give),
+        media,
+        {"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
+        close=place.leave,
     )
 
 
-async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], bytes]) -> AsyncIterator[bytes]:
+async def _export(call: Call, wanted: RecordRange, write: Callable[[Found], bytes], give: Give) -> None:
     """The file, piece by piece; the thread that reads waits until the browser takes more."""
-    send, receive = trio.open_memory_channel[bytes](2)
     make_client = call.view.cluster.make_client
 
     def run() -> None:
@@ -138,26 +138,21 @@ async def _exported(call: Call, wanted: RecordRange, write: Callable[[Found], by
             pieces.append(write(found))
             size += len(pieces[-1])
             if size >= _EXPORT_CHUNK:
-                trio.from_thread.run(send.send, b"".join(pieces))
+                trio.from_thread.run(give, b"".join(pieces))
                 pieces.clear()
                 size = 0
 
         with make_client() as client:
             limits = find_limits(client, wanted, find_topic(client, wanted.look.topic))
             begins = limits.starts if wanted.begin == "latest" else limits.begins
-            every(client, wanted.look, begins, limits.ends, take)
+            every(client, wanted.look, begins, limits.ends, take, trio.from_thread.check_cancelled)
         if pieces:
-            trio.from_thread.run(send.send, b"".join(pieces))
+            trio.from_thread.run(give, b"".join(pieces))
 
-    async def read() -> None:
-        async with send:
-            await trio.to_thread.run_sync(run, limiter=call.console.exports)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(read)
-        async with receive:
-            async for piece in receive:
-                yield piece
+    with call.console.sessions.while_alive(call.session) as scope:
+        await trio.to_thread.run_sync(run, limiter=trio.CapacityLimiter(1))
+    if scope.cancelled_caught:
+        raise CutShort
 
 
 def _json_writer(topic: str) -> Callable[[Found], bytes]:
@@ -168,8 +163,14 @@ def _json_writer(topic: str) -> Callable[[Found], bytes]:
 _COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 
 
-def _csv_writer() -> Callable[[Found], bytes]:
-    """A row a record, after a row of names. Null is empty; what is not UTF-8 is in hexadecimal after 0x."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_writer() -> Callable[[Found], bytes]:
+    """A row a record, after a row of names. Null is empty; what is not UTF-8 is in hexadecimal after 0x.
+
+    An apostrophe stands before what a spreadsheet would take for a formula.
+    """
     begun = False
 
     def write(found: Found) -> bytes:
@@ -182,11 +183,17 @@ def _csv_writer() -> Callable[[Found], bytes]:
         record = found.record
         headers = json.dumps([[name, _text(content)] for name, content in record.headers]) if record.headers else ""
         rows.writerow(
-            [found.partition, record.offset, record.timestamp, _text(record.key), _text(record.value), headers]
+            [found.partition, record.offset, record.timestamp, _cell(record.key), _cell(record.value), headers]
         )
         return out.getvalue().encode("utf-8", "backslashreplace")
 
     return write
+
+
+def _cell(data: bytes | None) -> str | None:
+    """A text that no spreadsheet takes for a formula: the apostrophe before it says so."""
+    text = _text(data)
+    return f"'{text}" if text is not None and text.startswith(_FORMULA) else text
 
 
 def _text(data: bytes | None) -> str | None:
@@ -206,8 +213,7 @@ async def tail_records(call: Call) -> Response:
     wanted = range_of(call)
     resumed = call.request.headers.get("last-event-id", "") or call.text("goon", "")
     positions = parse_positions(resumed)
-    if call.console.tails.available_tokens < 1:
-        raise Refused(429, "too many live tails are open: close one")
+    place = Place(call.console.tails, "too many live tails are open: close one")
     client = call.view.cluster.make_client()
 
     def begin() -> Tail:
@@ -219,32 +225,42 @@ async def tail_records(call: Call) -> Response:
     try:
         tail = await trio.to_thread.run_sync(begin, limiter=call.console.limiter)
     except BaseException:
+        place.leave()
         client.close()
         raise
-    return StreamingResponse(_followed(call, client, tail, wanted.look.masking), media_type="text/event-stream")
 
-
-async def _followed(call: Call, client: Client, tail: Tail, masking: Masking) -> AsyncIterator[str]:
-    told_at = 0.0
-    try:
-        yield "retry: 1000\n\n"
-        # Who has signed out sees no more, in whatever window the tail is.
-        while call.console.sessions.lives(call.session):
-            try:
-                step = await trio.to_thread.run_sync(tail.step, limiter=call.console.tails)
-            except ClientError as error:
-                # The browser connects again after this, from the last id on.
-                yield f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n"
-                return
-            if step.records or step.not_shown or step.notes or time.monotonic() - told_at >= _ALIVE_SECONDS:
-                told_at = time.monotonic()
-                yield _event(step, masking)
-    finally:
+    def close() -> None:
+        place.leave()
         tail.close()
         client.close()
 
+    return Streamed(lambda give: _follow(call, tail, wanted.look.masking, give), "text/event-stream", close=close)
 
-def _event(step: Step, masking: Masking) -> str:
+
+async def _follow(call: Call, tail: Tail, masking: Masking, give: Give) -> None:
+    told_at = 0.0
+    thread = trio.CapacityLimiter(1)
+
+    def step() -> tuple[bool, bytes]:
+        found = tail.step()
+        return bool(found.records or found.not_shown or found.notes), _event(found, masking)
+
+    await give(b"retry: 1000\n\n")
+    # Who has signed out sees no more, in whatever window the tail is.
+    with call.console.sessions.while_alive(call.session):
+        while True:
+            try:
+                has_news, event = await trio.to_thread.run_sync(step, limiter=thread)
+            except ClientError as error:
+                # The browser connects again after this, from the last id on.
+                await give(f"event: trouble\ndata: {json.dumps({'error': str(error)})}\n\n".encode())
+                return
+            if has_news or time.monotonic() - told_at >= _ALIVE_SECONDS:
+                told_at = time.monotonic()
+                await give(event)
+
+
+def _event(step: Step, masking: Masking) -> bytes:
     document = {
         "rows": [shown_record(found, masking) for found in step.records],
         "not_shown": [
@@ -254,7 +270,7 @@ def _event(step: Step, masking: Masking) -> str:
         "notes": step.notes,
         "seen": step.seen,
     }
-    return f"event: records\nid: {show_positions(step.positions)}\ndata: {json.dumps(document)}\n\n"
+    return f"event: records\nid: {show_positions(step.positions)}\ndata: {json.dumps(document)}\n\n".encode()
 
 
 # --- Produce --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import trio
@@ -18,6 +19,9 @@ from kbroker.version import __version__
 
 _FAILED_SECONDS = 1.0
 """How long a failed sign-in holds its place, of which there are two: nobody can try many passwords."""
+
+_MAX_WAITING = 16
+"""Sign-ins that wait for one of the places."""
 
 _LOGIN_MODULES: Mapping[str, str] = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -52,21 +56,39 @@ async def sign_in(call: Call) -> Response:
     user, password = call.text("user"), call.text("password")
     if len(user) > 200 or len(password) > 1000:
         raise Refused(400, "that is too long for a name and a password")
+    back_off = call.console.back_off
+    _let_try(call, user)
     async with call.console.sign_ins:
+        # Others of this user's tries may have failed while this one waited.
+        _let_try(call, user)
         view = call.console.view_of(user_properties(settings.properties, user, password))
         try:
             await view.cluster.ask(_enter)
         except AuthenticationFailed:
             view.cluster.close()
+            back_off.failed(call.address, user)
             write_audit(user, call.address, "sign-in", user, None, "refused")
             await trio.sleep(_FAILED_SECONDS)
             raise Refused(401, "the cluster does not know this user, or the password is another") from None
+        except BaseException:
+            view.cluster.close()
+            raise
+    back_off.succeeded(call.address, user)
     write_audit(user, call.address, "sign-in", user, None, "done")
     call.console.sessions.end(call.session)
     session = call.console.sessions.begin(view, user)
     response = JSONResponse(_told(call, session))
     set_cookie(response, session, call.request)
     return response
+
+
+def _let_try(call: Call, user: str) -> None:
+    """Refuse a sign-in that has to wait, or for which too many others wait."""
+    seconds = call.console.back_off.wait(call.address, user)
+    if seconds:
+        raise Refused(429, f"too many failed sign-ins: try again in {math.ceil(seconds)} s")
+    if call.console.sign_ins.statistics().tasks_waiting >= _MAX_WAITING:
+        raise Refused(429, "too many sign in at once: try again in a moment")
 
 
 async def sign_out(call: Call) -> Response:

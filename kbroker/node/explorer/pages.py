@@ -51,7 +51,11 @@ class ExplorerPages:
         if not may_ask(exchange.headers, self._host):
             await exchange.answer(403, "this address is not for pages of other sites, nor under other names\n")
             return
-        url = urlsplit(target)
+        try:
+            url = urlsplit(target)
+        except ValueError:
+            await exchange.answer(400, "this is no address\n")
+            return
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if url.path == "/exchanges":
             await self._stream(exchange, query)

@@ -14,14 +14,27 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Frame, Skipped, cut_frame, whole_frame
+from kbroker.explorer.exchange import (
+    MAX_KEPT,
+    NO_API,
+    Closed,
+    ConnectionInfo,
+    Exchange,
+    Frame,
+    Skipped,
+    cut_frame,
+    unshown_frame,
+    whole_frame,
+)
 from kbroker.explorer.redaction import (
     LARGEST,
     PREFIX,
+    is_request,
     may_have_secrets,
     redacted_request,
     redacted_response,
 )
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -32,14 +45,23 @@ logger = logging.getLogger(__name__)
 RATE: Final = 300
 """Exchanges that are seen in a second, for long."""
 
+DECODED_BYTES: Final = 4 << 10
+"""Bytes of a message that may have secrets, and is decoded for that, which count as one more exchange."""
+
 BURST: Final = 2000
 """Exchanges that are seen at once after a rest."""
 
 MAX_WAITING_BYTES: Final = 8 << 20
 """Bytes that wait for one watcher. The oldest give way to newer ones."""
 
+MAX_PENDING_BYTES: Final = 16 << 20
+"""Bytes of requests that are seen and not answered yet. Others are counted and not seen until some are."""
+
 EXCHANGE_BYTES: Final = 512
 """What an exchange takes beside its frames."""
+
+CLOSED_BYTES: Final = 256
+"""What the end of a connection takes."""
 
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
@@ -105,6 +127,8 @@ class Watcher:
         self.controllers = controllers
         self._waiting: deque[tuple[Exchange, ConnectionInfo, int] | Closed] = deque()
         self._bytes = 0
+        self._waiting_of: Counter[int] = Counter()
+        """Exchanges that wait, by their connections."""
         self.skipped: Counter[int] = Counter()
         """Requests that were not seen, and of which it has not been told."""
         self._lost: Counter[int] = Counter()
@@ -124,19 +148,35 @@ class Watcher:
         size = _size(exchange)
         self._bytes += size
         self._waiting.append((exchange, info, size))
-        while self._bytes > MAX_WAITING_BYTES:
-            oldest = self._waiting.popleft()
-            if not isinstance(oldest, Closed):
-                self._bytes -= oldest[2]
-                self._lost[oldest[0].api_key] += 1
+        self._waiting_of[exchange.connection] += 1
+        self._make_room()
         self._some.set()
+
+    def _make_room(self) -> None:
+        while self._bytes > MAX_WAITING_BYTES:
+            oldest = self._next()
+            if not isinstance(oldest, Closed):
+                self._lost[oldest[0].api_key] += 1
+
+    def _next(self) -> tuple[Exchange, ConnectionInfo, int] | Closed:
+        """Take the oldest that waits."""
+        oldest = self._waiting.popleft()
+        if isinstance(oldest, Closed):
+            self._bytes -= CLOSED_BYTES
+            return oldest
+        exchange, _, size = oldest
+        self._bytes -= size
+        self._waiting_of[exchange.connection] -= 1
+        if not self._waiting_of[exchange.connection]:
+            del self._waiting_of[exchange.connection]
+        return oldest
 
     def connection_closed(self, number: int, node: int) -> None:
         """A connection has ended; those are told who have heard of it."""
-        if self._told.pop(number, None) is not None or any(
-            not isinstance(each, Closed) and each[0].connection == number for each in self._waiting
-        ):
+        if self._told.pop(number, None) is not None or number in self._waiting_of:
             self._waiting.append(Closed(number, node))
+            self._bytes += CLOSED_BYTES
+            self._make_room()
             self._some.set()
 
     async def wait(self, seconds: float) -> None:
@@ -153,13 +193,12 @@ class Watcher:
             items.append(Skipped(dict(self._lost), TOO_SLOW))
             self._lost.clear()
         while self._waiting and len(items) < most:
-            next_one = self._waiting.popleft()
+            next_one = self._next()
             if isinstance(next_one, Closed):
                 self._told.pop(next_one.number, None)
                 items.append(next_one)
                 continue
-            exchange, info, size = next_one
-            self._bytes -= size
+            exchange, info, _ = next_one
             told = self._told.get(info.number)
             if told is not info and told != info:
                 self._told[info.number] = info
@@ -184,6 +223,9 @@ class Tap:
         self.missed = [0] * 256
         """Requests that were not seen since the watchers were last told, by API key."""
         self.missed_by_controllers = [0] * 256
+        self.pending: set[Begun] = set()
+        """Requests that are seen and not complete."""
+        self.pending_bytes = 0
         self._watchers: list[Watcher] = []
         self._api_keys: frozenset[int] | None = frozenset()
         """Those that anybody asks for; None for all."""
@@ -213,6 +255,8 @@ class Tap:
         self.is_watched = bool(watchers)
         if not watchers:
             self.missed[:] = self.missed_by_controllers[:] = bytes(256)
+            for begun in list(self.pending):
+                begun.drop()
         keys = [watcher.api_keys for watcher in watchers]
         self._api_keys = None if None in keys else frozenset().union(*(each for each in keys if each is not None))
         self._controllers = any(watcher.controllers for watcher in watchers)
@@ -233,15 +277,18 @@ class Tap:
             for begun in list(seen.waiting):
                 begun.ended(CUT_OFF)
             del self._connections[number]
-            for watcher in self._watchers:
-                watcher.connection_closed(number, self.node)
+            self._tell_closed(number)
 
         connection.when_closed.append(closed)
         return seen
 
-    async def login(self, connection: Connection, frame: bytes, answer: Awaitable[bytes]) -> bytes:
+    async def login(
+        self, connection: Connection, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]
+    ) -> bytes:
         """As ``handlers.services.explorer.LoginTap`` says."""
         begun = self.begin(self._logs_in(connection), frame)
+        if begun is not None and not (begun.api_key in api_keys and is_request(frame)):
+            begun.request = unshown_frame(len(frame))
         try:
             reply = await answer
         except BaseException as error:
@@ -255,6 +302,18 @@ class Tap:
         if begun is not None:
             begun.answered(lambda: whole_frame(reply[4:]))
         return reply
+
+    def login_failed(self, connection: Connection) -> None:
+        """As ``handlers.services.explorer.LoginTap`` says."""
+        key = connection.listener_name, connection.peer
+        seen = self._logins.get(key)
+        if seen is not None and seen.connection is connection:
+            del self._logins[key]
+            self._tell_closed(seen.number)
+
+    def _tell_closed(self, number: int) -> None:
+        for watcher in self._watchers:
+            watcher.connection_closed(number, self.node)
 
     def _logs_in(self, connection: Connection) -> Seen:
         """A client that logs in, and has the same number afterwards."""
@@ -290,12 +349,17 @@ class Tap:
             return None
         if self._by_client and not self._is_wanted(seen, api_key, frame):
             return None
-        if not self.is_open:
+        most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
+        size = EXCHANGE_BYTES + min(len(frame), most)
+        if not self.is_open or self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed[api_key & 0xFF] += 1
             return None
-        self._allowance -= 1
-        self.is_open = self._allowance >= 1
-        return Begun(self, seen, api_key, _request_frame(api_key, frame))
+        self._spend(1 + _to_decode(api_key, len(frame)))
+        return Begun(self, seen, api_key, _request_frame(api_key, frame), size)
+
+    def _spend(self, exchanges: int) -> None:
+        self._allowance -= exchanges
+        self.is_open = self.is_open and self._allowance >= 1
 
     def refill(self) -> None:
         """Allow what has been saved since the last time; whoever watches calls it again and again."""
@@ -315,6 +379,8 @@ class Tap:
         seen, request, response = begun.seen, begun.request, begun.response
         exchange = Exchange(self.node, self._exchanges, seen.number, begun.at_ms, request, response, took_ms, end)
         client_id = _client_id(begun.request.pieces[0][1])
+        if response is not None:
+            self._spend(_to_decode(begun.api_key, response.size))
         _redact(exchange)
         info = begun.seen.info()
         for watcher in self._watchers:
@@ -342,10 +408,14 @@ class Tap:
 class Begun:
     """A request that is seen, until it is complete."""
 
-    __slots__ = ("_at", "_tap", "api_key", "at_ms", "is_complete", "request", "response", "seen", "took_ms")
+    __slots__ = ("_at", "_size", "_tap", "api_key", "at_ms", "is_complete", "request", "response", "seen", "took_ms")
 
-    def __init__(self, tap: Tap, seen: Seen, api_key: int, request: Frame) -> None:
+    def __init__(self, tap: Tap, seen: Seen, api_key: int, request: Frame, size: int) -> None:
+        """``size``: bytes that count until it is complete."""
         self._tap = tap
+        self._size = size
+        tap.pending_bytes += size
+        tap.pending.add(self)
         self.api_key = api_key
         self._at = perf_counter()
         self.at_ms = float(tap.env.wall_clock_ms())
@@ -360,8 +430,7 @@ class Begun:
         """The answer is there; ``make`` makes its frame. Without one, ``end`` says why."""
         if self.is_complete:
             return
-        self.is_complete = True
-        self.seen.waiting.discard(self)
+        self._complete()
         self.took_ms = (perf_counter() - self._at) * 1000
         try:
             self.response = make()
@@ -373,6 +442,22 @@ class Begun:
         """There is no answer."""
         self.answered(lambda: None, why)
 
+    def drop(self) -> None:
+        """Nobody watches any more."""
+        self._complete()
+        self.request = unshown_frame(0)
+
+    def _complete(self) -> None:
+        self.is_complete = True
+        self.seen.waiting.discard(self)
+        self._tap.pending.discard(self)
+        self._tap.pending_bytes -= self._size
+
+
+def _to_decode(api_key: int, size: int) -> int:
+    """The exchanges that a message counts as for being decoded."""
+    return size // DECODED_BYTES if size <= LARGEST and may_have_secrets(api_key) else 0
+
 
 def _client_id(frame: memoryview | bytes) -> bytes:
     """As the header of a request has it; it need not be UTF-8."""
@@ -380,6 +465,8 @@ def _client_id(frame: memoryview | bytes) -> bytes:
 
 
 def _request_frame(api_key: int, frame: memoryview | bytes) -> Frame:
+    if api_key not in API_KEYS:
+        return unshown_frame(len(frame))
     if may_have_secrets(api_key) and len(frame) <= LARGEST:
         return whole_frame(bytes(frame))
     return cut_frame(frame)
@@ -390,6 +477,11 @@ def _redact(exchange: Exchange) -> None:
     if not may_have_secrets(exchange.api_key):
         return
     request, response = exchange.request, exchange.response
+    if exchange.api_key == NO_API:  # its answer has bytes of it, the correlation id, and an error may name its key
+        exchange.end = exchange.end and CUT_OFF
+        exchange.response = None if response is None else Frame(response.size, ())
+        exchange.is_redacted = True
+        return
     original = request.filled() if request.is_whole else b""
     redacted = redacted_request(original) if original else b""
     exchange.request = cut_frame(redacted) if original else Frame(request.size, ((0, request.pieces[0][1][:PREFIX]),))

@@ -37,7 +37,7 @@ NO_ANSWER = "none is expected"
 class WatchedReplies:
     """The replies of a connection; those to the request that is seen are shown to the tap."""
 
-    __slots__ = ("_env", "_hides_records", "_queue", "begun")
+    __slots__ = ("_env", "_hides_records", "_queue", "begun", "round")
 
     def __init__(self, queue: Replies, env: Env, *, hides_records: bool) -> None:
         """With ``hides_records`` no records of answers are shown: those of the metadata log have secrets."""
@@ -46,6 +46,8 @@ class WatchedReplies:
         self._hides_records = hides_records
         self.begun: Begun | None = None
         """The request that is served."""
+        self.round: Round | None = None
+        """The poller's round that it is served in: until its end another reply may take a reply's place."""
 
     @property
     def slots(self) -> Any:
@@ -59,13 +61,14 @@ class WatchedReplies:
 
     def append(self, reply: bytes) -> None:
         """Queue a reply of a shortcut, as the queue's ``parts`` do."""
-        self._queue.parts.append(reply)
-        self._show([reply])
+        queued = self._queue.parts
+        queued.append(reply)
+        self._show_queued(queued, len(queued) - 1, 1)
 
     def add(self, parts: list[Part]) -> None:
         """As ``ReplyQueue.add``."""
         self._queue.add(parts)
-        self._show(parts)
+        self._show_queued(parts, 0, len(parts))  # a slot has this list itself
 
     def delay(self, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """As ``ReplyQueue.delay``."""
@@ -87,6 +90,24 @@ class WatchedReplies:
             self._show(queue.slots[-1].parts)
         else:
             self._show(list(islice(queue.parts, before, None)))
+
+    def _show_queued(self, queued: Any, place: int, number: int) -> None:
+        """Show parts that have this place: at the round's end, when nothing replaces them any more."""
+        begun = self.begun
+        if begun is None:
+            return
+        if self.round is None:
+            self._show(list(islice(queued, place, place + number)))
+        else:
+            self.round.at_end(partial(self._show_sent, begun, queued, place, number))
+
+    def _show_sent(self, begun: Begun, queued: Any, place: int, number: int) -> None:
+        parts = list(islice(queued, place, place + number))
+        if len(parts) < number:
+            begun.ended(CUT_OFF)  # the queue was emptied with its connection
+            return
+        is_whole = may_have_secrets(begun.api_key)
+        begun.answered(lambda: self._frame(parts, is_whole=is_whole))
 
     def _show(self, parts: list[Part]) -> None:
         if self.begun is not None:
@@ -193,6 +214,7 @@ class WatchedDispatcher:
             return served
         replies = self._replies
         replies.begun = begun
+        replies.round = round
         try:
             served = self._inner.serve_now(frame, round)
         except BaseException as error:
@@ -209,6 +231,7 @@ class WatchedDispatcher:
         if not self._handed_over:
             replies.begun = self._tap.begin(self._seen, frame) if self._tap.is_watched else None
         self._handed_over = False
+        replies.round = None
         begun = replies.begun
         if begun is None:
             await self._inner.serve(frame)

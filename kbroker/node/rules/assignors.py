@@ -1,7 +1,8 @@
 """Assignors of one's own for consumer groups, share groups and streams groups (KIP-848, KIP-932, KIP-1357).
 
 A group's coordinator asks within a heartbeat, so the node waits for the answer, for half a second at most. An assignor
-that raises, is late or answers what no group can have leaves its group with the assignment that it has.
+that raises, is late, is left alone since it was slow, or answers what no group can have leaves its group with the
+assignment that it has.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kbroker.groups.streams.tasks import TaskId
 from kbroker.groups.streams.tasks import Tasks as GroupTasks
 from kbroker.groups.topics import CoordinatorMetadataImage, TopicMetadata
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
+from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls, timeout_of
 from kbroker.rules.assignors import (
     BadAssignment,
     ConsumerGroup,
@@ -42,16 +43,19 @@ from kbroker.rules.loading import call_of, described
 from kbroker.types import TopicPartition, Uuid
 
 TIMEOUT_SECONDS: Final = 0.5
+GRACE_SECONDS: Final = 0.25
+"""A node waits for an assignor for so long in a row, then leaves it alone for nine times as long: groups can wait."""
+
 _KEPT: Final = "the group keeps the assignment that it has"
 A = TypeVar("A")
 
 
 def own_assignors(
-    config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float], WaitedCalls]
+    config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float, float], WaitedCalls]
 ) -> OwnAssignors:
     """The callables of a node's file. ``load`` takes property, value and method; `FatalError`.
 
-    ``calls`` makes what a rule is asked by, for a timeout in seconds.
+    ``calls`` makes what a rule is asked by, for a timeout and a grace in seconds.
     """
 
     def of(property_name: str) -> list[tuple[str, _Asked]]:
@@ -69,9 +73,9 @@ def own_assignors(
 class _Asked:
     """A rule that is asked for assignments."""
 
-    def __init__(self, rule: Any, name: str, calls: Callable[[float], WaitedCalls]) -> None:
+    def __init__(self, rule: Any, name: str, calls: Callable[[float, float], WaitedCalls]) -> None:
         self._assign = call_of(rule, "assign")
-        self._calls = calls(float(getattr(rule, "timeout_seconds", TIMEOUT_SECONDS)))
+        self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), GRACE_SECONDS)
         self._complaints = Complaints(name)
 
     def answer(self, group: object, judge: Callable[[Any], A]) -> A:

@@ -30,11 +30,24 @@ class Complaints:
         if more is not None:
             logger.error("%s has not answered within %g s, and %s%s", self._name, seconds, consequence, more)
 
+    def used_up(self, seconds: float) -> None:
+        """It has taken all the time of a request that asks for more."""
+        more = self._more("used up")
+        if more is not None:
+            logger.error(
+                "%s has taken %g s for a part of one request, and the rest of it is refused%s",
+                self._name,
+                seconds,
+                more,
+            )
+
     def busy(self, consequence: str) -> None:
-        """It was not asked, since earlier calls were late."""
+        """It was not asked, since earlier calls were late or slow."""
         more = self._more("busy")
         if more is not None:
-            logger.error("%s is not asked for a while after a late answer, and %s%s", self._name, consequence, more)
+            logger.error(
+                "%s is not asked for a while after late or slow answers, and %s%s", self._name, consequence, more
+            )
 
     def nonsense(self, answer: str, consequence: str) -> None:
         """It has given an answer that means nothing."""

@@ -1,11 +1,12 @@
 """Policies of one's own for new topics and changed configs (KIP-108, KIP-133), as the active controller asks them.
 
-It decides on one change after the other, and waits for the answer, half a second at most. A policy that raises, is late
-or answers nonsense lets nothing through.
+It decides on one change after the other, and waits for the answer, half a second at most; no longer for all of a
+request, where the rest is left undecided. A policy that raises, is late or answers nonsense lets nothing through.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.security.rules import ALTER_CONFIG_POLICY, CREATE_TOPIC_POLICY, names_python
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
+from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls, timeout_of
 from kbroker.raft_metadata.controller.policies import Policies
 from kbroker.raft_metadata.image import ResourceType
 from kbroker.rules.loading import call_of, described, told
@@ -24,11 +25,11 @@ _REFUSED: Final = "what was asked for is refused"
 
 
 def own_policies(
-    config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float], WaitedCalls]
+    config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float, float], WaitedCalls]
 ) -> Policies:
     """Those of a node's file. ``load`` takes property, value and method; `FatalError`.
 
-    ``calls`` makes what a rule is asked by, for a timeout in seconds.
+    ``calls`` makes what a rule is asked by, for a timeout and a grace in seconds.
     """
 
     def asked(property_name: str) -> _Asked | None:
@@ -36,22 +37,42 @@ def own_policies(
         return _Asked(load(property_name, name, "validate"), name, calls) if names_python(name) else None
 
     create_topic, alter_config = asked(CREATE_TOPIC_POLICY), asked(ALTER_CONFIG_POLICY)
+
+    def begin() -> None:
+        for each in (create_topic, alter_config):
+            if each is not None:
+                each.begin()
+
     return Policies(
         None if create_topic is None else _CreateTopic(create_topic),
         None if alter_config is None else _AlterConfig(alter_config),
+        begin,
     )
 
 
 class _Asked:
     """A rule that is asked for its consent."""
 
-    def __init__(self, rule: Any, name: str, calls: Callable[[float], WaitedCalls]) -> None:
+    def __init__(self, rule: Any, name: str, calls: Callable[[float, float], WaitedCalls]) -> None:
         self._validate = call_of(rule, "validate")
-        self._calls = calls(float(getattr(rule, "timeout_seconds", TIMEOUT_SECONDS)))
+        self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), math.inf)
         self._complaints = Complaints(name)
 
+    def begin(self) -> None:
+        """Another request begins, which has all of the rule's time."""
+        self._calls.taken = 0.0
+
     def check(self, question: object) -> None:
-        """`ApiError` POLICY_VIOLATION with the rule's own text, UNKNOWN_SERVER_ERROR if the rule fails."""
+        """`ApiError` POLICY_VIOLATION with the rule's own text, UNKNOWN_SERVER_ERROR if the rule fails.
+
+        REQUEST_TIMED_OUT if the request has used up the rule's time: nothing is decided, and may be asked for again.
+        """
+        if self._calls.taken >= self._calls.timeout:
+            self._complaints.used_up(self._calls.timeout)
+            raise ApiError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"The policy has taken {self._calls.timeout:g} s for what this request names before: ask again.",
+            )
         try:
             answer = self._calls.call(self._validate, question)
         except Raised as raised:

@@ -93,9 +93,9 @@ class NodeRules:
             self._refreshed.append((text, rule))
         return rule
 
-    def _waited_calls(self, timeout: float) -> WaitedCalls:
+    def _waited_calls(self, timeout: float, grace: float) -> WaitedCalls:
         """Calls of one rule that the node waits for; their thread ends with the node."""
-        self._calls.append(WaitedCalls(self._env.now, timeout))
+        self._calls.append(WaitedCalls(self._env.now, timeout, grace))
         return self._calls[-1]
 
     def serve(self, services: Services) -> None:

@@ -94,7 +94,9 @@ class TopologyDescriptions:
             return
         try:
             found = await self._keeper.get(entry.group_id, stored_epoch)
-            if found is not None:
+            if found is None:
+                await self._ask_again(entry.group_id, stored_epoch)
+            else:
                 entry.topology_description = wire_description(found)
                 entry.topology_description_status = DescriptionStatus.AVAILABLE
         except NoAnswer:
@@ -102,6 +104,15 @@ class TopologyDescriptions:
         except (TypeError, ValueError, AttributeError):
             logger.error("group %s: the keeper of topology descriptions gives one that is none", entry.group_id)
             entry.topology_description_status = DescriptionStatus.ERROR
+
+    async def _ask_again(self, group_id: str, epoch: int) -> None:
+        """Have a member asked, in half a minute, for a description that the keeper does not have any more."""
+        try:
+            await self._groups.run(group_id, lambda core, now_ms: core.descriptions.lost(group_id, epoch))
+        except ApiError as error:
+            logger.info("group %s: its lost description is not asked for yet: %s", group_id, error)
+        else:
+            self._backoff.begin(group_id, epoch, self._groups.now_ms())
 
     # -- descriptions that go ------------------------------------------------------------------
 
@@ -150,6 +161,8 @@ class TopologyDescriptions:
                     await self._delete_marked(group_id)
                 except ApiError as error:
                     logger.info("group %s: the description of its topology is not deleted yet: %s", group_id, error)
+                except Exception:  # whatever it is, the next time comes, and the node has other work
+                    logger.exception("group %s: the description of its topology cannot be deleted now", group_id)
 
 
 def _update_failed(message: str) -> ApiError:

@@ -1,7 +1,9 @@
-"""Calls that the event loop waits for: those of an authorizer and of quotas, which are asked within a request.
+"""Calls that the event loop waits for: those of rules that are asked within a request or a heartbeat.
 
-They run in a thread, so that one that hangs costs the node a moment and not its life. A time-out makes the node ask
-nothing for a while: a rule that is always late takes a tenth of the node's time at most.
+They run in a thread, so that one that hangs costs the node a moment and not its life. Each call has a time-out, after
+which nothing is asked for a while. A rule that is slow has a budget besides: in a row the node waits for it for its
+`grace` and one call more, and in the long run for a tenth of the time. Policies have no such budget, since the
+controller cannot do without their answer; theirs is by request (``node.rules.policies``).
 """
 
 from __future__ import annotations
@@ -11,9 +13,20 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final
 
+from kbroker.errors import FatalError
+
 TIMEOUT_SECONDS: Final = 0.1
 PAUSE_SECONDS: Final = 1.0
 """Nothing is asked for so long after a time-out."""
+
+MAX_TIMEOUT_SECONDS: Final = 5.0
+"""No rule may have the node wait for longer."""
+
+GRACE_SECONDS: Final = 1.0
+"""For so long the node waits for a rule in a row, where the rule's kind says nothing else."""
+
+_REST: Final = 9.0
+"""The time that a rule is left alone for each second that it has taken, so that it has a tenth of all."""
 
 MAX_STUCK: Final = 4
 """Threads that may hang. Nothing is asked then until one of them is free again."""
@@ -49,12 +62,30 @@ class _Job:
         self.error: BaseException | None = None
 
 
+def timeout_of(rule: Any, name: str, default: float) -> float:
+    """The ``timeout_seconds`` of a rule. `FatalError` for one that no rule may have that the node waits for."""
+    found = float(getattr(rule, "timeout_seconds", default))
+    if not 0 < found <= MAX_TIMEOUT_SECONDS:
+        raise FatalError(
+            f"{name}: timeout_seconds={found:g}: the whole node waits for it: more than 0, and {MAX_TIMEOUT_SECONDS:g}"
+            " at most"
+        )
+    return found
+
+
 class WaitedCalls:
     """Calls of one rule, one after the other."""
 
-    def __init__(self, now: Callable[[], float], timeout: float = TIMEOUT_SECONDS) -> None:
-        """``now`` gives seconds; ``timeout`` is in seconds of the real clock."""
+    def __init__(
+        self, now: Callable[[], float], timeout: float = TIMEOUT_SECONDS, grace: float = GRACE_SECONDS
+    ) -> None:
+        """``now`` gives seconds; ``timeout`` is in seconds of the real clock; ``grace`` is infinite for no budget."""
         self.timeout = timeout
+        self.taken = 0.0
+        """Seconds for which the node has waited, since somebody has set it to 0."""
+        self._grace = grace
+        self._paid_at = float("-inf")
+        """When the rule has been left alone for long enough for all that it has taken."""
         self._now = now
         self._jobs: SimpleQueue[_Job | None] | None = None
         self._stuck = 0
@@ -62,8 +93,17 @@ class WaitedCalls:
 
     def call(self, function: Callable[[Any], Any], argument: object) -> Any:
         """``function(argument)``. :class:`Raised`, :class:`Late` or :class:`Busy` otherwise."""
-        if self._stuck >= MAX_STUCK or self._now() < self._quiet_until:
+        began = self._now()
+        if self._stuck >= MAX_STUCK or began < self._quiet_until or self._paid_at - began > _REST * self._grace:
             raise Busy
+        try:
+            return self._call(function, argument)
+        finally:
+            took = self._now() - began
+            self.taken += took
+            self._paid_at = max(self._paid_at, began) + took + _REST * took
+
+    def _call(self, function: Callable[[Any], Any], argument: object) -> Any:
         if self._jobs is None:
             self._jobs = SimpleQueue()
             threading.Thread(target=self._work, args=(self._jobs,), name="kbroker-rules", daemon=True).start()

@@ -98,6 +98,14 @@ class SaslAdmission:
         """
         exchange = _Exchange(self, client)
         try:
+            await self._authenticate(client, exchange)
+        except BaseException:
+            if self.services.tap is not None:
+                self.services.tap.login_failed(exchange)
+            raise
+
+    async def _authenticate(self, client: Admitted, exchange: _Exchange) -> None:
+        try:
             while not exchange.conversation.is_authenticated:
                 await client.has_sent()
                 await _write(client.stream, await self._answer(client.stream, exchange))
@@ -128,7 +136,7 @@ class SaslAdmission:
             tap = self.services.tap
             if tap is None or not tap.is_watched or exchange.has_bare_tokens:
                 return await exchange.take(frame)
-            return await tap.login(exchange, frame, exchange.take(frame))
+            return await tap.login(exchange, frame, exchange.take(frame), exchange.shown_api_keys)
         finally:
             self._held_bytes -= exchange.held_bytes
             exchange.held_bytes = 0
@@ -204,6 +212,12 @@ class _Exchange:
     def has_bare_tokens(self) -> bool:
         """Whether the client's frames are tokens, and no requests."""
         return self._state is _State.BARE_TOKENS
+
+    @property
+    def shown_api_keys(self) -> tuple[int, ...]:
+        """The APIs that the next frame may be a request of; another frame may be a token that comes too early."""
+        early = SASL_HANDSHAKE_KEY, API_VERSIONS_KEY
+        return (*early, SASL_AUTHENTICATE_KEY) if self._state is _State.AUTHENTICATE else early
 
     @property
     def max_bytes(self) -> int:

@@ -34,6 +34,8 @@ class Controller:
 
         Without it: right behind the image's last record, which is not the end of the log if control records follow.
         """
+        if self._policies.on_request is not None:
+            self._policies.on_request()
         if next_offset is None:
             next_offset = self.image.offset + 1
         return ControllerView(self.node_id, self.image, next_offset, self.schema, self._rng, self._policies)

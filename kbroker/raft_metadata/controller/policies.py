@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kbroker.value_types import NamedTuple
@@ -32,6 +32,8 @@ class Policies(NamedTuple):
 
     create_topic: CreateTopicPolicy | None = None
     alter_config: AlterConfigPolicy | None = None
+    on_request: Callable[[], None] | None = None
+    """Called before an operation is decided on that may ask them, once for all that it names."""
 
 
 NO_POLICIES = Policies()

@@ -80,6 +80,17 @@ def test_a_deletion_that_comes_between_leaves_it_uncertain() -> None:
     assert of(made).stored_epoch(GROUP) == UNCERTAIN, "a push has come between"
 
 
+def test_what_the_keeper_has_lost_is_uncertain() -> None:
+    made = kept()
+    run(made, of(made).mark(GROUP, for_push=True))
+    run(made, of(made).stored(GROUP, 0))
+    for group_id, epoch in (("other", 0), (GROUP, 1)):
+        run(made, of(made).lost(group_id, epoch))
+        assert of(made).stored_epoch(GROUP) == 0
+    run(made, of(made).lost(GROUP, 0))
+    assert of(made).stored_epoch(GROUP) == UNCERTAIN
+
+
 def test_only_what_may_be_there_is_deleted_and_of_empty_groups_alone() -> None:
     made = kept()
     assert not run(made, of(made).mark(GROUP, for_push=False)), "it has a member"

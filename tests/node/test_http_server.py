@@ -1,0 +1,49 @@
+"""The small HTTP server of a node: what strangers may ask of it, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from kbroker.node import http_server
+from kbroker.node.http_server import Exchange, HttpServer
+
+
+def serve(
+    respond: Callable[[Exchange, str], Awaitable[None]], client: Callable[[trio.SocketStream], Awaitable[None]]
+) -> None:
+    """Run a server, and a client of it until that ends."""
+
+    async def run() -> None:
+        server = HttpServer("test", ("127.0.0.1", 0), respond)
+        await server.bind()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(server.serve)
+                async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
+                    await client(stream)
+                nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+def test_a_reader_that_stands_still_makes_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "STALLED_SECONDS", 0.2)
+    left = trio.Event()
+
+    async def stream_forever(exchange: Exchange, target: str) -> None:
+        exchange.has_no_end()
+        try:
+            await exchange.begin(200, "text/plain")
+            while True:
+                await exchange.send("x" * 100_000)
+        finally:
+            left.set()
+
+    async def stalled(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await left.wait()
+
+    serve(stream_forever, stalled)
