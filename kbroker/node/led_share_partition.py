@@ -36,6 +36,9 @@ _ENDING_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 
+_PAUSE_SECONDS = 1.0
+"""The time from a write that failed to another attempt to keep dead letters."""
+
 
 class LedSharePartition:
     """Loads once; writes changes one after the other, those that have gathered meanwhile together."""
@@ -62,6 +65,8 @@ class LedSharePartition:
         """The reason why it could not be loaded."""
         self.is_ended = False
         """Another one has taken its place, or will."""
+        self.is_to_be_forgotten = False
+        """The manager waits until it is idle, to forget it if it has no readers then."""
         self.waiting: dict[FetchView, None] = {}
         """Fetches to be woken when something comes back."""
         self.locks_end_ms: int | None = None
@@ -74,6 +79,8 @@ class LedSharePartition:
         self._dead_letters = dead_letters
         self._is_sending = False
         """Whether dead letters are on their way."""
+        self._waits_to_keep = False
+        """Whether dead letters that could not be kept are about to be written again."""
         self._queue: list[tuple[Write, Later[None]]] = []
         self._is_writing = False
         self._became_idle = trio.Event()
@@ -87,7 +94,8 @@ class LedSharePartition:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being read or written, dead letters included."""
-        return not self._is_writing and not self._is_sending and (self.core is not None or self.error is not None)
+        is_at_work = self._is_writing or self._is_sending or self._waits_to_keep
+        return not is_at_work and (self.core is not None or self.error is not None)
 
     def now_ms(self) -> int:
         """The time by which locks end."""
@@ -174,11 +182,23 @@ class LedSharePartition:
                     outcome.set(None)
                 else:
                     outcome.fail(failure)
-            if failure is not None and failure.code in _ENDING_ERRORS:
-                self._on_ended(self)
+            if failure is not None:
+                if failure.code in _ENDING_ERRORS:
+                    self._on_ended(self)
+                if not self._waits_to_keep and self.is_current:
+                    self._waits_to_keep = True
+                    self._start_soon(self._keep_again, core)
             self._send_dead_letters()
             self.wake()
         self._is_writing = False
+        self._became_idle.set()
+
+    async def _keep_again(self, core: SharePartition) -> None:
+        """Have dead letters kept that could not be, after a pause, unless another broker leads meanwhile."""
+        await trio.sleep(_PAUSE_SECONDS)
+        self._waits_to_keep = False
+        if self.is_current:
+            self.keep(core.keep_again())
         self._became_idle.set()
 
     # --- dead letters -----------------------------------------------------------------------------------------

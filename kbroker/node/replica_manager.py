@@ -83,6 +83,8 @@ class ReplicaManager(PartitionTable):
             topic_log_config=topic_log_config,
         )
         self._nursery: trio.Nursery | None = None
+        self._early: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = []
+        """Tasks that ``run`` starts; None once it has."""
         self._wake_timer = trio.Event()
         self._timer_until = 0.0
 
@@ -101,14 +103,19 @@ class ReplicaManager(PartitionTable):
             try:
                 nursery.start_soon(self.log_mover.resume)
                 nursery.start_soon(self._expire)
+                early, self._early = self._early or [], None
+                for function, args in early:
+                    nursery.start_soon(function, *args)
                 await trio.sleep_forever()
             finally:
                 self._nursery = None  # it takes no more tasks, and an image may still come while a node stops
 
     def start_soon(self, function: Callable[..., Any], *args: Any) -> None:
-        """Start a task that lives with the node and must not fail. Nothing is started outside of ``run``."""
+        """Start a task that lives with the node and must not fail: when ``run`` begins, and none when it has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
+        elif self._early is not None:
+            self._early.append((function, args))
 
     # --- requests ---------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -15,20 +16,19 @@ from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_con
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.share_partitions.dead_letters import (
     ATTEMPTS,
-    MOST_BYTES_READ,
     DeadLetters,
     DeadLetterTopic,
     Originals,
     Source,
     make_round,
     pause_ms,
-    read_originals,
 )
+from kbroker.share_partitions.originals import OriginalsReader
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.env import Network
@@ -41,7 +41,13 @@ logger = logging.getLogger(__name__)
 
 _ENABLED = "errors.deadletterqueue.group.enable"
 _CONFIGS_OF_A_NEW_TOPIC = ((_ENABLED, "true"), ("message.timestamp.type", "CreateTime"))
-_REQUEST_SECONDS = 30.0
+_WRITE_MS = 30_000
+"""The time in which the leader has a batch replicated, or answers that it is not."""
+_ANSWER_SECONDS = _WRITE_MS / 1000 + 10
+"""The time until a leader counts as gone: longer, as its answer says whether it has the batch."""
+_BYTES_OF_A_READ = 1 << 20
+_SENDERS = 4
+"""Batches that are being written at once; and share partitions of which the last read is kept for the next batch."""
 _ALL_REPLICAS = -1
 
 _MAY_PASS = frozenset(
@@ -51,12 +57,32 @@ _MAY_PASS = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
 """Errors of a write after which another attempt is made. Kafka makes one for the first alone."""
+
+_WRITTEN = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""All replicas that are in sync have the batch, though these may be few: it is not sent again.
+
+REQUEST_TIMED_OUT does not say that, and the leader's batch may be cut off by another leader: it is sent again.
+"""
+
+_CREATION_MAY_PASS = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.INVALID_REPLICATION_FACTOR,  # brokers are away
+    }
+)
+"""Errors of the topic's creation after which another attempt is made, as while the controller changes."""
 
 
 class _GivenUp(Exception):
@@ -81,6 +107,9 @@ class DeadLetterQueue:
         self._services = services
         self._address_of = address_of
         self._group_config = group_config
+        self._readers: dict[Source, tuple[Partition, OriginalsReader]] = {}
+        """Those of senders that are not through with their letters, the latest last."""
+        self._senders = trio.CapacityLimiter(_SENDERS)
         self._peers = PeerPool(network, f"broker-{services.node_id}-dead-letters")
 
     async def put(
@@ -94,17 +123,23 @@ class DeadLetterQueue:
 
         Those that cannot be written are done with, too; that is logged. None is done with once ``is_ours`` says that
         the share partition is not.
+
+        Few do so at a time on a node, and the others wait in their order: letters take what memory and connections
+        they need from nobody else.
         """
+        async with self._senders:
+            return await self._put(source, partition, letters, is_ours)
+
+    async def _put(
+        self, source: Source, partition: Partition, letters: Sequence[DeadLetters], is_ours: Callable[[], bool]
+    ) -> tuple[list[DeadLetters], list[DeadLetters]]:
         done, rest = list(letters), list[DeadLetters]()
         try:
-            topic = self._topic_of(source.group_id)
-            if not topic.exists:
-                await self._repeat(source, self._create, is_ours)
-            max_bytes = self._max_message_bytes(topic.name)
-            originals = self._originals(source, partition, letters, max_bytes)
+            max_bytes = self._max_message_bytes(self._topic_of(source.group_id).name)
+            originals = await self._originals(source, partition, letters, max_bytes)
             now_ms = self._services.env.wall_clock_ms()
             batch, done, rest = make_round(source, letters, originals, max_bytes=max_bytes, now_ms=now_ms)
-            await self._repeat(source, lambda name: self._write(name, source.partition, batch), is_ours)
+            await self._repeat(source, batch, is_ours)
         except _NoLongerOurs:
             return [], list(letters)
         except _GivenUp as reason:
@@ -138,40 +173,49 @@ class DeadLetterQueue:
 
     # -- the records ---------------------------------------------------------------------------
 
-    def _originals(
+    async def _originals(
         self, source: Source, partition: Partition, letters: Sequence[DeadLetters], max_bytes: int
     ) -> Originals:
-        """The records to be copied, if the group wants copies."""
+        """The records to be copied, if the group wants copies. Others have their turn before each batch of them."""
         if not self._group_config(source.group_id).dead_letter_copy:
             return Originals({}, letters[-1].last_offset)
-
-        def read_from(offset: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
+        reader = self._readers.pop(source, None)
+        if reader is None or reader[0] is not partition:
+            reader = (partition, OriginalsReader(partial(_read, partition)))
+        steps = reader[1].read(letters, max_bytes)
+        while True:
             try:
-                data = partition.log.read_bytes(offset, MOST_BYTES_READ, max_offset=partition.high_watermark)
-                return data, list(walk_headers(data))
-            except (ApiError, WireError) as error:
-                logger.info("dead letters of %s from offset %d on have no copy: %s", partition, offset, error)
-            except OSError as error:
-                partition.storage_failed(error)
-            return b"", []
-
-        return read_originals(read_from, letters, max_bytes)
+                next(steps)
+            except StopIteration as end:
+                originals: Originals = end.value
+                break
+            await trio.lowlevel.checkpoint()
+        if originals.until < letters[-1].last_offset:
+            self._readers[source] = reader
+            if len(self._readers) > _SENDERS:
+                del self._readers[next(iter(self._readers))]
+        return originals
 
     # -- attempts ------------------------------------------------------------------------------
 
-    async def _repeat(
-        self, source: Source, attempt: Callable[[str], Awaitable[str | None]], is_ours: Callable[[], bool]
-    ) -> None:
-        """Make attempts, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``."""
+    async def _repeat(self, source: Source, batch: bytes, is_ours: Callable[[], bool]) -> None:
+        """Make attempts to write a batch, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``.
+
+        Each has the topic created if there is none: it may have been deleted after the one before.
+        """
+        problem: str | None = None
         for failures in range(1, ATTEMPTS + 1):
-            problem = await attempt(self._topic_of(source.group_id).name)
-            if problem is None:
-                return
-            if failures == ATTEMPTS:
-                raise _GivenUp(problem)
-            await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
             if not is_ours():
                 raise _NoLongerOurs
+            name = self._topic_of(source.group_id).name
+            problem = await self._create(name) or await self._write(name, source.partition, batch)
+            if problem is None:
+                return
+            if failures < ATTEMPTS:
+                await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
+        if not is_ours():
+            raise _NoLongerOurs
+        raise _GivenUp(problem)
 
     async def _create(self, name: str) -> str | None:
         """Have the topic created, if that is still needed; the reason why it has to be tried again."""
@@ -185,8 +229,8 @@ class DeadLetterQueue:
         except ApiError as error:
             return str(error)
         if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            if outcome.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-                return str(outcome)
+            if outcome.code in _CREATION_MAY_PASS:
+                return f"the topic {name} cannot be created: {outcome}"
             raise _GivenUp(f"the topic {name} cannot be created: {outcome}")
         return None if name in self._services.metadata.image.topics.by_name else f"{name} is not known here yet"
 
@@ -204,7 +248,7 @@ class DeadLetterQueue:
 
         peer = self._peers.take(leader, address)
         try:
-            with trio.fail_after(_REQUEST_SECONDS):
+            with trio.fail_after(_ANSWER_SECONDS):
                 answer = await _produce(peer, name, topic.id, index, batch)
         except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
             peer.close()
@@ -213,13 +257,27 @@ class DeadLetterQueue:
             peer.close()
             raise
         self._peers.give_back(leader, peer)
-        if not answer.error_code:
+        if answer.error_code in _WRITTEN:
             return None
         code = ErrorCode.of(answer.error_code)
         problem = f"{name}-{index}: {code.name}{': ' if answer.error_message else ''}{answer.error_message or ''}"
         if code not in _MAY_PASS:
             raise _GivenUp(problem)
+        if code is ErrorCode.REQUEST_TIMED_OUT:
+            problem += "; its leader has them, and they are there if that remains so"
         return problem
+
+
+def _read(partition: Partition, offset: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
+    """Committed batches from an offset on; none if the log does not give them."""
+    try:
+        data = partition.log.read_bytes(offset, _BYTES_OF_A_READ, max_offset=partition.high_watermark)
+        return data, list(walk_headers(data))
+    except (ApiError, WireError) as error:
+        logger.info("dead letters of %s from offset %d on have no copy: %s", partition, offset, error)
+    except OSError as error:
+        partition.storage_failed(error)
+    return b"", []
 
 
 async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: bytes) -> PartitionProduceResponse:
@@ -228,7 +286,7 @@ async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: byte
     data = PartitionProduceData(index=index, records=memoryview(batch))
     request = ProduceRequest(
         acks=_ALL_REPLICAS,
-        timeout_ms=int(_REQUEST_SECONDS * 1000),
+        timeout_ms=_WRITE_MS,
         topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])],
     )
     response = await peer.ask(request)

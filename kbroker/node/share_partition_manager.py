@@ -224,11 +224,13 @@ class SharePartitionManager:
         """Forget a share partition without readers, once all that it has decided is kept."""
         if led.is_idle:
             self._forget(led)
-        else:
+        elif not led.is_to_be_forgotten:
+            led.is_to_be_forgotten = True
             self.replicas.start_soon(self._forget_later, led)
 
     async def _forget_later(self, led: LedSharePartition) -> None:
         await led.until_idle()
+        led.is_to_be_forgotten = False
         if not self.sessions.has_members(led.key.group_id):
             self._forget(led)
 

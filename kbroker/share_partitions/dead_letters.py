@@ -6,24 +6,25 @@ Pure. The rules are those of Kafka 4.4's ``ShareGroupDLQStateManager`` and ``Sha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader
-from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_batch import Record, build_batch, iter_payload, records_payload
+from kbroker.wire.batch_header import HEADER_SIZE
+from kbroker.wire.record_batch import Record, build_batch
 
 ATTEMPTS = 5
-"""Attempts to create the topic, and to write one batch."""
+"""Attempts to write one batch, the creation of the topic included."""
 _PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 30_000
 _JITTER = 0.2
-MOST_BYTES_READ = 1 << 20
-"""Bytes of the source's log that one read brings."""
 _INTERNAL = "__"
-_MORE_IN_A_BATCH = 3
-"""Bytes that a record may take more in a batch than alone, as its offset there is a larger number."""
+_LONGEST_FRAME = 5 + 1 + 1 + 3 + 5 + 5 + 1
+"""Bytes of a letter's length, attributes, timestamp (they have the same), offset, two more lengths, and a count."""
+_LONGEST_HEADER_FRAME = 1 + 3
+"""Bytes of the lengths of a header's name and value: a topic or a group may have a long one."""
+MOST_LETTERS = 500
+"""Letters of one batch: the node's loop is not held up by more of them."""
 
 
 class DeadLetterReason(Enum):
@@ -88,55 +89,12 @@ class Originals(NamedTuple):
     until: int
 
 
-class ReadFrom(Protocol):
-    """Reads the source's log: batches from an offset on, with their bytes; none if it cannot be read there."""
-
-    def __call__(self, offset: int) -> tuple[bytes, Sequence[tuple[int, BatchHeader]]]: ...
-
-
-def read_originals(read_from: ReadFrom, letters: Sequence[DeadLetters], max_bytes: int) -> Originals:
-    """The records to be copied into one batch of at most ``max_bytes``.
-
-    A record that is too large for any batch is left out, and so is a compressed batch that is. A record that cannot be
-    read any more is left out, too: its dead letter has headers alone.
-    """
-    found: dict[int, Record] = {}
-    left = max_bytes
-    for first, last, *_ in letters:
-        position = first
-        while position <= last:
-            data, batches = read_from(position)
-            before = position
-            for start, header in batches:
-                if header.base_offset > last:
-                    position = last + 1
-                    break
-                for record in _records(data, start, header, max_bytes):
-                    if not position <= record.offset <= last:
-                        continue
-                    size = _size(record)
-                    if size > max_bytes:
-                        continue
-                    if size > left:
-                        return Originals(found, record.offset - 1)
-                    found[record.offset] = record
-                    left -= size
-                position = max(position, header.last_offset + 1)
-            if position == before:
-                break
-    return Originals(found, letters[-1].last_offset)
-
-
-def _records(data: bytes, start: int, header: BatchHeader, max_bytes: int) -> Iterable[Record]:
-    """The records of a batch; none of one that is larger than ``max_bytes`` when it is decompressed."""
-    try:
-        return list(iter_payload(records_payload(data, start, header, max_bytes), header))
-    except CorruptRecord:
-        return ()
-
-
 def _size(record: Record) -> int:
-    return len(build_batch([record])) - HEADER_SIZE + _MORE_IN_A_BATCH
+    """Bytes of a letter in a batch, or a few more: lengths count as the longest that they can be."""
+    size = _LONGEST_FRAME + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _LONGEST_HEADER_FRAME + len(name) + len(value or b"")
+    return size
 
 
 class Round(NamedTuple):
@@ -150,7 +108,7 @@ class Round(NamedTuple):
 def make_round(
     source: Source, letters: Sequence[DeadLetters], originals: Originals, *, max_bytes: int, now_ms: int
 ) -> Round:
-    """As many dead letters as fit into a batch of ``max_bytes``, at least one.
+    """As many dead letters as fit into a batch of ``max_bytes``, at least one, and at most `MOST_LETTERS`.
 
     A copy that is too large with its headers is left out, and its letter has headers alone. Kafka has the topic's
     leader refuse it, and no letter is kept.
@@ -162,15 +120,18 @@ def make_round(
     for index, letter in enumerate(letters):
         for offset in range(letter.first_offset, letter.last_offset + 1):
             record = _letter(source, letter, offset, originals.records.get(offset), now_ms)
-            if HEADER_SIZE + _size(record) > max_bytes:
+            more = _size(record)
+            if HEADER_SIZE + more > max_bytes:
                 record = record._replace(key=None, value=None)
-            if records and (offset > until or size + _size(record) > max_bytes):
+                more = _size(record)
+            is_full = size + more > max_bytes or len(records) == MOST_LETTERS
+            if records and (is_full or offset > until):
                 if offset > letter.first_offset:
                     done.append(letter._replace(last_offset=offset - 1))
                 rest = [letter._replace(first_offset=offset), *letters[index + 1 :]]
                 return Round(build_batch(records), done, rest)
             records.append(record)
-            size += _size(record)
+            size += more
         done.append(letter)
     return Round(build_batch(records), done, [])
 

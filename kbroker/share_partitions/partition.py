@@ -21,6 +21,8 @@ from kbroker.share_partitions.settings import SharePartitionSettings
 from kbroker.share_state import DeliveryState, SharePartitionState
 
 _S = DeliveryState
+_NOT_KEPT = -1
+"""In place of a change's number: that of a dead letter could not be kept."""
 
 
 class AcknowledgeType(Enum):
@@ -329,7 +331,7 @@ class SharePartition:
     def take_dead_letters(self) -> list[DeadLetters]:
         """Records to be put into the dead-letter queue; each is handed out here once, also after a load.
 
-        Those of a change that is being kept come when the outcome is known.
+        Those of a change that is being kept come when it is: until then a new leader would hand them out again.
         """
         if not self._has_dead_letters:
             return []
@@ -382,10 +384,15 @@ class SharePartition:
                 self._take_back(run)
                 if _is_over(run, now_ms):
                     self._set(run, self._after_release(run))
+                    run.change = write.change
         for run in self._runs:
             if run.change == write.change:
-                run.change = 0
+                run.change = _NOT_KEPT if error is not None and run.state is _S.ARCHIVING else 0
         self._settle()
+
+    def keep_again(self) -> Write | None:
+        """Have dead letters kept whose change was not: nobody may have them before; None without such."""
+        return self._write_at_once([run for run in self._runs if run.change == _NOT_KEPT])
 
     # -- changes -------------------------------------------------------------------------------
 

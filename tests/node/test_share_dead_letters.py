@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from node_harness import Client, Node, produce_request, run, running_node
 from quorum_harness import Quorum, three_nodes
-from share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, TOPIC_TYPE, Member, begin, configure, records_of, until
+from share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, Member, begin, configure, records_of, until
 from share_state_harness import GROUP, errors, find, read, summary
 
+from kbroker.errors import ErrorCode
+from kbroker.node import led_share_partition, share_dead_letters
+from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.share_state import DeliveryState
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -192,22 +196,112 @@ async def until_archiving(client: Client, topic_id: bytes) -> None:
     await until(is_archiving)
 
 
-def test_a_node_that_is_stopped_in_the_middle_goes_on_when_somebody_reads_again(tmp_path: Path) -> None:
+def gate(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """Dead letters cannot be written, until the event is set."""
+    write, may_write = DeadLetterQueue._write, trio.Event()
+
+    async def write_if_may(queue: DeadLetterQueue, name: str, source_partition: int, batch: bytes) -> str | None:
+        return await write(queue, name, source_partition, batch) if may_write.is_set() else "not yet"
+
+    monkeypatch.setattr(DeadLetterQueue, "_write", write_if_may)
+    return may_write
+
+
+def test_a_node_that_is_stopped_in_the_middle_goes_on_when_somebody_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = gate(monkeypatch)
+
     async def scenario() -> None:
         async with running_node(tmp_path, **FEW) as node:
-            # Nothing can be written: there is one replica.
-            await node.create_topic(DLQ, **ENABLED, min_insync_replicas="2")
+            await node.create_topic(DLQ, **ENABLED)
             client, topic_id, member = await prepared(node, b"bad", b"good", **COPY)
             assert await member.fetch(1) == [(0, 0, 1)]
             await member.acknowledge(0, 0, REJECT)
             await until_archiving(client, topic_id)
         async with running_node(tmp_path, **FEW) as node:
             client = await node.connect()
-            await configure(client, TOPIC_TYPE, DLQ, min_insync_replicas="1")
+            may_write.set()
             assert await Member(await node.connect(), topic_id).fetch() == [(1, 1, 1)]
             (letter,) = await letters(node, 1)
             assert letter.value == b"bad" and headers(letter)["message"] == REJECTED
             await until_done(client, topic_id, 1)
+
+    run(scenario)
+
+
+def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(led_share_partition, "_PAUSE_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            await node.create_topic(DLQ, **ENABLED)
+            client, topic_id, member = await prepared(node, b"poison", **NAME, share_delivery_count_limit="2")
+            services: Any = node.broker.services
+            partitions, persister = services.share_partitions(), services.share_persister()
+            assert await member.fetch() == [(0, 0, 1)]
+            assert partitions.expire_locks() == 1
+            assert await member.fetch() == [(0, 0, 2)]
+            write = persister.write
+            states: list[int] = []
+
+            async def fail_twice(group_id: str, written: Any) -> Any:
+                states.extend(each.delivery_state for state in written.values() for each in state.batches)
+                if len(states) <= 2:
+                    return dict.fromkeys(written, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return await write(group_id, written)
+
+            monkeypatch.setattr(persister, "write", fail_twice)
+            assert partitions.expire_locks() == 1
+            (letter,) = await letters(node, 1)
+            assert headers(letter)["message"] == WORN_OUT
+            await until_done(client, topic_id, 1)
+            assert states == [DeliveryState.ARCHIVING] * 3 + [DeliveryState.ARCHIVED]
+
+    run(scenario)
+
+
+def test_readers_that_come_and_go_while_letters_wait_leave_one_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_dead_letters, "pause_ms", lambda failures, rng: 10 * failures)
+    monkeypatch.setattr(share_dead_letters, "ATTEMPTS", 10_000)
+    may_write = gate(monkeypatch)
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            await node.create_topic(DLQ, **ENABLED)
+            client, topic_id, member = await prepared(node, b"bad", b"good", **NAME)
+            assert await member.fetch(1) == [(0, 0, 1)]
+            await member.acknowledge(0, 0, REJECT)
+            await until_archiving(client, topic_id)
+            services: Any = node.broker.services
+            partitions, started = services.share_partitions(), []
+            start_soon = node.broker.replica_manager.start_soon
+
+            def count(function: Any, *args: Any) -> None:
+                started.append(function.__name__)
+                start_soon(function, *args)
+
+            async def has_left() -> bool:
+                return not partitions.sessions.has_members(GROUP)
+
+            monkeypatch.setattr(node.broker.replica_manager, "start_soon", count)
+            for deliveries in (1, 2, 3):
+                reader = await node.connect()
+                assert await Member(reader, topic_id).fetch() == [(1, 1, deliveries)]
+                await reader.stream.aclose()
+                await until(has_left)
+            assert started.count("_forget_later") == 1 and partitions.led()
+            may_write.set()
+
+            async def is_forgotten() -> bool:
+                return not partitions.led()
+
+            await until(is_forgotten)
+            assert len(await letters(node, 1)) == 1
 
     run(scenario)
 
@@ -225,7 +319,9 @@ def leader_of(cluster: Quorum, topic: str) -> int:
     return int(cluster.newest_image().topics.by_name[topic].partitions[0].leader)
 
 
-def test_another_leader_goes_on_with_what_was_being_written(tmp_path: Path) -> None:
+def test_another_leader_goes_on_with_what_was_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write = gate(monkeypatch)
+
     async def scenario() -> None:
         properties = {
             **FEW,
@@ -234,7 +330,7 @@ def test_another_leader_goes_on_with_what_was_being_written(tmp_path: Path) -> N
         }
         async with three_nodes(tmp_path, **properties) as cluster:
             client = await cluster.node(1).connect()
-            await create(client, DLQ, **ENABLED, min_insync_replicas="4")
+            await create(client, DLQ, **ENABLED)
             topic_id = await create(client, "jobs")
             await configure(client, GROUP_TYPE, GROUP, **COPY)
             coordinator = await find(client, topic_id)
@@ -254,7 +350,7 @@ def test_another_leader_goes_on_with_what_was_being_written(tmp_path: Path) -> N
             await cluster.stop(leader)
             await cluster.until(lambda: leader_of(cluster, "jobs") not in (leader, -1))
             client = await cluster.node(leader_of(cluster, "jobs")).connect()
-            await configure(client, TOPIC_TYPE, DLQ, min_insync_replicas="1")
+            may_write.set()
             assert await Member(client, topic_id).fetch() == [(1, 1, 1)]
             await cluster.until(lambda: leader_of(cluster, DLQ) not in (leader, -1))
             (letter,) = await letters(cluster.node(leader_of(cluster, DLQ)), 1)

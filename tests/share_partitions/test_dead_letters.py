@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +17,11 @@ from kbroker.share_partitions.dead_letters import (
     Source,
     make_round,
     pause_ms,
-    read_originals,
 )
+from kbroker.share_partitions.originals import MOST_BYTES, OriginalsReader
 from kbroker.wire.batch_header import BatchHeader, walk_headers
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.record_batch import Record, build_batch, iter_records
+from kbroker.wire.record_batch import Record, build_batch, iter_payload, iter_records
 
 SOURCE = Source("workers", "jobs", 3)
 REJECTED = DeadLetterReason.REJECTED
@@ -45,6 +46,17 @@ class Log:
 def batch(first: int, *values: bytes, codec: CompressionType = CompressionType.NONE) -> bytes:
     records = [Record(first + number, 1, b"k", value, (("h", b"v"),)) for number, value in enumerate(values)]
     return build_batch(records, base_offset=first, compression=codec)
+
+
+def read(reader: OriginalsReader, wanted: list[DeadLetters], max_bytes: int) -> Originals:
+    """What a round finds, without a pause."""
+    steps = reader.read(wanted, max_bytes)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Originals = end.value
+            return found
 
 
 def letters(*ranges: tuple[int, int]) -> list[DeadLetters]:
@@ -93,8 +105,9 @@ def test_each_offset_gets_one_letter_in_batches_that_fit(
     log = Log(*(batch(first, *values[first : first + 4], codec=codec) for first in range(0, 60, 4)), at_once=at_once)
     wanted = [offset for each in rest for offset in range(each.first_offset, each.last_offset + 1)]
     found: list[Record] = []
+    reader = OriginalsReader(log.read_from)
     while rest:
-        originals = read_originals(log.read_from, rest, max_bytes)
+        originals = read(reader, rest, max_bytes)
         told = make_round(SOURCE, rest, originals, max_bytes=max_bytes, now_ms=5)
         records = list(iter_records(told.batch))
         assert records and (len(told.batch) <= max_bytes or len(records) == 1)
@@ -112,15 +125,77 @@ def test_each_offset_gets_one_letter_in_batches_that_fit(
 
 def test_what_cannot_be_read_has_headers_alone() -> None:
     log = Log(batch(10, b"ten", b"eleven"))
-    originals = read_originals(log.read_from, letters((0, 3), (11, 20)), 1000)
+    originals = read(OriginalsReader(log.read_from), letters((0, 3), (11, 20)), 10_000)
     assert {offset: record.value for offset, record in originals.records.items()} == {11: b"eleven"}
     assert originals.until == 20
 
 
 def test_a_batch_that_grows_too_large_is_left_out() -> None:
     log = Log(batch(0, bytes(5000), codec=CompressionType.GZIP), batch(1, b"small"), at_once=2)
-    originals = read_originals(log.read_from, letters((0, 1)), 1000)
+    originals = read(OriginalsReader(log.read_from), letters((0, 1)), 1000)
     assert sorted(originals.records) == [1] and originals.until == 1
+
+
+def test_letters_of_one_batch_have_it_read_and_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
+        decoded.append(header.base_offset)
+        return iter_payload(data, header)
+
+    monkeypatch.setattr("kbroker.share_partitions.originals.iter_payload", decode)
+    log = Log(batch(0, *[bytes(300)] * 100), batch(100, *[bytes(300)] * 100), at_once=2)
+    reader, rest, rounds = OriginalsReader(log.read_from), letters(*((at, at) for at in range(0, 200, 2))), 0
+    while rest:
+        told = make_round(SOURCE, rest, read(reader, rest, 1500), max_bytes=1500, now_ms=5)
+        assert all(record.value == bytes(300) for record in iter_records(told.batch))
+        rest, rounds = told.rest, rounds + 1
+    assert rounds > 20 and log.reads == 1 and decoded == [0, 100]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_originals_too_large_for_a_copy_are_looked_at_once(step: int) -> None:
+    log = Log(*(batch(at, bytes(3000)) for at in range(100)))
+    reader, rest = OriginalsReader(log.read_from), letters(*((at, at) for at in range(0, 100, step)))
+    rounds = 0
+    while rest:
+        told = make_round(SOURCE, rest, read(reader, rest, 1500), max_bytes=1500, now_ms=5)
+        rest, rounds = told.rest, rounds + 1
+    assert log.reads <= 100 // step + rounds * 5, "what did not fit into a round may be looked at in the next one"
+
+
+def test_a_round_reads_so_many_bytes_and_no_more() -> None:
+    log = Log(*(batch(at, bytes(1 << 20)) for at in range(20)))
+    rest, ends = letters((0, 19)), []
+    while rest:
+        reads, originals = log.reads, read(OriginalsReader(log.read_from), rest, 100_000)
+        assert log.reads - reads <= MOST_BYTES >> 20
+        told = make_round(SOURCE, rest, originals, max_bytes=100_000, now_ms=5)
+        rest = told.rest
+        ends.append(originals.until)
+    assert ends[0] < 5 and ends[-1] == 19 and ends == sorted(set(ends))
+
+
+@given(st.integers(0, 2**62), st.binary(max_size=300), st.text(max_size=60), st.integers(1, 130))
+def test_what_a_letter_takes_is_known_without_building_it(offset: int, value: bytes, name: str, count: int) -> None:
+    source = Source(name, name, 2**31 - 1)
+    wanted = [DeadLetters(offset, offset + count - 1, 2**15 - 1, DeadLetterReason.DELIVERED_TOO_OFTEN)]
+    copies = {at: Record(at, 1, value, value) for at in range(offset, offset + count)}
+    told = make_round(source, wanted, Originals(copies, offset + count - 1), max_bytes=5000, now_ms=5)
+    assert len(told.batch) <= 5000
+    if told.rest:
+        assert len(told.batch) + 900 + 120 * 4 > 5000, "as many as fit"
+
+
+def test_a_batch_has_so_many_letters_and_no_more() -> None:
+    log = Log(batch(0, *[b"v"] * 1200), at_once=1)
+    rest, counts = letters((0, 1199)), []
+    while rest:
+        originals = read(OriginalsReader(log.read_from), rest, 1 << 20)
+        told = make_round(SOURCE, rest, originals, max_bytes=1 << 20, now_ms=5)
+        counts.append(len([record for record in iter_records(told.batch) if record.value == b"v"]))
+        rest = told.rest
+    assert counts == [500, 500, 200]
 
 
 def test_topics_that_may_not_be_written() -> None:

@@ -304,7 +304,12 @@ def test_records_that_are_delivered_too_often_go_there_too_and_the_reason_is_fou
     assert write is not None and write.state.batches == (StateBatch(2, 9, 3, 2),)
     assert fixture.partition.take_dead_letters() == [], "not before that is kept"
     fixture.partition.finish(write, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2000)
-    assert fixture.partition.take_dead_letters() == [DeadLetters(2, 9, 2, worn_out)], "kept or not: it holds"
+    assert fixture.partition.take_dead_letters() == [], "a new leader would not know of it"
+    write = fixture.partition.keep_again()
+    assert write is not None and write.state.batches == (StateBatch(2, 9, 3, 2),)
+    assert fixture.partition.take_dead_letters() == [] and fixture.partition.keep_again() is None
+    fixture.partition.finish(write, None, 2000)
+    assert fixture.partition.take_dead_letters() == [DeadLetters(2, 9, 2, worn_out)]
     again = Fixture(LOADED._replace(batches=write.state.batches), delivery_count_limit=2)
     assert again.partition.take_dead_letters() == [DeadLetters(2, 9, 2, worn_out)]
 
@@ -319,6 +324,19 @@ def test_letters_of_a_change_that_is_being_kept_come_when_it_is() -> None:
     fixture.partition.finish(second, ErrorCode.COORDINATOR_NOT_AVAILABLE, 1000)
     assert fixture.partition.take_dead_letters() == [] and fixture.done("a", 5, 9, REJECT)
     assert [(each.first_offset, each.last_offset) for each in fixture.partition.take_dead_letters()] == [(5, 9)]
+
+
+def test_a_lock_that_ends_while_a_release_cannot_be_kept_makes_a_letter_that_is_kept_first() -> None:
+    fixture = Fixture(has_dead_letter_queue=True, delivery_count_limit=1, record_lock_duration_ms=100)
+    fixture.fetch("a", 10)
+    write = fixture.acknowledge("a", 0, 9, ACCEPT)
+    assert write is not None
+    fixture.partition.finish(write, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2000)
+    assert fixture.partition.take_dead_letters() == []
+    write = fixture.partition.keep_again()
+    assert write is not None and write.state.batches == (StateBatch(0, 9, 3, 1),)
+    fixture.partition.finish(write, None, 2000)
+    assert len(fixture.partition.take_dead_letters()) == 1
 
 
 def test_letters_that_the_log_passes_over_are_nobodys() -> None:
@@ -432,13 +450,20 @@ class Members(RuleBasedStateMachine):
                     if batch.delivery_state == DeliveryState.ACKNOWLEDGED:
                         self.accepted.add(offset)
 
-    @rule(ms=st.integers(1, 40))
-    def wait(self, ms: int) -> None:
+    @rule(ms=st.integers(1, 40), fails=st.booleans())
+    def wait(self, ms: int, fails: bool) -> None:
         self.fixture.now_ms += ms
         write = self.partition.expire_locks(self.fixture.now_ms)
         if write is not None:
-            self.keep(write.state)
-            self.partition.finish(write, None, self.fixture.now_ms)
+            if not fails:
+                self.keep(write.state)
+            self.partition.finish(write, ErrorCode.COORDINATOR_NOT_AVAILABLE if fails else None, self.fixture.now_ms)
+
+    @rule()
+    def keep_again(self) -> None:
+        write = self.partition.keep_again()
+        if write is not None:
+            self.writes.append(write)
 
     @rule()
     def send_letters(self) -> None:
@@ -447,6 +472,7 @@ class Members(RuleBasedStateMachine):
         for first, last, *_ in new:
             offsets = set(range(first, last + 1))
             assert not offsets & self.lettered and not offsets & self.accepted
+            assert all(self.kept[offset].delivery_state == DeliveryState.ARCHIVING for offset in offsets)
             self.lettered |= offsets
         self.letters += new
 

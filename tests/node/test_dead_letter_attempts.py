@@ -1,0 +1,173 @@
+"""Attempts to write dead letters (KIP-1191): which answers have another one made, and which end them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from node_harness import Node, run, running_node
+
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.node import share_dead_letters
+from kbroker.node.share_dead_letters import DeadLetterQueue
+from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.produce import PartitionProduceResponse
+
+DLQ = "dlq.jobs"
+SOURCE = Source("workers", "jobs", 0)
+LETTERS = [DeadLetters(at, at, 1, DeadLetterReason.REJECTED) for at in (3, 5)]
+
+
+class Queue:
+    """The queue of a node, for a group without copies; its partition is never read then."""
+
+    def __init__(self, node: Node) -> None:
+        broker: Any = node.broker
+        group: Any = SimpleNamespace(dead_letter_topic=DLQ, dead_letter_copy=False)
+        self.queue = DeadLetterQueue(broker.services, broker.env.network, broker._address_of, lambda _: group)
+
+    async def put(
+        self, letters: Sequence[DeadLetters] = LETTERS, is_ours: Callable[[], bool] = lambda: True
+    ) -> tuple[list[DeadLetters], list[DeadLetters]]:
+        partition: Any = None
+        return await self.queue.put(SOURCE, partition, letters, is_ours)
+
+
+@asynccontextmanager
+async def queue_of_a_node(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Node, Queue]]:
+    monkeypatch.setattr(share_dead_letters, "pause_ms", lambda failures, rng: 1)
+    async with running_node(path, errors_deadletterqueue_auto_create_topics_enable="true") as node:
+        yield node, Queue(node)
+
+
+def written(node: Node) -> int:
+    """Letters in the topic's log."""
+    return int(node.broker.replica_manager.get_leader(DLQ, 0).log.log_end_offset)
+
+
+@pytest.mark.parametrize("passing", [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_change_of_the_controller_loses_no_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: ErrorCode
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            metadata: Any = node.broker.services.metadata
+            create, calls = metadata.create_topics, []
+
+            async def fail_once(topics: Sequence[Any], requester: Any = None) -> Mapping[str, object]:
+                calls.append(topics)
+                if len(calls) == 1:
+                    return {DLQ: ApiError(passing)}
+                outcomes: Mapping[str, object] = await create(topics, requester)
+                return outcomes
+
+            monkeypatch.setattr(metadata, "create_topics", fail_once)
+            assert await queue.put() == (LETTERS, [])
+            assert len(calls) == 2 and written(node) == 2
+
+    run(scenario)
+
+
+def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            client = await node.connect()
+            write, calls = queue.queue._write, []
+
+            async def write_late(name: str, source_partition: int, batch: bytes) -> str | None:
+                calls.append(name)
+                if len(calls) == 1:
+                    topic = DeleteTopicState(name=name)
+                    answer = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+                    assert not answer.responses[0].error_code
+                return await write(name, source_partition, batch)
+
+            monkeypatch.setattr(queue.queue, "_write", write_late)
+            assert await queue.put() == (LETTERS, [])
+            assert written(node) == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"), [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1), (ErrorCode.REQUEST_TIMED_OUT, 5)]
+)
+def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: ErrorCode, sent: int
+) -> None:
+    """The leader's limit is over before that of the request, for its answer to be heard."""
+
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+            calls = []
+
+            async def produce(peer: Any, request: Any) -> Any:
+                calls.append(request)
+                assert request.timeout_ms / 1000 < share_dead_letters._ANSWER_SECONDS
+                parts = [PartitionProduceResponse(index=0, error_code=answer)]
+                return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
+
+            monkeypatch.setattr("kbroker.node.peer.Peer.ask", produce)
+            assert await queue.put() == (LETTERS, [])
+            assert len(calls) == sent
+            lost = [line for line in caplog.messages if "without a dead letter" in line]
+            assert len(lost) == (sent > 1) and all("its leader has them" in line for line in lost)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 5])
+def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, attempts: int
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+            calls = []
+
+            async def write(name: str, source_partition: int, batch: bytes) -> str:
+                calls.append(name)
+                return "no leader"
+
+            monkeypatch.setattr(queue.queue, "_write", write)
+            assert await queue.put(is_ours=lambda: len(calls) < attempts) == ([], LETTERS)
+            assert len(calls) == attempts
+            assert not any("without a dead letter" in line for line in caplog.messages)
+
+    run(scenario)
+
+
+def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
+            at_work, most, done = 0, 0, []
+            may_go_on = trio.Event()
+
+            async def write(name: str, source_partition: int, batch: bytes) -> None:
+                nonlocal at_work, most
+                at_work += 1
+                most = max(most, at_work)
+                await may_go_on.wait()
+                at_work -= 1
+
+            async def put() -> None:
+                done.append(await queue.put())
+
+            monkeypatch.setattr(queue.queue, "_write", write)
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(put)
+                await trio.testing.wait_all_tasks_blocked()
+                may_go_on.set()
+            assert most == 4 and done == [(LETTERS, [])] * 10
+
+    run(scenario)
