@@ -30,13 +30,8 @@ from kbroker.client.groups import (
     describe_group,
     list_groups,
 )
-from kbroker.client.other_groups import (
-    SHARE,
-    STREAMS,
-    describe_share_group,
-    describe_streams_group,
-    share_offsets,
-)
+from kbroker.client.share_groups import SHARE, describe_share_group, share_offsets
+from kbroker.client.streams_groups import STREAMS, describe_streams_group
 from kbroker.client.topics import list_ranges
 from kbroker.console.call import Call, Refused
 from kbroker.console.json_types import Json
@@ -193,7 +188,7 @@ def _share_partitions(client: Client, group: GroupDescription) -> list[Json]:
         limits = ranges.get(partition)
         start, end = limits if isinstance(limits, tuple) else (None, None)
         lag = None if share is None else share.lag
-        if lag is None and share is not None and end is not None:
+        if lag is None and share is not None and share.start is not None and end is not None:
             lag = max(end - share.start, 0)
         own = members.get(partition, [])
         rows.append(
