@@ -330,6 +330,9 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
 _ADMINISTERS_SECURITY = frozenset({17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51})
 """API keys of SASL, ACLs, delegation tokens, quotas and SCRAM users."""
 
+_OF_SHARE_AND_STREAMS_GROUPS = frozenset({76, 77, 78, 79, *range(83, 94)})
+"""API keys of share groups and their coordinator, and of Streams groups."""
+
 
 def _is_plain(config: BrokerConfig) -> bool:
     """Whether a node has no security: each listener is PLAINTEXT, and all may do all."""
@@ -341,17 +344,18 @@ async def _import_the_rest(is_plain: bool = False) -> None:
     """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
 
     No later request waits for an import, nor gets a module of the release that was installed over this one since.
-    Except what administers security, in a node that ``is_plain``: hardly anybody asks it for that, and everybody would
-    have it in memory.
+    Except what most nodes are never asked for, and everybody would have in memory: share and Streams groups, and what
+    administers security in a node that ``is_plain``.
     """
     import trio
 
     from kbroker.handlers.registration import BOTH, registrations
 
+    left_out = _OF_SHARE_AND_STREAMS_GROUPS | (_ADMINISTERS_SECURITY if is_plain else frozenset())
     await trio.sleep(_IMPORT_AFTER_SECONDS)
     try:
         for registration in registrations(BOTH).values():
-            if is_plain and registration.api_key in _ADMINISTERS_SECURITY:
+            if registration.api_key in left_out:
                 continue
             registration.load()
             await trio.lowlevel.checkpoint()

@@ -275,7 +275,7 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
         "import sys, trio, trio.testing\n"
         "from kbroker.cli import start\n"
         "import kbroker.node.broker\n"
-        "names = ('handlers.fetch', 'handlers.quorum', 'groups.group_coordinator')\n"
+        "names = ('handlers.fetch', 'handlers.quorum', 'groups.group_coordinator', 'handlers.share_fetch')\n"
         "def loaded(): return [name for name in names if f'kbroker.{name}' in sys.modules]\n"
         "before = loaded()\n"
         "trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))\n"
