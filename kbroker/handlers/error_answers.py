@@ -59,6 +59,11 @@ _BY_NAME_OR_ID = (("name", "name"), ("topic_id", "topic_id"))
 _INDEX = "partition_index"
 _RESOURCE = (("resource_type", "resource_type"), ("resource_name", "resource_name"))
 
+_SHARE_STATES = _topics(
+    "topics", "results", _partitions("partitions", "partitions", "partition"), ("topic_id", "topic_id")
+)
+"""What a group asks of the states of its share partitions."""
+
 _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
     # API -> (lowest version, rows), the highest first; None where these versions have one error for the request.
     "Produce": (
@@ -179,6 +184,11 @@ _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
     "ConsumerGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "ShareGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
     "DescribeShareGroupOffsets": ((0, _items("groups", "groups", ("group_id", "group_id"))),),
+    "InitializeShareGroupState": ((0, _SHARE_STATES),),
+    "ReadShareGroupState": ((0, _SHARE_STATES),),
+    "WriteShareGroupState": ((0, _SHARE_STATES),),
+    "DeleteShareGroupState": ((0, _SHARE_STATES),),
+    "ReadShareGroupStateSummary": ((0, _SHARE_STATES),),
     "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),
 }
 
@@ -251,7 +261,7 @@ def named_partitions(
 def _name(entry: Any, field: str, topic_name: TopicName) -> str | None:
     if not field:
         return str(entry)
-    name = getattr(entry, field)
+    name = getattr(entry, field) if field != "topic_id" else None
     if not name and getattr(entry, "topic_id", ZERO_UUID) != ZERO_UUID:
         return topic_name(Uuid(entry.topic_id))
     return str(name) if name else None
