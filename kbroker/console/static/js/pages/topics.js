@@ -31,7 +31,9 @@ export async function show(main, params, scope) {
     fill(count, `${fits}, as of ${clock(answer.at)}`);
   };
   const order = { sort: params.sort ?? "name", descending: params.descending === "true" };
+  let timer = 0;
   const draw = async ({ keep = false } = {}) => {
+    clearTimeout(timer); // what was typed counts already; a branch that is opened meanwhile stays open
     note("topics", { ...state, view: state.view === "tree" ? "tree" : "", ...(shown?.order ?? {}) });
     if (keep && shown) {
       // The same table with other rows: what the reader has in hand stays.
@@ -65,7 +67,6 @@ export async function show(main, params, scope) {
       if (error.name !== "AbortError") fill(body, problem(error, draw));
     }
   };
-  let timer = 0;
   filter.addEventListener("input", () => {
     state.filter = filter.value;
     clearTimeout(timer);
