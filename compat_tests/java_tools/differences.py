@@ -43,10 +43,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
     ),
     "test_dump_log::test_metadata": (
-        Difference(
-            "registrations name the features that a node has",
-            *[r'.*"type":"REGISTER_(BROKER|CONTROLLER)_RECORD".*'] * 2,
-        ),
         Difference(CORDONED, r'.*"type":"BROKER_REGISTRATION_CHANGE_RECORD","version":3.*"cordonedLogDirs":\[\]}}'),
     ),
 }
