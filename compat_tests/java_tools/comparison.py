@@ -183,9 +183,12 @@ def _lines(side: Side, output: Output, ordered: bool, rules: Sequence[Rule]) -> 
     # Stack traces are the tool's affair; the sentences before them are the broker's.
     err = [line for line in output.err.splitlines() if not re.match(r"\s+at |\s+\.\.\. \d+ more", line)]
     out = side.normalized(output.out, rules).splitlines()
+    err = side.normalized("\n".join(err), rules).splitlines()
     if not ordered:
-        out.sort()
-    err = [f"(error) {line}" for line in side.normalized("\n".join(err), rules).splitlines()]
+        # The tools put what is between the entries of a set before or behind a line: it moves with their order.
+        out = sorted(line.strip() for line in out)
+        err = sorted(line.strip() for line in err)
+    err = [f"(error) {line}" for line in err]
     return [f"  {line}".rstrip() for line in (*out, *err)]
 
 
