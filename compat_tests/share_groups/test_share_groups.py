@@ -172,7 +172,7 @@ def origin(letter: Message) -> tuple[int, int]:
 
 
 def test_a_rejected_record_becomes_a_dead_letter(broker: Broker, members: ShareMembers, name: str) -> None:
-    """So does one that is tried too often, in a topic that is made for them; each tells its reason."""
+    """A record that is tried too often has a letter, too, in a topic that is made for them; each tells its reason."""
     dead: dict[str, Any] = {
         "errors_deadletterqueue_topic_name": f"dlq.{name}",
         "errors_deadletterqueue_copy_record_enable": "true",

@@ -33,7 +33,7 @@ Node = ApacheBroker | KbrokerBroker
 
 @pytest.fixture(scope="module")
 def node(broker: Broker) -> Iterator[Node]:
-    """One whose features nobody has changed."""
+    """A node whose features nobody has changed."""
     if not isinstance(broker, ApacheBroker | KbrokerBroker):
         pytest.skip("for one node whose controller is known")
     made: Node = type(broker)()

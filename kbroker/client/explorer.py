@@ -39,7 +39,7 @@ class ExplorerClient:
         self._response = self._ask(f"/exchanges?{query}")
 
     def items(self) -> Iterator[Item | None]:
-        """What comes, one after the other; None when nothing has come for a while. Ends when the node does."""
+        """The exchanges, one after the other; None when nothing has come for a while. Ends when the node does."""
         response = self._response
         assert response is not None, "open() comes first"
         try:

@@ -28,7 +28,7 @@ class Cluster:
         self._closed = False
 
     async def ask(self, question: Callable[[Client], T]) -> T:
-        """What ``question`` returns; it may block for as long as the client's timeout lets it."""
+        """The value of ``question``; it may block for as long as the client's timeout lets it."""
         return await trio.to_thread.run_sync(self._in_thread, question, limiter=self._limiter)
 
     def _in_thread(self, question: Callable[[Client], T]) -> T:

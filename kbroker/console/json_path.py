@@ -38,7 +38,7 @@ MISSING: Final = Missing()
 
 
 def look_up(document: Json, path: JsonPath) -> Json | Missing:
-    """What the path leads to, or ``MISSING``."""
+    """The value that the path leads to, or ``MISSING``."""
     found: Json = document
     for step in path:
         if isinstance(step, int):

@@ -57,7 +57,7 @@ class Masking:
         self.parts = frozenset(part for rule in found for part in rule.parts)
         """Of ``key``, ``value`` and ``headers``, those that are hidden as a whole."""
         self.paths: tuple[JsonPath, ...] = tuple(path for rule in found for path in rule.paths)
-        """What is hidden in values that are JSON."""
+        """The paths that are hidden in values that are JSON."""
 
     def __bool__(self) -> bool:
         return bool(self.parts or self.paths)

@@ -33,7 +33,7 @@ class RecordRange:
 
 
 def range_of(call: Call) -> RecordRange:
-    """What the parameters of a request ask for; ``Refused`` says which is wrong, or that nobody has signed in."""
+    """The range that a request asks for; ``Refused`` says which parameter is wrong, or that nobody has signed in."""
     # Parameters of whoever may not ask are not worked on.
     _ = call.view
     topic = call.text("topic")

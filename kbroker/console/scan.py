@@ -63,7 +63,7 @@ class Look:
 
 @dataclass(slots=True)
 class Page:
-    """What a look has found. ``positions``: where the next one goes on; ``finished``: nothing is left there."""
+    """The finds of a look. ``positions``: where the next one goes on; ``finished``: nothing is left there."""
 
     records: list[Found]
     positions: dict[int, int]
@@ -73,7 +73,7 @@ class Page:
 
 
 class Budget:
-    """What one look may take."""
+    """The limits of one look."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ _CLIENT_ID: Final = "kbroker-console"
 
 
 class Console:
-    """What all requests share."""
+    """The objects that all requests share."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings

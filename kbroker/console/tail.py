@@ -31,7 +31,7 @@ class NotShown:
 
 @dataclass(slots=True)
 class Step:
-    """What came in a step. ``positions``: where the tail goes on, exactly, if it is interrupted now."""
+    """The records of a step. ``positions``: where the tail goes on, exactly, if it is interrupted now."""
 
     records: list[Found] = field(default_factory=list)
     not_shown: dict[int, NotShown] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Tail:
         )
 
     def step(self) -> Step:
-        """What has come since the last one; ``ClientError`` if the cluster cannot be asked for long."""
+        """The records since the last step; ``ClientError`` if the cluster cannot be asked for long."""
         step = Step()
         until = time.monotonic() + STEP_SECONDS
         while (left := until - time.monotonic()) > 0:

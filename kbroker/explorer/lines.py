@@ -44,7 +44,7 @@ def line_of(item: Item) -> str:
 
 
 def _line_of_exchange(item: Exchange, response: Frame) -> str:
-    """What ``json`` makes of most exchanges, in a third of its time."""
+    """The text that ``json`` makes of most exchanges, in a third of its time."""
     redacted = ',"redacted":true' if item.is_redacted else ""
     return (
         f'{{"exchange":{item.number},"node":{item.node},"connection":{item.connection},"at":{item.at_ms:.3f},'

@@ -46,7 +46,7 @@ class Step(NamedTuple):
     """The sequence's: they are counted as they begin."""
     kind: str
     subject: str
-    """What has this sequence: a group, a connection, ..."""
+    """The owner of the sequence: a group, a connection, ..."""
     place: int
     """1 for the first step."""
     text: str

@@ -137,7 +137,7 @@ class GroupCoordinator:
 
     @property
     def descriptions(self) -> StreamsDescriptions:
-        """What a plugin keeps of the topologies of the shard's streams groups."""
+        """The descriptions that a plugin keeps of the shard's streams groups."""
         from kbroker.groups.streams_descriptions import StreamsDescriptions  # with such a plugin only
 
         return StreamsDescriptions(self._groups, self._offsets.has_any)

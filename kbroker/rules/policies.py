@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PolicyViolation(Exception):
-    """What was asked for is not to be: the client gets POLICY_VIOLATION with the text."""
+    """The refusal of a change: the client gets POLICY_VIOLATION with the text."""
 
 
 class NewTopic(NamedTuple):
@@ -32,4 +32,4 @@ class ConfigChanges(NamedTuple):
     resource_name: str
     """Empty for the defaults of all brokers."""
     configs: Mapping[str, str | None]
-    """What changes, and None for what is removed by name; appended and subtracted values are applied already."""
+    """The new values by name, None for one that is removed; appended and subtracted values are applied already."""

@@ -319,7 +319,7 @@ class SimShareMember:
     def _take_records(
         self, session: _Session, tp: TopicPartition, part: Any, source: object | None, sent: float
     ) -> None:
-        """What a ShareFetch brought of one partition."""
+        """The answer of a ShareFetch for one partition."""
         history = self._history
         code = ErrorCode(part.error_code)
         if code is not ErrorCode.NONE:

@@ -32,7 +32,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Fate:
-    """What members know of one record."""
+    """The knowledge that members have of one record."""
 
     value: bytes | None = None
     ended: AcknowledgeType | None = None
@@ -68,7 +68,7 @@ class ShareHistory:
         self._fates: dict[TopicPartition, dict[int, Fate]] = {}
 
     def fate(self, tp: TopicPartition, offset: int) -> Fate:
-        """What is known of a record."""
+        """The knowledge of a record."""
         return self._fates.setdefault(tp, {}).setdefault(offset, Fate())
 
     def given(self, tp: TopicPartition, offset: int, value: bytes, hold: Hold, now: float) -> None:

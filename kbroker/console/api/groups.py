@@ -232,7 +232,7 @@ def _strategy(call: Call) -> Strategy:
 
 
 async def preview_reset(call: Call) -> Json:
-    """What a reset would change; nothing is changed."""
+    """The changes that a reset would make; nothing is changed."""
     group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
     rows = await call.ask(lambda client: _plan(client, group_id, topic, strategy))
     return {"rows": [_new_offset(row) for row in rows]}

@@ -34,7 +34,7 @@ class ExplorerService:
         return self._server.port
 
     def watched(self, make: MakeDispatcher) -> MakeDispatcher:
-        """What makes dispatchers as ``make`` does, with the tap before them."""
+        """A maker of dispatchers like ``make``, with the tap before them."""
         return watched(make, self.tap)
 
     async def bind(self) -> None:

@@ -93,7 +93,7 @@ class Seen:
         self.is_controller = connection.is_controller
 
     def info(self) -> ConnectionInfo:
-        """Who is at the other end, as far as it is known now; the same object as long as nothing is new."""
+        """The client at the other end, as far as it is known now; the same object as long as nothing is new."""
         connection = self.connection
         name, version = connection.client_software_name, connection.client_software_version
         known = connection.principal, name, version

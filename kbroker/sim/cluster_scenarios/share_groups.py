@@ -89,7 +89,7 @@ async def share_slow_disk(cluster: SimCluster) -> None:
 
 @scenario(base=_PROPERTIES)
 async def share_dead_letters(cluster: SimCluster) -> None:
-    """What a group gives up goes to a dead-letter topic, whose leader dies, too: each such record has a letter."""
+    """Each record that a group gives up has a letter in a dead-letter topic, whose leader dies, too."""
     letters = TopicPartition("dlq.letters", 0)
     group, partitions = await _begin(cluster, letters)
     rng = cluster.rng
