@@ -56,14 +56,19 @@ def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs
     """A topic with records, and the configs of the group of the same name, which begins with the first record."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions)])[name].result()
-    settings = {"share.auto.offset.reset": "earliest"} | {
+    configure(broker, name, auto_offset_reset="earliest", **configs)
+    write(broker, name, *values, partitions=partitions)
+
+
+def configure(broker: Broker, group: str, **configs: str) -> None:
+    settings = {
         f"{'' if key.startswith('errors_') else 'share.'}{key.replace('_', '.')}": value
         for key, value in configs.items()
     }
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
-    group = ConfigResource(ResourceType.GROUP, name, incremental_configs=entries)
-    admin.incremental_alter_configs([group])[group].result()
-    write(broker, name, *values, partitions=partitions)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None:
@@ -205,6 +210,7 @@ def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMemb
     make(broker, name, "slow", record_lock_duration_ms="1000")
     members.join("one", name, name)
     (slow,) = read(members, "one", 1)
+    configure(broker, name, record_lock_duration_ms="30000")  # the second lock holds, however slow the machine is
     members.join("two", name, name)
     (again,) = read(members, "two", 1)
     assert (again.offset, again.delivery_count) == (slow.offset, 2)
