@@ -35,7 +35,10 @@ PIECE = 128 * 1024
 """The most bytes that one call writes, and the size of the room for them."""
 
 STEP = 32 * 1024
-"""The most bytes that are encrypted, or first decrypted, at a time: about the most that is kept for a slow reader."""
+"""The most bytes that are first decrypted at a time."""
+
+ENCRYPTED = 48 * 1024
+"""The most bytes that are encrypted at a time: about the most that is kept for a slow reader."""
 
 MORE = 64 * 1024
 """The most bytes that are decrypted at a time once there was data. With fewer, a large frame costs more."""
@@ -309,7 +312,7 @@ class TlsStream:
     # --- writing
 
     def send(self, data: Buffer) -> int:
-        if self._stuck is not None or self._held or len(data) > STEP:
+        if self._stuck is not None or self._held or len(data) > ENCRYPTED:
             return self._send((data,))
         size = self._encrypt(data)
         encrypted = self._outgoing.read()
@@ -327,7 +330,7 @@ class TlsStream:
         return size
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        if self._stuck is not None or self._held or sum(map(len, buffers)) > STEP:
+        if self._stuck is not None or self._held or sum(map(len, buffers)) > ENCRYPTED:
             return self._send(buffers)
         return self.send(b"".join(buffers))
 
@@ -366,7 +369,7 @@ class TlsStream:
         """Write a piece that begins with the bytes held back; how many of the others were taken."""
         view, held, taken = memoryview(piece), len(self._held), 0
         while True:
-            count = self._encrypt(view[:STEP])
+            count = self._encrypt(view[:ENCRYPTED])
             size, view = count - held, view[count:]
             self._held, held = b"", 0
             try:

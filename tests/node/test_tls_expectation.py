@@ -7,7 +7,10 @@ import socket
 import ssl
 import struct
 import sys
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +18,7 @@ from tls_harness import AUTHORITY, properties
 
 from kbroker.config.security import SecurityValues
 from kbroker.env import RealStream
+from kbroker.node import listener
 from kbroker.node.tls_stream import EXPECTED, PIECE, TlsStream
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.testing import RunningBroker, running_broker
@@ -148,31 +152,32 @@ def test_no_more_is_waited_for_than_is_sure_to_come() -> None:
 
 
 @pytest.fixture(scope="module")
-def broker() -> RunningBroker:
-    with running_broker(properties=properties()) as running:
-        yield running
+def broker() -> Iterator[RunningBroker]:
+    """A node whose housekeeper comes when it is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listener, "SWEEP_SECONDS", 1000.0)
+        with running_broker(properties=properties()) as running:
+            yield running
 
 
 def test_a_slow_client_is_looked_at_now_and_then(broker: RunningBroker) -> None:
     """Some KB a second are enough, however much the system is to wait for."""
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+
+    def received(node: Any) -> int:
+        return sum(each.bytes_received for server in node.listeners for each in server._connections)
+
+    def wait_for(count: int) -> None:
+        deadline = time.monotonic() + 10
+        while (found := broker.in_broker(received)) != count:
+            assert time.monotonic() < deadline, found
+
     with (
         socket.create_connection((broker.host, broker.port), 10) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as client,
     ):
         frame = struct.pack(">ihhih", 1 << 20, 3, 9, 7, -1)
         client.sendall(frame + bytes(EXPECTED - len(frame)))
-
-        def received(node: object) -> int:
-            (connection,) = [each for server in node.listeners for each in server._connections]  # type: ignore[attr-defined]
-            return connection.bytes_received  # type: ignore[no-any-return]
-
-        def wait_for(count: int) -> None:
-            for _ in range(500):
-                if broker.in_broker(received) == count:
-                    return
-            raise AssertionError(broker.in_broker(received))
-
         wait_for(EXPECTED)
         client.sendall(bytes(5000))
         assert broker.in_broker(received) == EXPECTED
