@@ -80,9 +80,7 @@ def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]
     return bootstrap_addresses(arguments, properties), properties
 
 
-def bootstrap_addresses(
-    arguments: argparse.Namespace, properties: ClientProperties | None
-) -> list[tuple[str, int]]:
+def bootstrap_addresses(arguments: argparse.Namespace, properties: ClientProperties | None) -> list[tuple[str, int]]:
     """The addresses that the options name, or the properties, the environment, the default; ``UsageError``."""
     from kbroker.client.cluster import parse_bootstrap
 

@@ -145,7 +145,7 @@ def describe_configs(
 def describe_many(
     client: Client, kind: ResourceType, names: Sequence[str], *, keys: Sequence[str], node_id: int | None = None
 ) -> dict[str, dict[str, str]]:
-    """Resource -> some of its configs, without those that are null or secret, and without resources that cannot be seen.
+    """Resource -> some of its configs; null and secret ones, and resources that cannot be seen, are left out.
 
     ``node_id``: the broker to ask, which has to be the resource itself if that is a broker.
     """

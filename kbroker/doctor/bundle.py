@@ -200,4 +200,3 @@ def _files(directory: str) -> Iterator[tuple[str, str, int]]:
                 yield entry.name, inner.name, inner.stat(follow_symlinks=False).st_size
         else:
             yield ".", entry.name, entry.stat(follow_symlinks=False).st_size
-

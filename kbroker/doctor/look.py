@@ -25,7 +25,11 @@ LOOK_AGAIN: Final = 6.0
 def add_look_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say what is looked at."""
     parser.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="look at this server.properties, its directories, this machine"
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="look at this server.properties, its directories, this machine",
     )
     add_overrides(parser, "set a property of the node, over the file's, as kbroker start does")
     parser.add_argument(

@@ -66,4 +66,3 @@ def hidden(properties: Mapping[str, str], is_secret: Callable[[str], bool]) -> d
         name: HIDDEN if is_secret(name) or type(value) is Provided else value
         for name, value in sorted(properties.items())
     }
-

@@ -16,7 +16,15 @@ from kbroker.console.call import Call
 from kbroker.console.catalogue import Topics
 from kbroker.console.json_types import Json
 from kbroker.console.topic_list import leaderless, under_replicated
-from kbroker.console.troubles import ERROR, QuorumNode, Trouble, cluster_troubles, disk_troubles, quorum_nodes, topic_troubles
+from kbroker.console.troubles import (
+    ERROR,
+    QuorumNode,
+    Trouble,
+    cluster_troubles,
+    disk_troubles,
+    quorum_nodes,
+    topic_troubles,
+)
 from kbroker.raft_metadata.metadata_version import metadata_version_name
 
 MAX_TROUBLES: Final = 100

@@ -9,7 +9,12 @@ from kbroker.doctor.facts import Facts, number_of
 from kbroker.doctor.findings import Finding, Severity, check
 
 _BOUNDS: Final = (
-    ("transaction.timeout.ms", None, "transaction.max.timeout.ms", "the producer is refused (INVALID_TRANSACTION_TIMEOUT)"),
+    (
+        "transaction.timeout.ms",
+        None,
+        "transaction.max.timeout.ms",
+        "the producer is refused (INVALID_TRANSACTION_TIMEOUT)",
+    ),
     (
         "session.timeout.ms",
         "group.min.session.timeout.ms",
@@ -60,7 +65,8 @@ def client_properties(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             client.source,
-            f"enable.idempotence=true needs acks=all, and acks={given['acks'].strip()}: Kafka's producer does not start.",
+            f"enable.idempotence=true needs acks=all, and acks={given['acks'].strip()}: Kafka's producer does not"
+            " start.",
             "The file says both.",
             "Set acks=all.",
         )

@@ -107,7 +107,9 @@ def advertised_identity(facts: Facts) -> Iterator[Finding]:
             continue
         if each.cluster_id is not None and cluster.cluster_id is not None and each.cluster_id != cluster.cluster_id:
             other = f"a broker of another cluster, {each.cluster_id}"
-            evidence = f"The metadata of cluster {cluster.cluster_id} gives this address, and asked for its own metadata"
+            evidence = (
+                f"The metadata of cluster {cluster.cluster_id} gives this address, and asked for its own metadata"
+            )
             evidence += f" the broker there says {each.cluster_id}."
         elif each.other_id:
             other = "another broker" if each.other_id == "another" else f"broker {each.other_id}"
@@ -131,12 +133,14 @@ def advertised_identity(facts: Facts) -> Iterator[Finding]:
             Severity.ERROR,
             "bootstrap.servers",
             "The bootstrap addresses belong to different clusters: which one a client uses is chance.",
-            told,
+            f"Their metadata says so: {told}.",
             "Name brokers of one cluster only.",
         )
 
 
-@check("not-a-broker", "Something answers that is no broker: another protocol, or a controller's listener", see="clients")
+@check(
+    "not-a-broker", "Something answers that is no broker: another protocol, or a controller's listener", see="clients"
+)
 def not_a_broker(facts: Facts) -> Iterator[Finding]:
     """Judge what answers at an address that clients use."""
     for each in _connected(facts):
@@ -158,7 +162,11 @@ def not_a_broker(facts: Facts) -> Iterator[Finding]:
             )
 
 
-@check("security-protocol", "A listener is plain and the client speaks TLS, or the other way round; likewise SASL", see="tls")
+@check(
+    "security-protocol",
+    "A listener is plain and the client speaks TLS, or the other way round; likewise SASL",
+    see="tls",
+)
 def security_protocol(facts: Facts) -> Iterator[Finding]:
     """Compare ``security.protocol`` with what the listener speaks."""
     client = _client(facts)
@@ -226,7 +234,7 @@ def login(facts: Facts) -> Iterator[Finding]:
         )
 
 
-# --- Certificates -------------------------------------------------------------------------------------------------------
+# --- Certificates ---------------------------------------------------------------------------------------------------
 
 
 def _certificates(facts: Facts) -> Iterator[tuple[str, str, CertificateFacts]]:
@@ -248,7 +256,9 @@ def _certificate_keeps_out(listener: ListenerFacts, facts: Facts) -> bool:
     return _client(facts).checks_names and not matches(listener.host, certificate.names)
 
 
-@check("certificate-expiry", "A listener's certificate has expired, is not valid yet, or ends within 30 days", see="tls")
+@check(
+    "certificate-expiry", "A listener's certificate has expired, is not valid yet, or ends within 30 days", see="tls"
+)
 def certificate_expiry(facts: Facts) -> Iterator[Finding]:
     """Judge the days of certificates by this machine's clock."""
     for where, _, certificate in _certificates(facts):
@@ -330,7 +340,8 @@ def exposure(facts: Facts) -> Iterator[Finding]:
                 facts.configuration.source,
                 f"{line}.",
                 "listeners, listener.security.protocol.map and authorizer.class.name say so.",
-                "Secure the listener (SASL_SSL and an authorizer), listen on 127.0.0.1, or keep others out by a firewall.",
+                "Secure the listener (SASL_SSL and an authorizer), listen on 127.0.0.1, or keep others out by a"
+                " firewall.",
             )
     if _client(facts).has_sasl or _client(facts).given.get("ssl.keystore.location"):
         return

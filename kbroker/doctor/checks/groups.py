@@ -43,7 +43,8 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
             f"group {group.group_id}",
             f"Group {group.group_id} rebalances again and again: meanwhile its members read little or nothing.",
             evidence,
-            "Usual reasons: a member needs longer than max.poll.interval.ms for what it polls, or crashes and is started"
+            "Usual reasons: a member needs longer than max.poll.interval.ms for what it polls, or crashes and is"
+            " started"
             " again; session.timeout.ms is too short; members of one group subscribe to different topics. The members'"
             " logs say why they leave; group.instance.id keeps a restart from being a rebalance.",
         )
@@ -70,16 +71,22 @@ def consumer_stuck(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             f"group {group.group_id}",
-            f"Group {group.group_id} does not get on in {partition}{more}: it is {lag:,} records behind, and falls back.",
+            f"Group {group.group_id} does not get on in {partition}{more}: it is {lag:,} records behind, and falls"
+            " back.",
             f"Within {group.seconds:.0f} s records came, and the committed offset stayed"
             f" {second.committed[partition]:,}. (A group that commits more seldom than that looks alike.)",
             f"Look at the record there: kbroker consume {partition.topic} --partition {partition.partition} --from"
-            f" {second.committed[partition]} -n 1. A consumer that fails on one record reads it again and again; skip it"
+            f" {second.committed[partition]} -n 1. A consumer that fails on one record reads it again and again;"
+            " skip it"
             " with kbroker group reset.",
         )
 
 
-@check("hanging-transactions", "A transaction is open for too long, or its coordinator does not know it", see="groups-and-transactions")
+@check(
+    "hanging-transactions",
+    "A transaction is open for too long, or its coordinator does not know it",
+    see="groups-and-transactions",
+)
 def hanging_transactions(facts: Facts) -> Iterator[Finding]:
     """Report what holds up readers of committed records (KIP-664)."""
     cluster = facts.cluster
@@ -91,10 +98,12 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Severity.ERROR,
                 f"transactional id {each.transactional_id}",
-                f"The transaction of {each.transactional_id} is open for {open_ms / 1000:,.0f} s, longer than its timeout:"
+                f"The transaction of {each.transactional_id} is open for {open_ms / 1000:,.0f} s, longer than its"
+                " timeout:"
                 " consumers with read_committed wait behind it.",
                 f"DescribeTransactions: {each.state}, timeout {each.timeout_ms / 1000:g} s.",
-                f"If its producer is gone: kbroker txn abort {each.transactional_id}. The log of its coordinator says why"
+                f"If its producer is gone: kbroker txn abort {each.transactional_id}. The log of its coordinator"
+                " says why"
                 " it does not end it.",
             )
     for entry in cluster.open_transactions:
@@ -104,9 +113,11 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             f"partition {entry.partition}",
-            f"A transaction hangs in {entry.partition} from offset {entry.start_offset}: consumers with read_committed do"
+            f"A transaction hangs in {entry.partition} from offset {entry.start_offset}: consumers with"
+            " read_committed do"
             " not get past it.",
-            f"DescribeProducers: producer {entry.producer_id} has it open. No coordinator has an open transaction of this"
+            f"DescribeProducers: producer {entry.producer_id} has it open. No coordinator has an open transaction"
+            " of this"
             " producer.",
             f"kbroker txn abort --topic {topic} --partition {number} --start-offset {entry.start_offset}",
         )

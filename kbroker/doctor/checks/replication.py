@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from kbroker.console.troubles import Trouble, topic_troubles
-from kbroker.doctor.facts import OFFSETS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC, ClusterFacts, Facts, TopicFacts, number_of
+from kbroker.doctor.facts import (
+    OFFSETS_TOPIC,
+    SHARE_TOPIC,
+    TRANSACTIONS_TOPIC,
+    ClusterFacts,
+    Facts,
+    TopicFacts,
+    number_of,
+)
 from kbroker.doctor.findings import Finding, Severity, check
 
 _MIN_ISR: Final = "min.insync.replicas"
@@ -47,7 +55,9 @@ def offline_partitions(facts: Facts) -> Iterator[Finding]:
     yield from _findings(facts, "leaderless-", Severity.ERROR)
 
 
-@check("under-min-isr", "Fewer replicas are in sync than min.insync.replicas: acks=all is refused now", see="replication")
+@check(
+    "under-min-isr", "Fewer replicas are in sync than min.insync.replicas: acks=all is refused now", see="replication"
+)
 def under_min_isr(facts: Facts) -> Iterator[Finding]:
     """Report partitions that refuse records with acks=all, though enough replicas are assigned."""
     for topic, trouble in _troubles(facts, "min-isr-"):
@@ -73,7 +83,11 @@ def _impossible(facts: Facts) -> dict[str, tuple[int, int]]:
     return found
 
 
-@check("min-isr", "min.insync.replicas is more than the replicas, or as many, so that one lost node stops producers", see="replication")
+@check(
+    "min-isr",
+    "min.insync.replicas is more than the replicas, or as many, so that one lost node stops producers",
+    see="replication",
+)
 def min_isr(facts: Facts) -> Iterator[Finding]:
     """Compare ``min.insync.replicas`` with how many replicas there are."""
     for name, (least, fewest) in _impossible(facts).items():
@@ -108,7 +122,8 @@ def min_isr(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 facts.configuration.source,
-                f"{_MIN_ISR}={least} and default.replication.factor={factor}: records with acks=all are refused in topics"
+                f"{_MIN_ISR}={least} and default.replication.factor={factor}: records with acks=all are refused in"
+                " topics"
                 " that are created with the defaults.",
                 "The file says so.",
                 "Set default.replication.factor to one more.",
@@ -197,7 +212,11 @@ def _is_lowered(cluster: ClusterFacts) -> bool:
     return is_kbroker and len(cluster.brokers) == 1 and voters <= 1
 
 
-@check("unclean-election", "A replica that is not in sync may become leader: acknowledged records may be lost", see="replication")
+@check(
+    "unclean-election",
+    "A replica that is not in sync may become leader: acknowledged records may be lost",
+    see="replication",
+)
 def unclean_election(facts: Facts) -> Iterator[Finding]:
     """Report ``unclean.leader.election.enable``."""
     key = "unclean.leader.election.enable"
@@ -217,7 +236,7 @@ def unclean_election(facts: Facts) -> Iterator[Finding]:
             facts.configuration.source,
             f"{key}=true: acknowledged records of all topics may be lost when nodes fail.",
             "The file says so.",
-            f"Take it out, and set it for single topics where it is meant.",
+            "Take it out, and set it for single topics where it is meant.",
         )
 
 

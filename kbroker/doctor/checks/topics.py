@@ -54,7 +54,9 @@ def message_sizes(facts: Facts) -> Iterator[Finding]:
     given = {} if facts.client is None else facts.client.given
     request = number_of(given, "max.request.size")
     small = [topic for topic in _topics(facts) if not topic.description.internal]
-    refusing = [topic for topic in small if request is not None and request > (topic.number("max.message.bytes") or request)]
+    refusing = [
+        topic for topic in small if request is not None and request > (topic.number("max.message.bytes") or request)
+    ]
     if refusing and request is not None and facts.client is not None:
         least = min(refusing, key=lambda topic: topic.number("max.message.bytes") or 0)
         yield Finding(
@@ -63,7 +65,7 @@ def message_sizes(facts: Facts) -> Iterator[Finding]:
             f"The producer may send {request:,} bytes at once, and topic {least.name} takes"
             f" {least.number('max.message.bytes'):,}: a larger record fails with RecordTooLarge.",
             f"max.request.size={request} in {facts.client.source}; max.message.bytes by DescribeConfigs.",
-            f"Raise max.message.bytes of the topics that it writes to, or lower max.request.size.",
+            "Raise max.message.bytes of the topics that it writes to, or lower max.request.size.",
         )
     fetched = number_of(given, "max.partition.fetch.bytes")
     if fetched is not None and size is not None and largest is not None and fetched < size and facts.client is not None:
@@ -77,7 +79,9 @@ def message_sizes(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@check("retention", "Records or offsets are gone sooner, or stay longer, than one expects", see="groups-and-transactions")
+@check(
+    "retention", "Records or offsets are gone sooner, or stay longer, than one expects", see="groups-and-transactions"
+)
 def retention(facts: Facts) -> Iterator[Finding]:
     """Judge retention of topics, of offsets, and records with timestamps of the future."""
     yield from _offsets_retention(facts)
@@ -98,7 +102,8 @@ def retention(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 f"topic {topic.name}",
-                f"Topic {topic.name} keeps records for {kept / 1000:,.0f} s: a consumer that stops for longer misses some.",
+                f"Topic {topic.name} keeps records for {kept / 1000:,.0f} s: a consumer that stops for longer"
+                " misses some.",
                 f"retention.ms={kept}, by DescribeConfigs. Usual are days: a unit may be wrong.",
                 f"kbroker config set topic {topic.name} retention.ms=604800000",
             )
@@ -120,7 +125,11 @@ def _offsets_retention(facts: Facts) -> Iterator[Finding]:
             return
 
 
-@check("future-records", "Records have timestamps of the future: retention does not delete them", see="groups-and-transactions")
+@check(
+    "future-records",
+    "Records have timestamps of the future: retention does not delete them",
+    see="groups-and-transactions",
+)
 def future_records(facts: Facts) -> Iterator[Finding]:
     """Report topics whose newest timestamp is more than an hour ahead of this machine's clock."""
     for topic in _topics(facts):
@@ -146,7 +155,8 @@ def auto_create(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Severity.NOTE,
                 "auto.create.topics.enable",
-                "A producer or consumer that misspells a topic's name creates a topic, with the defaults of the brokers.",
+                "A producer or consumer that misspells a topic's name creates a topic, with the defaults of the"
+                " brokers.",
                 f"auto.create.topics.enable=true on broker {broker.id}, by DescribeConfigs.",
                 "Set it to false where topics are created on purpose.",
             )

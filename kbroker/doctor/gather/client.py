@@ -14,7 +14,7 @@ from kbroker.doctor.facts import ClientFacts
 
 def is_secret(name: str) -> bool:
     """Whether no text shows the value of a client's property: by its definition, or if it has none by its name."""
-    return CLIENT_CONFIGS[name].sensitive if name in CLIENT_CONFIGS.keys() else sounds_secret(name)
+    return CLIENT_CONFIGS[name].sensitive if name in CLIENT_CONFIGS else sounds_secret(name)
 
 
 def client_facts(properties: ClientProperties | None, path: Path | None) -> ClientFacts:

@@ -178,7 +178,9 @@ class ClusterLook:
             configs=None if described is None else described[0],
             is_kbroker=described is not None and described[1],
             log_dirs=self._question(f"the log directories of {name}", log_dirs),
-            apis=None if told is None else {each.api_key: (each.min_version, each.max_version) for each in told.api_keys},
+            apis=None
+            if told is None
+            else {each.api_key: (each.min_version, each.max_version) for each in told.api_keys},
             features=() if told is None else tuple(features_of(told)),
         )
 
