@@ -47,6 +47,7 @@ SECTIONS = {
         "docs/testing",
         "docs/metrics",
         "docs/operations",
+        "docs/doctor",
         "docs/apis",
         "docs/compatibility",
         "docs/benchmarks",

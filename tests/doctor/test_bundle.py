@@ -115,8 +115,8 @@ def test_the_parts_are_there(bundle: dict[str, bytes]) -> None:
         *("facts.json", "configs.json", "doctor.txt", "doctor.json", "data.json", "logs/node.log"),
     }
     facts = json.loads(bundle["facts.json"])["cluster"]
-    assert [each["name"] for each in map(lambda topic: topic["description"], facts["topics"])] == ["orders"]
-    [(directory, data)] = json.loads(bundle["data.json"]).items()
+    assert [each["name"] for each in (topic["description"] for topic in facts["topics"])] == ["orders"]
+    [(_directory, data)] = json.loads(bundle["data.json"]).items()
     assert data["files"]["orders-0"]["00000000000000000000.log"] > 0 and data["bytes"] > 0
     assert json.loads(bundle["versions.json"])["packages"]["trio"]
     assert "KBROKER_SOMETHING" in json.loads(bundle["machine.json"])["environment"]
