@@ -32,8 +32,8 @@ ERROR broker 2 (advertised-reachable)
 
 It works on kbroker and on Apache Kafka: it asks by the protocol alone, and what a broker is too old to answer, or may
 not tell this client, is a note. It changes nothing and writes nothing. Each question is bounded by `--timeout`
-(10 s), brokers are asked at the same time. Each address is connected to a few times: plainly, and with TLS where
-there is TLS, once with versions before 1.2. A broker may log the handshakes that fail.
+(10 s), brokers are asked at the same time. An address with TLS is connected to with versions before 1.2, too, and one
+that refuses the client in other ways, to say why. A broker may log such handshakes, which fail.
 
 Groups that have members are looked at twice, six seconds apart (`--look-again`): whether a group rebalances for ever,
 or stands still, is seen only so. `--json` writes one document. The exit code is 1 if there is an error, else 0;
@@ -72,6 +72,7 @@ def page(note: str) -> str:
     """All of it, with the table of checks."""
     checks = all_checks()
     lines = ["| Check | Subject | Looks for | More |", "| --- | --- | --- | --- |"]
-    for each in checks.values():
-        lines.append(f"| `{each.name}` | {each.subject} | {each.summary} | [{each.see}]({each.see}) |")
+    lines += [
+        f"| `{each.name}` | {each.subject} | {each.summary} | [{each.see}]({each.see}) |" for each in checks.values()
+    ]
     return "\n".join(["# The doctor", "", note, _BEGIN + "\n".join(lines), _BETWEEN])

@@ -201,7 +201,7 @@ def sasl_mechanism(facts: Facts) -> Iterator[Finding]:
     """Compare ``sasl.mechanism`` with what SaslHandshake says is there."""
     client = _client(facts)
     for each in _connected(facts):
-        if client.has_sasl and each.has_sasl and client.mechanism not in each.mechanisms:
+        if not each.entered and client.has_sasl and each.has_sasl and client.mechanism not in each.mechanisms:
             offered = ", ".join(each.mechanisms) or "none"
             yield Finding(
                 Severity.ERROR,

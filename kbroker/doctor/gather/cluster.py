@@ -158,7 +158,10 @@ class ClusterLook:
 
         def configs(client: Client) -> tuple[dict[str, str], bool]:
             values = ask(client, ResourceType.BROKER, BROKER_KEYS)
-            return values, bool(ask(client, ResourceType.BROKER_LOGGER, _LOGGERS))
+            try:
+                return values, bool(ask(client, ResourceType.BROKER_LOGGER, _LOGGERS))
+            except ClientError:  # levels of loggers are younger than other configs
+                return values, False
 
         def log_dirs(client: Client) -> tuple[LogDirFacts, ...]:
             return tuple(

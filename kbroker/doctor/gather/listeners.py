@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -63,38 +64,32 @@ class Probe:
             return replace(found, problem=f"no answer to a connection on port {port}")
         except (OSError, OverflowError) as error:
             return replace(found, problem=f"no connection to port {port}: {_reason(error)}")
-        found = self._kind(found)
-        if found.has_tls:
-            found = self._tls(found)
-        return self._enter(found)
+        found = self._enter(found)
+        found = self._as_client(found) if found.entered else self._kind(found)
+        return self._tls(found) if found.has_tls else found
+
+    def _as_client(self, found: ListenerFacts) -> ListenerFacts:
+        """A listener that has let the client in speaks as the client does."""
+        protocol = SecurityProtocol.PLAINTEXT if self.security is None else self.security.protocol
+        return replace(found, has_tls=protocol.has_tls, has_sasl=protocol.has_sasl)
 
     # --- Kinds of listeners -------------------------------------------------------------------------------------------
 
     def _kind(self, found: ListenerFacts) -> ListenerFacts:
-        """Whether it has TLS and SASL: the client's own way first, so that a listener that is right logs no error."""
+        """Whether a listener that has refused the client has TLS and SASL."""
         wants_tls = self.security is not None and self.security.protocol.has_tls
-        refusal = ""
         for has_tls in (wants_tls, not wants_tls):
             if has_tls and not tls_is_possible():
                 continue
             look = _Look(self.client_id, has_tls, self._context("any") if has_tls else None)
             try:
-                connection = look.connect(found.host, found.port, self.seconds)
-            except ClientError as error:
-                refusal = refusal or str(error)
+                look.connect(found.host, found.port, self.seconds).close()
+            except ClientError:
                 if has_tls and look.was_encrypted:
-                    # It refuses whoever shows no certificate, after TLS.
-                    return replace(found, has_tls=True, certificate=look.certificate)
+                    return replace(found, has_tls=True)  # it refuses whoever shows no certificate, after TLS
                 continue
-            connection.close()
-            return replace(
-                found,
-                has_tls=has_tls,
-                has_sasl=look.has_sasl,
-                mechanisms=look.mechanisms,
-                certificate=look.certificate,
-            )
-        return replace(found, refusal=refusal)
+            return replace(found, has_tls=has_tls, has_sasl=look.has_sasl, mechanisms=look.mechanisms)
+        return found
 
     def _context(self, kind: str) -> ssl.SSLContext:
         """A context of TLS: ``any`` trusts everybody, ``trusting`` compares no name, others are old versions."""
@@ -122,37 +117,42 @@ class Probe:
         return context
 
     def _tls(self, found: ListenerFacts) -> ListenerFacts:
-        """Whether the client trusts the certificate, and whether old versions are taken."""
-        distrust = ""
-        if self.security is not None and self.security.protocol.has_tls:
+        """The certificate, whether the client trusts it, and whether old versions are taken."""
+        if not tls_is_possible():
+            return found
+        der, distrust = None, ""
+        with suppress(OSError):
+            der = self._shake_hands(found, "any")
+        if not found.entered and self.security is not None and self.security.protocol.has_tls:
             try:
                 self._shake_hands(found, "trusting")
             except ssl.SSLCertVerificationError as error:
                 if error.verify_code not in _VALIDITY:
                     distrust = error.verify_message.rstrip(".")
             except OSError:
-                pass  # told by what comes next
+                pass  # the refusal tells it
         weak = []
         for name in _WEAK if self.wants_weak else ():
-            try:
+            with suppress(OSError):
                 self._shake_hands(found, name)
-            except (OSError, ValueError):
-                continue
-            weak.append(name)
-        return replace(found, distrust=distrust, weak_tls=tuple(weak))
+                weak.append(name)
+        certificate = None if der is None else certificate_facts(der)
+        return replace(found, certificate=certificate, distrust=distrust, weak_tls=tuple(weak))
 
-    def _shake_hands(self, found: ListenerFacts, kind: str) -> None:
+    def _shake_hands(self, found: ListenerFacts, kind: str) -> bytes | None:
+        """The certificate that is shown, in DER; ``OSError`` if there is no agreement."""
         context = self._context(kind)
-        with socket.create_connection((found.host, found.port), timeout=min(_ANSWER_SECONDS, self.seconds)) as plain:
-            context.wrap_socket(plain, server_hostname=found.host).close()
+        with (
+            socket.create_connection((found.host, found.port), timeout=min(_ANSWER_SECONDS, self.seconds)) as plain,
+            context.wrap_socket(plain, server_hostname=found.host) as encrypted,
+        ):
+            return encrypted.getpeercert(binary_form=True)
 
     # --- The client's own way -----------------------------------------------------------------------------------------
 
     def _enter(self, found: ListenerFacts) -> ListenerFacts:
         """Come in as the client does, and ask who is there."""
         deadline = time.monotonic() + self.seconds
-        if found.has_tls is None:
-            return found
         try:
             connection = Connection(
                 found.host, found.port, client_id=self.client_id, deadline=deadline, security=self.security
@@ -194,7 +194,6 @@ class _Look(ClientSecurity):
         self._client_id = client_id
         self.has_sasl: bool | None = None
         self.mechanisms: tuple[str, ...] = ()
-        self.certificate: CertificateFacts | None = None
         self.was_encrypted = False
 
     def connect(self, host: str, port: int, seconds: float) -> Connection:
@@ -203,12 +202,9 @@ class _Look(ClientSecurity):
         return Connection(host, port, client_id=self._client_id, deadline=deadline, security=self)
 
     def wrap(self, connected: socket.socket, host: str, address: str) -> socket.socket:
-        """As of the base; keeps the certificate."""
+        """As of the base; notes that TLS itself was agreed on."""
         wrapped = super().wrap(connected, host, address)
-        if isinstance(wrapped, ssl.SSLSocket):
-            self.was_encrypted = True
-            der = wrapped.getpeercert(binary_form=True)
-            self.certificate = None if der is None else certificate_facts(der)
+        self.was_encrypted = isinstance(wrapped, ssl.SSLSocket)
         return wrapped
 
     def authenticate(self, connection: Asked, deadline: float) -> float | None:
