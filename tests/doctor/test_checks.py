@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.cli import build_parser
 from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
 from kbroker.console.troubles import QuorumNode
@@ -111,6 +112,7 @@ def with_quorum(**changes: Any) -> Facts:
 
 
 VOTER_3_BEHIND = (*QUORUM.nodes[:2], QuorumNode(3, "voter", 400, 500, NOW - 60_000))
+THIRTY_AHEAD = tuple(node._replace(caught_up=NOW + 30_000) for node in QUORUM.nodes)
 OTHER_NAMES = replace(CERTIFICATE, names=("kafka-9",))
 EXPIRED = replace(CERTIFICATE, valid_until=NOW - DAY)
 KBROKER_ALONE = replace(
@@ -194,7 +196,7 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
     "a controller is behind": ("quorum-lag", with_quorum(nodes=VOTER_3_BEHIND)),
     "two controllers": ("quorum-size", with_quorum(nodes=QUORUM.nodes[:2])),
     "a broker is fenced": ("fenced-broker", with_broker(fenced=True, listener=None, newest_own_record=None)),
-    "the controller's clock is ahead": ("clocks", with_quorum(leader_clock=NOW + 30_000)),
+    "the controller's clock is ahead": ("clocks", with_quorum(leader_clock=NOW + 30_000, nodes=THIRTY_AHEAD)),
     "the controller's clock is behind": ("clocks", with_quorum(leader_clock=NOW - 300_000)),
     "a broker's clock is ahead": ("clocks", with_broker(newest_own_record=NOW + 90_000)),
     "a disk is nearly full": ("disk-space", with_broker(log_dirs=(LogDirFacts("/data", False, 1 << 40, 1 << 30),))),
@@ -330,6 +332,20 @@ def test_a_check_points_to_a_place_that_is_there(name: str) -> None:
     page, _, anchor = CHECKS[name].see.partition("#")
     headings = [line.lstrip("# ") for line in OPERATIONS.read_text().splitlines() if line.startswith("#")]
     assert page == OPERATIONS.name and anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+def test_commands_to_copy_can_be_run() -> None:
+    commands = [
+        finding.remedy
+        for _, facts in MISTAKES.values()
+        for each in found(facts).values()
+        for finding in each
+        if finding.remedy.startswith("kbroker ")
+    ]
+    assert len(commands) > 2
+    for command in commands:
+        parser, rest = build_parser(command.split()[1:])
+        assert parser.parse_args(rest).run
 
 
 def test_errors_come_first() -> None:

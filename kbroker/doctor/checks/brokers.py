@@ -168,7 +168,7 @@ def disk_space(facts: Facts) -> Iterator[Finding]:
             where,
             f"{where}: only {free / 2**30:.1f} GiB of {total / 2**30:.1f} GiB are free.",
             f"{who} says so. A broker whose disk is full takes the directory for failed.",
-            "Make room: lower retention.ms or retention.bytes of large topics (kbroker topic list --sizes shows them),"
+            "Make room: lower retention.ms or retention.bytes of large topics (kbroker topic list shows their sizes),"
             " delete topics, or move replicas to other directories.",
         )
 
