@@ -35,6 +35,7 @@ P0 = TopicPartition("orders", 0)
 CERTIFICATE = CertificateFacts("CN=kafka", ("kafka-1", "kafka-2", "kafka-3", "kafka"), NOW - DAY, NOW + 300 * DAY)
 
 CONFIGS = {
+    "authorizer.class.name": "",
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
     "group.max.session.timeout.ms": "1800000",

@@ -334,6 +334,14 @@ def test_a_check_points_to_a_place_that_is_there(name: str) -> None:
     assert page == OPERATIONS.name and anchor in {heading.lower().replace(" ", "-") for heading in headings}
 
 
+def test_with_an_authorizer_a_transaction_without_a_coordinator_has_to_be_old() -> None:
+    """ListTransactions leaves out what the client may not see."""
+    brokers = tuple(broker(each, configs=CONFIGS | {"authorizer.class.name": "some"}) for each in (1, 2, 3))
+    young, old = (OpenTransaction(P0, 4, 17, at, False) for at in (NOW - 60_000, NOW - DAY))
+    assert found(with_cluster(brokers=brokers, open_transactions=(young,))) == {}
+    assert list(found(with_cluster(brokers=brokers, open_transactions=(old,)))) == ["hanging-transactions"]
+
+
 def test_commands_to_copy_can_be_run() -> None:
     commands = [
         finding.remedy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.doctor.facts import Facts, GroupFacts
+from kbroker.doctor.facts import ClusterFacts, Facts, GroupFacts, OpenTransaction, number_of
 from kbroker.doctor.findings import Finding, Severity, check
 from kbroker.types import TopicPartition
 
@@ -107,7 +107,7 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
                 " it does not end it.",
             )
     for entry in cluster.open_transactions:
-        if entry.has_coordinator:
+        if entry.has_coordinator or not (_sees_all(cluster) or _is_over(entry, cluster, facts.now)):
             continue
         topic, number = entry.partition
         yield Finding(
@@ -121,6 +121,17 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
             " producer.",
             f"kbroker txn abort --topic {topic} --partition {number} --start-offset {entry.start_offset}",
         )
+
+
+def _sees_all(cluster: ClusterFacts) -> bool:
+    """Whether no authorizer may keep transactional ids from the doctor: ListTransactions leaves those out."""
+    return all((broker.configs or {}).get("authorizer.class.name") == "" for broker in cluster.brokers)
+
+
+def _is_over(entry: OpenTransaction, cluster: ClusterFacts, now: int) -> bool:
+    """Whether no coordinator would have let it be open for so long."""
+    longest = max((number_of(each.configs, "transaction.max.timeout.ms") or 0 for each in cluster.brokers), default=0)
+    return longest > 0 and now - entry.last_write > longest + _GRACE_MS
 
 
 @check("throttling", "Clients are slowed down: by quotas that are very low, or right now", see="quotas")

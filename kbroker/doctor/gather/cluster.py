@@ -30,12 +30,14 @@ from kbroker.doctor.gather.reached import ReachedClient
 from kbroker.doctor.gather.transactions import Transactions, look_at_transactions
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
+from kbroker.wire.errors import EncodeError, WireError
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
 """Is told what is looked at now."""
 
 BROKER_KEYS: Final = (
+    "authorizer.class.name",
     "auto.create.topics.enable",
     "default.replication.factor",
     "group.max.session.timeout.ms",
@@ -134,7 +136,7 @@ class ClusterLook:
         try:
             with self._client() as client:
                 return ask(client)
-        except ClientError as error:
+        except (ClientError, WireError, EncodeError) as error:
             self._unanswered[name] = str(error)
             return None
 
