@@ -277,8 +277,8 @@ def certificate_expiry(facts: Facts) -> Iterator[Finding]:
             text,
             f"{certificate.subject} is valid from {_day(certificate.valid_from)} to {_day(certificate.valid_until)};"
             f" this machine's clock says {_day(facts.now)}.",
-            "Issue a new one (your authority, or kbroker certs DIRECTORY --renew), and give it to the node: at a restart,"
-            " or at once by setting listener.name.NAME.ssl.keystore.location of the broker anew."
+            "Issue a new one (your authority, or kbroker certs DIRECTORY --renew), and give it to the node:"
+            " at a restart, or at once by setting listener.name.NAME.ssl.keystore.location of the broker anew."
             if left < _SOON_MS
             else "Look at the clocks of both machines, and at the dates of the certificate.",
         )
