@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from kbroker.cli import main
+from kbroker.client import Client, ResponseError
+from kbroker.client.topics import NewTopic, create_topics
 from kbroker.config.properties import format_properties
 from kbroker.testing import RunningBroker, running_broker
 
@@ -18,6 +20,12 @@ QUIET = {"auto.create.topics.enable": "false"}
 
 Doctor = Callable[..., dict[str, list[dict[str, Any]]]]
 """Runs the command; check -> its findings. ``Doctor.code`` is not kept: it must go with the findings."""
+
+
+def create(client: Client, topic: NewTopic) -> None:
+    """Create a topic; it must succeed."""
+    [answer] = create_topics(client, [topic]).values()
+    assert not isinstance(answer, ResponseError), answer
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.topics import NewTopic
 from kbroker.config.properties import format_properties
 from kbroker.config.secret_names import is_secret_property
 from kbroker.doctor.secrets import Secrets, hidden
 from kbroker.testing import running_broker
 from kbroker.wire.record_batch import Record
-from tests.doctor.conftest import QUIET
+from tests.doctor.conftest import QUIET, create
 
 PLANTED = {
     "keystore": "planted-keystore-pass",
@@ -67,7 +67,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         properties = broker.client_properties()
         client_file.write_text(format_properties(properties | {"ssl.key.password": PLANTED["keystore"]}, ""))
         with Client(broker.bootstrap_servers, security=security_of(ClientProperties(properties))) as client:
-            assert not any(create_topics(client, [NewTopic("orders", 1, 1)]).values())
+            create(client, NewTopic("orders", 1, 1))
             refused: list[object] = []
             producer = Producer(client, "orders", [0], on_refused=refused.append)
             producer.send(Record(0, time.time_ns() // 10**6, PLANTED["key"].encode(), PLANTED["value"].encode()), 0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.client.topics import NewTopic, create_topics, delete_topics
+from kbroker.client.topics import NewTopic, delete_topics
 from kbroker.testing import RunningCluster, running_cluster
-from tests.doctor.conftest import QUIET, Doctor
+from tests.doctor.conftest import QUIET, Doctor, create
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 def test_a_sound_cluster_has_nothing_wrong(cluster: RunningCluster, doctor: Doctor) -> None:
     with cluster.client() as client:
-        assert not any(create_topics(client, [NewTopic("t", 6)]).values())
+        create(client, NewTopic("t", 6))
     assert doctor("-b", cluster.bootstrap_servers) == {}
 
 
@@ -41,7 +41,7 @@ def test_a_sound_secure_cluster_has_nothing_wrong(
 )
 def test_a_topic_with_a_mistake(topic: NewTopic, name: str, cluster: RunningCluster, doctor: Doctor) -> None:
     with cluster.client() as client:
-        assert not any(create_topics(client, [topic]).values())
+        create(client, topic)
         found = doctor("-b", cluster.bootstrap_servers)
         delete_topics(client, [topic.name])
     assert list(found) == [name] and topic.name in found[name][0]["about"]

@@ -146,7 +146,7 @@ def throttling(facts: Facts) -> Iterator[Finding]:
             "this client",
             f"The brokers throttle this client, by up to {cluster.throttled_ms / 1000:g} s for one request.",
             "throttle_time_ms of their answers.",
-            "kbroker quota list shows the limits of its user and client id.",
+            "Look at the limits of its user and client id: kbroker quota list.",
         )
     for entry in cluster.quotas or ():
         low = [
