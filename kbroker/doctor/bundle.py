@@ -62,8 +62,16 @@ class Bundle:
         self.files[name] = self.secrets.removed(text).encode("utf-8", "backslashreplace")
 
     def add_json(self, name: str, document: object) -> None:
-        """A document."""
-        self.add(name, json.dumps(plain(document), indent=1, ensure_ascii=False) + "\n")
+        """A document; its texts are cleared one by one, so that it stays one."""
+        text = json.dumps(self._cleared(plain(document)), indent=1, ensure_ascii=False)
+        self.files[name] = f"{text}\n".encode("utf-8", "backslashreplace")
+
+    def _cleared(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.secrets.removed(value)
+        if isinstance(value, dict):
+            return {self.secrets.without_known(name): self._cleared(each) for name, each in value.items()}
+        return [self._cleared(each) for each in value] if isinstance(value, list) else value
 
     def add_node_properties(self, properties: Mapping[str, str]) -> None:
         """A node's configuration; all that is added after it is cleared of its secrets."""
@@ -78,7 +86,8 @@ class Bundle:
     def _add_properties(self, name: str, properties: Mapping[str, str]) -> None:
         from kbroker.config.properties import format_properties
 
-        self.add(name, format_properties(properties, "made by kbroker bundle: secrets are hidden"))
+        text = format_properties(properties, "made by kbroker bundle: secrets are hidden")
+        self.files[name] = self.secrets.without_known(text).encode("utf-8", "backslashreplace")
 
     def add_facts(self, facts: Facts) -> None:
         """What the doctor has seen. The configuration and the client are files of their own."""

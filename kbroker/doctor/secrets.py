@@ -45,12 +45,16 @@ class Secrets:
                         self._values |= {text, text.replace('\\"', '"').replace("\\\\", "\\")}
 
     def removed(self, text: str) -> str:
-        """The text without them."""
+        """The text without them, and without what looks like one."""
+        text = _KEY.sub(HIDDEN, self.without_known(text))
+        return "\n".join(_line(line) for line in text.split("\n"))
+
+    def without_known(self, text: str) -> str:
+        """The text without them alone."""
         for value in sorted(self._values, key=len, reverse=True):
             if len(value) >= _SHORTEST:
                 text = text.replace(value, HIDDEN)
-        text = _KEY.sub(HIDDEN, text)
-        return "\n".join(_line(line) for line in text.split("\n"))
+        return text
 
 
 def _line(line: str) -> str:

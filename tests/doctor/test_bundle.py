@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.cli import main
@@ -167,6 +167,7 @@ SECRET_NAMES = st.sampled_from(
 )
 
 
+@settings(max_examples=50)
 @given(SECRET_NAMES, TEXT, st.text(), st.text())
 def test_a_secret_of_a_property_is_nowhere(name: str, value: str, before: str, after: str) -> None:
     secrets = Secrets()

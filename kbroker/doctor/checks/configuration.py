@@ -53,8 +53,7 @@ def advertised_config(facts: Facts) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"listener {each.name}",
                 f"Listener {each.name} is open to other machines and advertises {each.advertised_host}: they come"
-                " in, and"
-                " are then sent to themselves.",
+                " in, and are then sent to themselves.",
                 f"listeners has {each.host or 'all interfaces'}, advertised.listeners {each.advertised_host}.",
                 "Advertise the name by which other machines reach this one, or listen on 127.0.0.1.",
             )

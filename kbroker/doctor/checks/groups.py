@@ -44,9 +44,8 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
             f"Group {group.group_id} rebalances again and again: meanwhile its members read little or nothing.",
             evidence,
             "Usual reasons: a member needs longer than max.poll.interval.ms for what it polls, or crashes and is"
-            " started"
-            " again; session.timeout.ms is too short; members of one group subscribe to different topics. The members'"
-            " logs say why they leave; group.instance.id keeps a restart from being a rebalance.",
+            " started again; session.timeout.ms is too short; members of one group subscribe to different"
+            " topics. The members' logs say why they leave; group.instance.id keeps a restart from being a rebalance.",
         )
 
 
@@ -77,8 +76,7 @@ def consumer_stuck(facts: Facts) -> Iterator[Finding]:
             f" {second.committed[partition]:,}. (A group that commits more seldom than that looks alike.)",
             f"Look at the record there: kbroker consume {partition.topic} --partition {partition.partition} --from"
             f" {second.committed[partition]} -n 1. A consumer that fails on one record reads it again and again;"
-            " skip it"
-            " with kbroker group reset.",
+            " skip it with kbroker group reset.",
         )
 
 
@@ -99,12 +97,10 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
                 Severity.ERROR,
                 f"transactional id {each.transactional_id}",
                 f"The transaction of {each.transactional_id} is open for {open_ms / 1000:,.0f} s, longer than its"
-                " timeout:"
-                " consumers with read_committed wait behind it.",
+                " timeout: consumers with read_committed wait behind it.",
                 f"DescribeTransactions: {each.state}, timeout {each.timeout_ms / 1000:g} s.",
                 f"If its producer is gone: kbroker txn abort {each.transactional_id}. The log of its coordinator"
-                " says why"
-                " it does not end it.",
+                " says why it does not end it.",
             )
     for entry in cluster.open_transactions:
         if entry.has_coordinator or not (_sees_all(cluster) or _is_over(entry, cluster, facts.now)):
@@ -114,11 +110,9 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
             Severity.ERROR,
             f"partition {entry.partition}",
             f"A transaction hangs in {entry.partition} from offset {entry.start_offset}: consumers with"
-            " read_committed do"
-            " not get past it.",
+            " read_committed do not get past it.",
             f"DescribeProducers: producer {entry.producer_id} has it open. No coordinator has an open transaction"
-            " of this"
-            " producer.",
+            " of this producer.",
             f"kbroker txn abort --topic {topic} --partition {number} --start-offset {entry.start_offset}",
         )
 

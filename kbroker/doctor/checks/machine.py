@@ -32,8 +32,7 @@ def file_descriptors(facts: Facts) -> Iterator[Finding]:
             f"A process here may have {limit:,} files open, and the node needs about {needed:,}"
             f"{'' if needed > limit else ', more than half of that'}.",
             f"RLIMIT_NOFILE is {machine.open_files} (hard {limit}); {partitions:,} partitions have {segments:,}"
-            " segments of"
-            f" {_FILES_OF_SEGMENT} files, and {_CONNECTIONS:,} are for connections.",
+            f" segments of {_FILES_OF_SEGMENT} files, and {_CONNECTIONS:,} are for connections.",
             "Raise it (LimitNOFILE= of the systemd unit, --ulimit nofile= of the container, limits.conf): 100000 is"
             " usual.",
         )

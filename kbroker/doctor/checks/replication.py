@@ -102,9 +102,9 @@ def min_isr(facts: Facts) -> Iterator[Finding]:
     exact = [
         topic.name
         for topic in _topics(facts)
-        if (least := topic.number(_MIN_ISR)) is not None
-        and least > 1
-        and any(len(each.replicas) == least for each in topic.description.partitions)
+        if (wanted := topic.number(_MIN_ISR)) is not None
+        and wanted > 1
+        and any(len(each.replicas) == wanted for each in topic.description.partitions)
     ]
     if exact:
         yield Finding(
@@ -117,14 +117,13 @@ def min_isr(facts: Facts) -> Iterator[Finding]:
         )
     if facts.configuration is not None and not facts.configuration.problem:
         values = facts.configuration.values
-        least, factor = number_of(values, _MIN_ISR), number_of(values, "default.replication.factor") or 1
-        if least is not None and least > factor:
+        wanted, factor = number_of(values, _MIN_ISR), number_of(values, "default.replication.factor") or 1
+        if wanted is not None and wanted > factor:
             yield Finding(
                 Severity.WARNING,
                 facts.configuration.source,
-                f"{_MIN_ISR}={least} and default.replication.factor={factor}: records with acks=all are refused in"
-                " topics"
-                " that are created with the defaults.",
+                f"{_MIN_ISR}={wanted} and default.replication.factor={factor}: records with acks=all are refused in"
+                " topics that are created with the defaults.",
                 "The file says so.",
                 "Set default.replication.factor to one more.",
             )
