@@ -198,11 +198,11 @@ def _hold_groups(loop: Loop, server: Server, topic: str, topic_id: Uuid, before:
         _all(loop, waiting, "heartbeat")
         time.sleep(0.5)
     _all(loop, members, "fetch")  # from here on what comes is theirs
-    raw.await_record(server.host, server.port, topic)
     deadline = time.monotonic() + 120
     while waiting := [member for member in members if not member.has_record]:
         if time.monotonic() > deadline:
             raise LoadError(f"{len(waiting)} of {GROUPS} groups have not been handed the record after 120 s")
+        raw.await_record(server.host, server.port, topic)  # each time: a group may begin after the last one
         _all(loop, waiting, "fetch")
     _all(loop, members, "accept")
     return {
