@@ -15,8 +15,9 @@ from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange
 from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
-from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
+from kbroker.node.explorer.tap import BURST, TOO_FAST, Seen, Tap
 from kbroker.node.explorer.watched_dispatcher import WatchedReplies
+from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

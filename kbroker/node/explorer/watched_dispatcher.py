@@ -14,7 +14,7 @@ from kbroker.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
 from kbroker.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.handlers.context import CloseConnection
 from kbroker.later import Later
-from kbroker.node.explorer.tap import CUT_OFF
+from kbroker.node.explorer.kept_frames import CUT_OFF
 from kbroker.types import FileRegion, Part
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import response_parts
