@@ -25,7 +25,6 @@ from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_m
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
-from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
@@ -37,6 +36,7 @@ from kbroker.node.optional_parts import (
     make_authorizer,
     make_explorer,
     make_metrics,
+    make_observers,
     make_rules,
     make_telemetry,
     make_tokens,
@@ -45,7 +45,6 @@ from kbroker.node.produce_queue import ProduceQueue
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.registrations import Registrations
 from kbroker.node.replica_manager import ReplicaManager
-from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.security import NodeSecurity
 from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
 from kbroker.node.start_limit import StartLimit
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.quota_loader import QuotaLoader
-    from kbroker.node.replies import MakeDispatcher
 
 logger = logging.getLogger(__name__)
 
@@ -105,11 +103,7 @@ class Broker:
         self._metrics = make_metrics(config, env, self)
         self.telemetry = make_telemetry(config, env, self._metrics)
         self._explorer = make_explorer(config, env, self)
-        dispatcher: MakeDispatcher = Dispatcher if self._metrics is None else self._metrics.counts.dispatcher
-        if self._explorer is not None:
-            dispatcher = self._explorer.watched(dispatcher)
-        replies = ReplyQueue if self._metrics is None else self._metrics.counts.replies
-        self._listeners = Listeners(config, self.security, dispatcher, replies)
+        self._listeners = Listeners(config, self.security, make_observers(self._metrics, self._explorer))
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kbroker.node.explorer.service import ExplorerService
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.service import MetricsService
+    from kbroker.node.observed_requests import RequestObservers
     from kbroker.node.rules.setup import NodeRules
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.security.authorizer.standard import StandardAuthorizer
@@ -53,6 +54,17 @@ def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> Explore
 
     address = explorer_address(config.raw)
     return None if address is None else ExplorerService(address, env, node)
+
+
+def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:
+    """The observers of requests, for metrics and the explorer."""
+    if metrics is None and explorer is None:
+        return None
+    from kbroker.node.observed_requests import RequestObservers
+
+    return RequestObservers(
+        None if metrics is None else metrics.counts.observer, None if explorer is None else explorer.observer
+    )
 
 
 def make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

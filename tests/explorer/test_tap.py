@@ -16,7 +16,7 @@ from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer.tap import BURST, TOO_FAST, Seen, Tap
-from kbroker.node.explorer.watched_dispatcher import WatchedReplies
+from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
@@ -367,30 +367,36 @@ class Queue:
         self.slots: deque[Any] = deque()
         self.parts: deque[Any] = deque()
 
-    def add(self, parts: list[Any]) -> None:
-        if self.slots:
-            self.slots.append(parts)
-        else:
-            self.parts.extend(parts)
+
+class Slot:
+    """The place of a reply behind another one."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = list(parts)
+
+
+def in_round(tap: Tap, queue: Queue, round: Round) -> WatchedRequests:
+    """The requests of a connection; one that a shortcut serves has come in a round of the poller."""
+    connection: Any = Client()
+    any_queue: Any = queue
+    requests = WatchedRequests(tap, connection, any_queue)
+    assert requests.came(heartbeat(), round)
+    return requests
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool) -> None:
     tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
-    seen = connected(tap)
     tap.add(watcher)
-    any_queue: Any = queue
-    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
-    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
+    requests = in_round(tap, queue, round)
     good, bad = (bytes(4) + response_frame(HeartbeatResponse(error_code=code), 4) for code in (0, 56))
     if is_behind:
-        queue.slots.append("earlier")
-        replies.add([good])
-        replaced = queue.slots[-1]
+        queue.slots += [Slot(), Slot(good)]
+        replaced: Any = queue.slots[-1].parts
     else:
-        replies.parts.append(good)
+        queue.parts.append(good)
         replaced = queue.parts
-    replies.begun = None
+    requests.served()
     assert not watcher.take(9)
     replaced[0] = bad  # as `ReplyQueue.replace_unsent` does where a batch could not be written
     round.end()
@@ -401,12 +407,10 @@ def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool
 
 def test_replies_that_were_dropped_with_their_connection_are_not_shown(clock: Clock) -> None:
     tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
-    seen = connected(tap)
     tap.add(watcher)
-    any_queue: Any = queue
-    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
-    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
-    replies.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
+    requests = in_round(tap, queue, round)
+    queue.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
+    requests.served()
     queue.parts.clear()
     round.end()
     exchange = watcher.take(9)[-1]
