@@ -71,12 +71,9 @@ class WatchedRequests(RequestObserver):
 
     def answered(self, response: Any, api_key: int, queued: int) -> None:
         """Show what the handler has answered."""
-        if self._begun is None:
+        begun = self._take_begun()
+        if begun is None:
             return
-        if self._later is not None:
-            self._show_later()
-            return
-        begun, self._begun = self._begun, None
         queue = self._queue
         if response is None:
             begun.ended(NO_ANSWER)
@@ -85,12 +82,9 @@ class WatchedRequests(RequestObserver):
 
     def served(self) -> None:
         """Show what a shortcut has answered, if no handler has."""
-        if self._begun is None:
+        begun = self._take_begun()
+        if begun is None:
             return
-        if self._later is not None:
-            self._show_later()
-            return
-        begun, self._begun = self._begun, None
         slots = self._queue.slots
         queued: Any = slots[-1].parts if slots else self._queue.parts
         place = len(queued) - 1
@@ -108,6 +102,16 @@ class WatchedRequests(RequestObserver):
 
     # --- answers ------------------------------------------------------------------------------------------------
 
+    def _take_begun(self) -> Begun | None:
+        """The request that is answered now, and no more than this once; None if the tap does not see it, or it is
+        answered later."""
+        begun, later = self._begun, self._later
+        self._begun = self._later = None
+        if begun is None or later is None:
+            return begun
+        self._show_later(begun, *later)
+        return None
+
     def _show_sent(self, begun: Begun, queued: Any, place: int) -> None:
         """Show the reply that has this place at the round's end, when nothing replaces it any more."""
         if len(queued) <= place:
@@ -119,12 +123,7 @@ class WatchedRequests(RequestObserver):
         is_whole = may_have_secrets(begun.api_key)
         begun.answered(lambda: self._frame(parts, is_whole=is_whole))
 
-    def _show_later(self) -> None:
-        begun, later = self._begun, self._later
-        self._begun = self._later = None
-        assert begun is not None and later is not None
-        delayed, api_key, version, correlation_id = later
-
+    def _show_later(self, begun: Begun, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         def done() -> None:
             value = delayed.value
             if value is None:
