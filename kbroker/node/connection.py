@@ -98,12 +98,13 @@ class Connection:
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
-        reply_queue = stream, services.env, self.scope, start_soon, self._progressed
         if observers is None:
-            self._replies = ReplyQueue(*reply_queue)
+            self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
             self._dispatcher = Dispatcher(self, services, table, self._replies)
         else:
-            self._replies, self._dispatcher = observers.parts(self, services, table, *reply_queue)
+            self._replies, self._dispatcher = observers.parts(
+                self, services, table, stream, start_soon, self._progressed
+            )
         self._poller = poller
         self._produce_queue = services.produce_queue
         self._queued = services.produce_queue.waiting if services.produce_queue is not None else {}

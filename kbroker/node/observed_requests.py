@@ -16,6 +16,9 @@ from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.timed_steps import timed_steps
 
 if TYPE_CHECKING:
+    import trio
+
+    from kbroker.env import Env, Stream
     from kbroker.handlers.context import RequestContext, Services
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
@@ -90,10 +93,16 @@ class RequestObservers:
         self._dispatcher = ObservedDispatcher if watcher is None else WatchedDispatcher
 
     def parts(
-        self, connection: Connection, services: Services, table: Mapping[int, Registration], *reply_queue: Any
+        self,
+        connection: Connection,
+        services: Services,
+        table: Mapping[int, Registration],
+        stream: Stream,
+        start_soon: Callable[..., object],
+        on_progress: Callable[[], None],
     ) -> tuple[ReplyQueue, Dispatcher]:
-        """The reply queue of a connection, of these arguments, and its dispatcher."""
-        replies = ObservedReplyQueue(*reply_queue)
+        """The reply queue and the dispatcher of a connection; arguments as theirs."""
+        replies = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
         dispatcher = self._dispatcher(connection, services, table, replies)
         observers = [make(connection, dispatcher, replies) for make in self._makers]
         dispatcher.observe(observers)
@@ -199,8 +208,15 @@ class ObservedReplyQueue(ReplyQueue):
 
     __slots__ = ("_began", "_on_answered", "_on_answers_later", "_waiting")
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self,
+        stream: Stream,
+        env: Env,
+        scope: trio.CancelScope,
+        start_soon: Callable[..., object],
+        on_progress: Callable[[], None],
+    ) -> None:
+        super().__init__(stream, env, scope, start_soon, on_progress)
         self._waiting: list[tuple[Callable[[int, int], None], object]] = []
         """Callbacks, each with the last place of the queue that is to be written, if it is not among the parts yet."""
         self._began = 0

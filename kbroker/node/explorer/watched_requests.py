@@ -71,7 +71,7 @@ class WatchedRequests(RequestObserver):
 
     def answered(self, response: Any, api_key: int, queued: int) -> None:
         """Show what the handler has answered."""
-        begun = self._take_begun()
+        begun = None if self._begun is None else self._take_begun()
         if begun is None:
             return
         queue = self._queue
@@ -86,7 +86,7 @@ class WatchedRequests(RequestObserver):
         if begun is None:
             return
         slots = self._queue.slots
-        queued: Any = slots[-1].parts if slots else self._queue.parts
+        queued: Sequence[Part] = slots[-1].parts if slots else self._queue.parts
         place = len(queued) - 1
         if self._round is None:
             self._show(begun, [queued[place]])
@@ -112,7 +112,7 @@ class WatchedRequests(RequestObserver):
         self._show_later(begun, *later)
         return None
 
-    def _show_sent(self, begun: Begun, queued: Any, place: int) -> None:
+    def _show_sent(self, begun: Begun, queued: Sequence[Part], place: int) -> None:
         """Show the reply that has this place at the round's end, when nothing replaces it any more."""
         if len(queued) <= place:
             begun.ended(CUT_OFF)  # the queue was emptied with its connection
