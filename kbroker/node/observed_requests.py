@@ -181,10 +181,8 @@ class WatchedDispatcher(ObservedDispatcher):
 
     def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
         """As `Dispatcher.serve_now`."""
-        watcher = self._watcher
-        if self._is_left:
-            self._is_left = False
-        else:
+        watcher, is_known = self._watcher, self._is_left
+        if not is_known:
             self._is_told = watcher.came(frame, round)
         if not self._is_told:
             served = super().serve_now(frame, round)
@@ -195,10 +193,10 @@ class WatchedDispatcher(ObservedDispatcher):
         except BaseException as error:
             watcher.failed(error)
             raise
+        self._is_left = not served
         if served:
             watcher.served()
-        else:
-            self._is_left = True
+        elif not is_known:
             watcher.left()
         return served
 
