@@ -36,8 +36,8 @@ class WorkTimes(Protocol):
     def stop(self) -> None: ...
 
 
-class RequestObserver(Protocol):
-    """Sees the requests of one connection; it has those of these methods that it needs.
+class RequestObserver:
+    """Sees the requests of one connection; an observer has those of these methods that it needs.
 
     Of one request they are called in this order. A shortcut's request is never decoded, and its answer no response.
     """

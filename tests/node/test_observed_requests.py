@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from node_harness import batch, produce_request, run, running_node
 
 from kbroker.handlers.context import RequestContext
@@ -23,13 +22,8 @@ from kbroker.node.observed_requests import (
     WorkTimes,
 )
 from kbroker.round import Round
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 
 
 class Events(list[str]):
@@ -138,25 +132,14 @@ def test_what_ends_a_connection_is_told(events: Events, tmp_path: Path) -> None:
 
 
 def test_an_answer_that_comes_later_is_told_of_before_it_is_queued(events: Events, tmp_path: Path) -> None:
-    request = OffsetCommitRequest(
-        group_id="g",
-        topics=[
-            OffsetCommitRequestTopic(
-                name="t", partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
-            )
-        ],
-    )
-
     async def main() -> None:
-        async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
+        async with running_node(tmp_path) as node:
             await node.create_topic("t")
             client = await node.connect()
-            while (await client.ask(FindCoordinatorRequest(key="g"), 3)).error_code:
-                await trio.sleep(0.01)
-            code = -1
-            while code:
-                events.clear()
-                code = (await client.ask(request, 8)).topics[0].partitions[0].error_code
-            assert events.told() == ["came 8", "decoded OffsetCommitRequest", "answers later", "answered", "served"]
+            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            events.clear()
+            partition = ListOffsetsPartition(partition_index=0, timestamp=1000)
+            await client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])]))
+            assert events.told() == ["came 2", "decoded ListOffsetsRequest", "answers later", "answered", "served"]
 
     run(main)
