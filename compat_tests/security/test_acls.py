@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.client import Client, ReadTimeout, Record, Step
+from compat_tests.client import Client, ClientError, ReadTimeout, Record, Step
 from compat_tests.clients import client_class, unavailable
 from compat_tests.security.conftest import FULL
-from compat_tests.security.kept import kept_producer
+from compat_tests.security.kept import WITH_KEPT_CONSUMER, KeptConsumer, kept_consumer, kept_producer
 from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, eventually, feature, refused
 
 _WITH_KEPT = tuple(name for name in CLIENTS if name != "kcat")
@@ -23,21 +23,65 @@ def test_rights_change_while_connected(world: World, name: str) -> None:
     user, password = world.user()
     topic = world.topic()
     security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-256", user, password)
-    send, close = kept_producer(world, name, "SASL_PLAINTEXT", security)
+    producer = kept_producer(world, name, "SASL_PLAINTEXT", security)
     try:
-        assert refused(lambda: send(topic)) in _NO_TOPIC
+        assert refused(lambda: producer.send(topic)) in _NO_TOPIC
         world.allow(user, "topic", topic, "write")
-        eventually(lambda: refused(lambda: send(topic)) == "")
+        eventually(lambda: refused(lambda: producer.send(topic)) == "")
         world.deny(user, "topic", topic, "write")
-        eventually(lambda: refused(lambda: send(topic)) in _NO_TOPIC)
+        eventually(lambda: refused(lambda: producer.send(topic)) in _NO_TOPIC)
         assert world.forget(user) == 2
         world.allow(user, "topic", topic[:-3], "write", prefixed=True)
-        eventually(lambda: refused(lambda: send(topic)) == "")
+        eventually(lambda: refused(lambda: producer.send(topic)) == "")
         world.forget(user)
-        eventually(lambda: refused(lambda: send(topic)) in _NO_TOPIC)
+        eventually(lambda: refused(lambda: producer.send(topic)) in _NO_TOPIC)
     finally:
-        close()
+        producer.close()
         world.forget(user)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=feature(name, "the right to read, given and taken while connected"))
+        for name in WITH_KEPT_CONSUMER
+    ],
+)
+def test_the_right_to_read_changes_while_connected(world: World, name: str) -> None:
+    user, password = world.user()
+    topic = world.topic()
+    security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-256", user, password)
+    world.peer.produce(topic, [Record(b"first")])
+    consumer = kept_consumer(world, name, "SASL_PLAINTEXT", security, topic)
+    try:
+        assert refused(consumer.read) in _NO_TOPIC
+        world.allow(user, "topic", topic, "read")
+        assert _first(consumer) == b"first"
+        world.deny(user, "topic", topic, "read")
+        eventually(lambda: refused(consumer.read) in _NO_TOPIC)
+        world.peer.produce(topic, [Record(b"second")])
+        assert refused(consumer.read) in _NO_TOPIC
+        assert world.forget(user) == 2
+        world.allow(user, "topic", topic[:-3], "read", prefixed=True)
+        assert _first(consumer) == b"second"
+    finally:
+        consumer.close()
+        world.forget(user)
+
+
+def _first(consumer: KeptConsumer) -> bytes:
+    """The next record, once the consumer may read it."""
+
+    def read() -> bytes | None:
+        try:
+            return consumer.read()
+        except ClientError as error:
+            assert error.name in _NO_TOPIC, error
+            return None
+
+    found = eventually(read)
+    assert found is not None
+    return found
 
 
 _NO_TOPIC = {"TOPIC_AUTHORIZATION_FAILED"}
