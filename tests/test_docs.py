@@ -178,3 +178,14 @@ def test_the_sites_menu_has_every_page_that_the_site_takes() -> None:
     assert in_menu <= taken
     assert taken == in_menu | below | {f"{conf.root_doc}.md"}
     assert set(conf.BELOW) <= {name.removesuffix(".md") for name in in_menu}
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    """A clause with "what" or "who" for a subject is hard to read at first sight."""
+    begins_otherwise = re.compile(r'^ *"""(?:What|Who|Whom|Whose|Whoever|Whatever)\b.*', re.MULTILINE)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sorted((ROOT / "kbroker").rglob("*.py"))
+        for line in begins_otherwise.findall(path.read_text("utf-8"))
+    ]
+    assert wrong == []
