@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
     from kbroker.handlers.services.partitions import Partition, Partitions
     from kbroker.log.partition_log import AppendInfo
-    from kbroker.log.producer_state import VerificationGuard
+    from kbroker.log.verification_guard import VerificationGuard
     from kbroker.round import Round
 
 logger = logging.getLogger(__name__)

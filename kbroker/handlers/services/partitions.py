@@ -10,7 +10,7 @@ from kbroker.handlers.services.connection import Connection
 from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import AppendInfo, PartitionLog
-from kbroker.log.producer_state import VerificationGuard
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.metrics.traffic import TopicTraffic
 from kbroker.replication.fetch_params import FetchParams, FetchResult
 from kbroker.replication.fetch_view import FetchView
