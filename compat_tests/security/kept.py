@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from compat_tests.client import ClientError, error_name
@@ -177,7 +177,11 @@ class _InDriver:
         pass
 
 
-_PRODUCERS = {"kafka-python": _KafkaPython, "confluent-kafka": _ConfluentKafka, "aiokafka": _Aiokafka}
+_PRODUCERS: dict[str, Callable[[str, Security], KeptProducer]] = {
+    "kafka-python": _KafkaPython,
+    "confluent-kafka": _ConfluentKafka,
+    "aiokafka": _Aiokafka,
+}
 
 
 def kept_producer(world: World, name: str, listener: str, security: Security) -> KeptProducer:
@@ -186,8 +190,7 @@ def kept_producer(world: World, name: str, listener: str, security: Security) ->
     if isinstance(client, LineDriverClient):
         return _InDriver(client)
     client.close()
-    made: KeptProducer = _PRODUCERS[name](world.servers.bootstrap(listener), security)
-    return made
+    return _PRODUCERS[name](world.servers.bootstrap(listener), security)
 
 
 class KeptConsumer(Protocol):
@@ -312,7 +315,7 @@ class _ConsumerInDriver:
 WITH_KEPT_CONSUMER = ("kafka-python", "confluent-kafka", "aiokafka", "java")
 """kafkajs has no consumer without a group, and ends it for good when it is refused; kcat ends, too."""
 
-_CONSUMERS = {
+_CONSUMERS: dict[str, Callable[[str, Security, str], KeptConsumer]] = {
     "kafka-python": _KafkaPythonConsumer,
     "confluent-kafka": _ConfluentKafkaConsumer,
     "aiokafka": _AiokafkaConsumer,
@@ -325,5 +328,4 @@ def kept_consumer(world: World, name: str, listener: str, security: Security, to
     if isinstance(client, LineDriverClient):
         return _ConsumerInDriver(client, topic)
     client.close()
-    made: KeptConsumer = _CONSUMERS[name](world.servers.bootstrap(listener), security, topic)
-    return made
+    return _CONSUMERS[name](world.servers.bootstrap(listener), security, topic)
