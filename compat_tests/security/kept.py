@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from compat_tests.client import ClientError, error_name
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient, decode_bytes, encode_bytes
-from compat_tests.security.world import World
+from compat_tests.security.world import OPEN, World
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ class _ConfluentKafkaConsumer:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": "none",
+                "group.id": f"{OPEN}none",
                 "enable.auto.commit": False,
                 "log_level": 0,
                 "fetch.wait.max.ms": 100,
