@@ -1,4 +1,4 @@
-"""What a node shows of itself: how much, to whom, and what becomes of the rest."""
+"""A node shows its exchanges: how much, to whom, and what becomes of the rest."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def port_of(broker: RunningBroker) -> int:
 
 
 class Watched:
-    """What a watcher has been told, and what has been skipped."""
+    """The exchanges that a watcher has been told, and those that were skipped."""
 
     def __init__(self, *clients: ExplorerClient) -> None:
         self.told: list[Told] = []
@@ -83,7 +83,7 @@ class Watched:
                 self._some.notify_all()
 
     def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
-        """What has been told, once it is ``enough``."""
+        """The exchanges told so far, once they are ``enough``."""
         with self._some:
             assert self._some.wait_for(lambda: enough(self.told), 20), [each.summary for each in self.told]
             return list(self.told)
