@@ -42,6 +42,8 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         super().__init__(env, replica_manager, write_timeout_ms=settings.write_timeout_ms)
         self._settings = settings
         self._image: Any = None
+        self.pruned: dict[int, int] = {}
+        """By partition of the topic, the offset up to which its records were deleted last."""
 
     def _new_core(self) -> ShareCoordinator:
         return ShareCoordinator(lambda: self._settings, self._count_partitions)
@@ -108,6 +110,18 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
                 stored.fail(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
         return outcome
 
+    def write_each(
+        self, items: Mapping[SharePartitionKey, T], step: Step[T, R]
+    ) -> Later[dict[SharePartitionKey, R | ApiError]]:
+        """`run_each` for states that are to be kept, which metrics count."""
+        traffic, now = self._manager.progress.traffic, self._env.now
+        began = now()
+        outcome = self.run_each(items, step)
+        if traffic is not None:
+            shares = traffic.shares
+            outcome.on_done(lambda: shares.wrote_states(len(items), now() - began))
+        return outcome
+
     # -- records that nobody needs -----------------------------------------------------------
 
     async def run_tasks(self) -> None:
@@ -132,6 +146,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
             needed = await self._answer(shard, ShareCoordinator.first_needed_offset)
             if needed is not None and needed > shard.partition.log.log_start_offset:
                 self._manager.delete_records(self.TOPIC, shard.index, needed)
+                self.pruned[shard.index] = needed
         except ApiError as error:
             logger.info("old records of %s-%d are still there: %s", self.TOPIC, shard.index, error)
         except Exception:

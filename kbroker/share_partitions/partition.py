@@ -100,6 +100,11 @@ class SharePartition:
         """The records in delivery, for those who look."""
         return iter(self._runs)
 
+    @property
+    def run_count(self) -> int:
+        """The ranges of offsets that are in one state."""
+        return len(self._runs)
+
     def next_fetch_offset(self) -> int:
         """The first offset that can be handed out: one that came back, one that nobody has read, or the end."""
         if self._next_fetch is None:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.metrics import coordinator_families as c
 from kbroker.metrics import families as f
+from kbroker.node.metrics.figures import MILLISECOND, summary
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
+    from kbroker.metrics.rates import Rates
+    from kbroker.metrics.share_traffic import ShareTraffic
+    from kbroker.metrics.traffic import Traffic
     from kbroker.node.coordinator_driver import CoordinatorDriver
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
@@ -60,7 +64,7 @@ def _loading(name: str, driver: CoordinatorDriver[Any], now: float) -> Figures:
     yield c.LOAD_TIME_AVG[name], [((), sum(took) / max(1, len(took)))]
 
 
-def share_figures(parts: ShareGroups | None, now: float) -> Figures:
+def share_figures(parts: ShareGroups | None, traffic: Traffic, rates: Rates, now: float) -> Figures:
     """The share coordinator, share sessions, and the share partitions that this broker leads.
 
     None: no share group has been served yet.
@@ -69,6 +73,7 @@ def share_figures(parts: ShareGroups | None, now: float) -> Figures:
         yield c.SHARE_SESSIONS, [((), 0)]
         yield c.SHARE_SESSION_PARTITIONS, [((), 0)]
         return
+    yield from _share_counts(traffic.shares, rates)
     yield from _loading("share", parts.coordinators, now)
     shares = parts.partitions
     yield c.SHARE_SESSIONS, [((), len(shares.sessions))]
@@ -84,6 +89,16 @@ def share_figures(parts: ShareGroups | None, now: float) -> Figures:
         c.SHARE_IN_FLIGHT,
         each(core.end_offset - core.start_offset - core.delivery_complete_count for _, core in loaded),
     )
+    yield c.SHARE_BATCHES_IN_FLIGHT, each(core.run_count for _, core in loaded)
+    counts = {
+        (led.key.group_id, led.partition.topic_partition.topic, str(led.key.partition)): led.traffic
+        for led, _ in loaded
+        if led.traffic is not None
+    }
+    yield c.EXPIRED_LOCKS, [(labels, found.expired_locks) for labels, found in counts.items()]
+    yield from summary(c.SHARE_BATCH_SIZE, {labels: found.batch_sizes for labels, found in counts.items()}, unit=1)
+    topic, pruned = parts.coordinators.TOPIC, parts.coordinators.pruned
+    yield c.PRUNED_OFFSET, [((topic, str(index)), offset) for index, offset in pruned.items()]
     yield c.SHARE_START_OFFSET, each(core.start_offset for _, core in loaded)
     yield (
         c.SHARE_LAG,
@@ -92,3 +107,23 @@ def share_figures(parts: ShareGroups | None, now: float) -> Figures:
             for led, core in loaded
         ),
     )
+
+
+def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
+    from kbroker.metrics.share_traffic import ACKNOWLEDGEMENTS
+
+    yield c.ACKNOWLEDGEMENTS, [((name,), traffic.acknowledged[name]) for name in ACKNOWLEDGEMENTS]
+    yield c.SHARE_SESSION_EVICTIONS, [((), traffic.evicted_sessions)]
+    yield from summary(c.SHARE_LOAD_TIME, {(): traffic.loads})
+    yield from summary(c.SHARE_FETCH_RATIO, {(group,): found for group, found in traffic.fetched.items()}, unit=1)
+    for family, counts in (
+        (c.DEAD_LETTERS, traffic.letters),
+        (c.DEAD_LETTER_REQUESTS, traffic.letter_requests),
+        (c.FAILED_DEAD_LETTER_REQUESTS, traffic.failed_letter_requests),
+    ):
+        yield family, [((group,), count) for group, count in counts.items()]
+    mean, most = traffic.state_writes.take()
+    yield c.STATE_WRITES, [((), traffic.written_states)]
+    yield c.STATE_WRITE_RATE, [((), rates.of("states of share partitions", traffic.written_states))]
+    yield c.STATE_WRITE_TIME_AVG, [((), mean / MILLISECOND)]
+    yield c.STATE_WRITE_TIME_MAX, [((), most / MILLISECOND)]
