@@ -42,8 +42,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         super().__init__(env, replica_manager, write_timeout_ms=settings.write_timeout_ms)
         self._settings = settings
         self._image: Any = None
-        self.pruned: dict[int, int] = {}
-        """By partition of the topic, the offset up to which its records were deleted last."""
+        self._pruned: dict[int, int] = {}
 
     def _new_core(self) -> ShareCoordinator:
         return ShareCoordinator(lambda: self._settings, self._count_partitions)
@@ -124,6 +123,10 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
 
     # -- records that nobody needs -----------------------------------------------------------
 
+    def pruned_offsets(self) -> dict[int, int]:
+        """By partition of the topic, the offset up to which its records were deleted last, for metrics."""
+        return {index: offset for index, offset in self._pruned.items() if index in self._shards}
+
     async def run_tasks(self) -> None:
         """Load shards, keep their deadlines, and delete old records, for as long as the node runs."""
         async with trio.open_nursery() as nursery:
@@ -146,7 +149,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
             needed = await self._answer(shard, ShareCoordinator.first_needed_offset)
             if needed is not None and needed > shard.partition.log.log_start_offset:
                 self._manager.delete_records(self.TOPIC, shard.index, needed)
-                self.pruned[shard.index] = needed
+                self._pruned[shard.index] = needed
         except ApiError as error:
             logger.info("old records of %s-%d are still there: %s", self.TOPIC, shard.index, error)
         except Exception:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.env import Network
     from kbroker.handlers.context import Services
-    from kbroker.metrics.share_traffic import ShareTraffic
+    from kbroker.metrics.traffic import Traffic
     from kbroker.node.partition import Partition
     from kbroker.wire.batch_header import BatchHeader
     from kbroker.wire.messages.produce import PartitionProduceResponse
@@ -119,11 +119,13 @@ class DeadLetterQueue:
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         group_config: Callable[[str], ShareGroupConfig],
+        traffic: Traffic | None = None,
     ) -> None:
-        """``network`` reaches brokers, this one too, where ``address_of`` says."""
+        """``network`` reaches brokers, this one too, where ``address_of`` says; ``traffic`` is for metrics."""
         self._services = services
         self._address_of = address_of
         self._group_config = group_config
+        self._traffic = traffic
         self._readers: dict[Source, tuple[Partition, OriginalsReader]] = {}
         """Those of senders that are not through with their letters, the latest last."""
         self._senders = trio.CapacityLimiter(_SENDERS)
@@ -183,7 +185,7 @@ class DeadLetterQueue:
             producer.written(count)
             self._producers.give_back(source, producer)
             if self._traffic is not None:
-                self._traffic.letters[source.group_id] += count
+                self._traffic.shares.letters[source.group_id] += count
         except _NoLongerOurs:
             return [], list(letters)
         except _GivenUp as reason:
@@ -191,12 +193,6 @@ class DeadLetterQueue:
         except Exception:
             logger.exception("dead letters of the share group %s are lost", source.group_id)
         return done, rest
-
-    @property
-    def _traffic(self) -> ShareTraffic | None:
-        """The counts of the metrics, if there are any."""
-        traffic = self._services.replica_manager.progress.traffic
-        return None if traffic is None else traffic.shares
 
     # -- configuration -------------------------------------------------------------------------
 
@@ -272,7 +268,7 @@ class DeadLetterQueue:
 
     def _count_failure(self, source: Source) -> None:
         if self._traffic is not None:
-            self._traffic.failed_letter_requests[source.group_id] += 1
+            self._traffic.shares.failed_letter_requests[source.group_id] += 1
 
     async def _create(self, name: str) -> str | None:
         """Have the topic created, if that is still needed; the reason why it has to be tried again."""
@@ -305,7 +301,7 @@ class DeadLetterQueue:
 
         signed = await producer.sign(batch, Target(topic.id, index))
         if self._traffic is not None:
-            self._traffic.letter_requests[source.group_id] += 1
+            self._traffic.shares.letter_requests[source.group_id] += 1
         peer = self._peers.take(leader, address)
         try:
             with trio.fail_after(_ANSWER_SECONDS):

@@ -97,7 +97,7 @@ def share_figures(parts: ShareGroups | None, traffic: Traffic, rates: Rates, now
     }
     yield c.EXPIRED_LOCKS, [(labels, found.expired_locks) for labels, found in counts.items()]
     yield from summary(c.SHARE_BATCH_SIZE, {labels: found.batch_sizes for labels, found in counts.items()}, unit=1)
-    topic, pruned = parts.coordinators.TOPIC, parts.coordinators.pruned
+    topic, pruned = parts.coordinators.TOPIC, parts.coordinators.pruned_offsets()
     yield c.PRUNED_OFFSET, [((topic, str(index)), offset) for index, offset in pruned.items()]
     yield c.SHARE_START_OFFSET, each(core.start_offset for _, core in loaded)
     yield (
