@@ -151,6 +151,24 @@ def test_a_record_is_tried_no_more_often_than_the_limit(broker: Broker, members:
     assert [each.value for each in read(members, "one", 1)] == ["next"]
 
 
+def test_records_of_aborted_transactions_are_handed_to_nobody(broker: Broker, members: ShareMembers, name: str) -> None:
+    """Where the group reads committed records alone; what was aborted is done with."""
+    make(broker, name, isolation_level="read_committed")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(SECONDS)
+    for value, end in (
+        ("kept", producer.commit_transaction),
+        ("aborted", producer.abort_transaction),
+        ("kept, too", producer.commit_transaction),
+    ):
+        producer.begin_transaction()
+        producer.produce(name, value, partition=0)
+        assert producer.flush(SECONDS) == 0
+        end(SECONDS)
+    members.join("one", name, name)
+    assert [each.value for each in read(members, "one", 2)] == ["kept", "kept, too"]
+
+
 def letters(broker: Broker, topic: str, partitions: int, count: int) -> list[Message]:
     """The dead letters of a topic, once there are so many."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
@@ -366,7 +384,10 @@ def test_the_console_share_consumer(broker: Broker, tools: ToolDriver, name: str
 
 
 def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
-    """A record that was accepted does not come again, and each of the others comes, whoever leads or coordinates."""
+    """A record that was accepted does not come again, and each of the others comes, whoever leads or coordinates.
+
+    Members' sessions with the old leader end, and they open others (KAFKA-20736).
+    """
     if not isinstance(broker, KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
     values = [f"{number}" for number in range(90)]

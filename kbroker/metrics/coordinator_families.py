@@ -34,6 +34,25 @@ GROUP_TYPE_STATES = {
 }
 OFFSETS = of_group(f"{_NEW}/offset-count", Kind.GAUGE, "Offsets that groups have committed (KIP-1301).")
 
+_DESCRIPTION_EVENTS = {
+    "set-success": "Descriptions of streams groups' topologies that their keeper has stored (KIP-1331).",
+    "set-error": "Descriptions that it has not stored.",
+    "get-success": "Descriptions that it has given, or said not to have.",
+    "get-error": "Descriptions that it could not give.",
+    "delete-success": "Groups of which it has deleted the description.",
+    "delete-error": "Groups of which it could not.",
+    "cleanup-cycle": "Rounds in which descriptions that nobody needs are deleted.",
+    "cleanup-eligible": "Groups that such a round has found.",
+}
+_DESCRIPTIONS = f"{_NEW}/streams-group-topology-description"
+DESCRIPTION_COUNTS: dict[str, Family] = {
+    event: of_group(f"{_DESCRIPTIONS}-{event}-count", Kind.COUNTER, text) for event, text in _DESCRIPTION_EVENTS.items()
+}
+DESCRIPTION_RATES: dict[str, Family] = {
+    event: of_group(f"{_DESCRIPTIONS}-{event}-rate", Kind.GAUGE, f"{text} In a second, since the last scrape.")
+    for event, text in _DESCRIPTION_EVENTS.items()
+}
+
 _COORDINATORS = ("group", "transaction", "share")
 _PARTITIONS = "Partitions that this broker coordinates {}s with: loading or active."
 _LOAD = "{} of the milliseconds that partitions took to load in the last 30 s; 0 if none was loaded (KIP-484)."

@@ -24,7 +24,7 @@ LOADS_SECONDS = 30.0
 """Times of loading count for so long, as in Kafka."""
 
 
-def figures(coordinators: Coordinators, now: float) -> Figures:
+def figures(coordinators: Coordinators, rates: Rates, now: float) -> Figures:
     """How many there are, and the members and offsets of each group."""
     admins = [core.admin for core in coordinators.groups.loaded_cores()]
     states = Counter(state for admin in admins for state in admin.states())
@@ -48,6 +48,12 @@ def figures(coordinators: Coordinators, now: float) -> Figures:
     yield f.GROUP_MEMBERS, [((group,), count) for group, _, count in sizes]
     yield f.GROUP_OFFSET, offsets()
     yield c.TRANSACTIONAL_IDS, [((), sum(len(core) for core in coordinators.transactions.loaded_cores()))]
+    descriptions = coordinators.groups.descriptions
+    if descriptions is not None:
+        for event, family in c.DESCRIPTION_COUNTS.items():
+            count = descriptions.counts.get(event, 0)
+            yield family, [((), count)]
+            yield c.DESCRIPTION_RATES[event], [((), rates.of(("topology descriptions", event), count))]
     drivers: dict[str, CoordinatorDriver[Any]] = {
         "group": coordinators.groups,
         "transaction": coordinators.transactions,

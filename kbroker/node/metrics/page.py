@@ -99,7 +99,7 @@ class MetricsPage:
         yield from self._connections()
         yield from cluster_figures.figures(broker.metadata, metrics, share)
         if coordinators is not None:
-            yield from group_figures.figures(coordinators, metrics.env.now())
+            yield from group_figures.figures(coordinators, metrics.rates, metrics.env.now())
             yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
         if broker.share_groups is not None:
             made = broker.share_groups.made
