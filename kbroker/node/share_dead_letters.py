@@ -149,12 +149,7 @@ class DeadLetterQueue:
         Few do so at a time for one topic, and the others wait in their order: a topic that cannot be written holds up
         its own letters alone. Few do on a node: letters take what memory they need from nobody else.
         """
-        try:
-            name = self._topic_of(source.group_id).name
-        except _GivenUp as reason:
-            _log_lost(source, letters, str(reason))
-            return list(letters), []
-        async with self._turn(name), self._senders:
+        async with self._turn(self._group_config(source.group_id).dead_letter_topic), self._senders:
             return await self._put(source, partition, letters, is_ours)
 
     @asynccontextmanager
