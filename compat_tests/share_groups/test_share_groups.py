@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from compat_tests.apache_kafka import SERVER_VERSION
-from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
+from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes, broker_under_test
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.share_groups.members import CLIENTS, Delivery, MemberError, ShareMembers
 
@@ -388,7 +388,7 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
 
     Members' sessions with the old leader end, and they open others (KAFKA-20736).
     """
-    if not isinstance(broker, KbrokerNodes):
+    if not isinstance(broker, ApacheNodes | KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
     values = [f"{number}" for number in range(90)]
     make(broker, name, *values, partitions=3)
@@ -419,11 +419,11 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
                     doubtful.add(place)
 
     work(30)
-    for node in broker.cluster.nodes:
+    for node in broker.nodes:
         node.kill()
         work(min(len(values), len(accepted | doubtful) + 10))
         node.start()
-        broker.cluster.await_in_sync()
+        broker.await_in_sync()
     work(len(values))
     end = time.monotonic() + SECONDS
     while doubtful - accepted and time.monotonic() < end:
@@ -440,9 +440,9 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
 @pytest.mark.parametrize("members", ["java"], indirect=True)
 def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
     """Whoever leads or coordinates: each record that is rejected is in the dead-letter topic, once or more."""
-    if not isinstance(broker, KbrokerNodes):
+    if not isinstance(broker, ApacheNodes | KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
-    nodes = broker.cluster.nodes
+    nodes = broker.nodes
     count, dlq = 30, f"dlq.{name}"
     enabled = {"errors.deadletterqueue.group.enable": "true"}
     topic = NewTopic(dlq, 3, replication_factor=len(nodes), config=enabled)
@@ -464,7 +464,7 @@ def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: S
         node.kill()
         reject_some()
         node.start()
-        broker.cluster.await_in_sync()
+        broker.await_in_sync()
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
     consumer.assign([TopicPartition(dlq, partition, 0) for partition in range(3)])
     found: set[tuple[int, int]] = set()
