@@ -34,6 +34,19 @@ GROUP_TYPE_STATES = {
 }
 OFFSETS = of_group(f"{_NEW}/offset-count", Kind.GAUGE, "Offsets that groups have committed (KIP-1301).")
 
+_REBALANCES = {
+    "classic": ("group-completed-rebalance", "Rebalances of classic groups that were completed."),
+    "consumer": ("consumer-group-rebalance", "Rebalances of consumer groups: group epochs that members have begun."),
+    "share": ("share-group-rebalance", "Rebalances of share groups."),
+    "streams": ("streams-group-rebalance", "Rebalances of streams groups."),
+}
+REBALANCE_COUNTS: dict[str, Family] = {
+    kind: of_group(f"{_NEW}/{name}-count", Kind.COUNTER, text) for kind, (name, text) in _REBALANCES.items()
+}
+REBALANCE_RATES: dict[str, Family] = {
+    kind: of_group(f"{_NEW}/{name}-rate", Kind.GAUGE, f"{text} In a second, since the last scrape.")
+    for kind, (name, text) in _REBALANCES.items()
+}
 _DESCRIPTION_EVENTS = {
     "set-success": "Descriptions of streams groups' topologies that their keeper has stored (KIP-1331).",
     "set-error": "Descriptions that it has not stored.",

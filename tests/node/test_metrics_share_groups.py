@@ -50,6 +50,7 @@ def test_records_in_flight_and_lag() -> None:
         assert value(page, "kafka_server_sharesessioncache_sharesessionscount") == 1
         assert value(page, "kafka_server_sharesessioncache_sharepartitionscount") == 1
         assert value(page, "kafka_server_group_coordinator_metrics_share_group_count", state="Stable") == 1
+        assert value(page, "kafka_server_group_coordinator_metrics_share_group_rebalance_count") >= 1
         assert sum(found(page, "kafka_network_requestmetrics_requests_total", request="ShareFetch").values()) >= 1
         for message in held:
             worker.acknowledge(message)

@@ -48,6 +48,10 @@ def figures(coordinators: Coordinators, rates: Rates, now: float) -> Figures:
     yield f.GROUP_MEMBERS, [((group,), count) for group, _, count in sizes]
     yield f.GROUP_OFFSET, offsets()
     yield c.TRANSACTIONAL_IDS, [((), sum(len(core) for core in coordinators.transactions.loaded_cores()))]
+    for kind, family in c.REBALANCE_COUNTS.items():
+        count = coordinators.groups.rebalances[kind]
+        yield family, [((), count)]
+        yield c.REBALANCE_RATES[kind], [((), rates.of(("rebalances", kind), count))]
     descriptions = coordinators.groups.descriptions
     if descriptions is not None:
         for event, family in c.DESCRIPTION_COUNTS.items():
