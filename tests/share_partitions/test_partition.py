@@ -162,7 +162,7 @@ def test_a_word_that_comes_after_another_member_has_ended_the_record_changes_not
     assert fixture.fetch("b", 10) == [Acquired(0, 9, 2)]
     fixture.done("b", 0, 9, ACCEPT)
     assert fixture.partition.start_offset == 10
-    assert fixture.fetch("b", 5) == [Acquired(10, 14, 1)]
+    assert fixture.fetch("b", 5, exact=True) == [Acquired(10, 14, 1)]
     for kind in (ACCEPT, RELEASE, REJECT, RENEW):
         assert fixture.acknowledge("a", 0, 9, kind) is None
     refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 14, ACCEPT)
