@@ -253,6 +253,8 @@ class ConsumerProtocol:
 
         They match for the whole group what this client may describe, as in Kafka (``TopicRegexResolver``).
         """
+        if update.group_epoch > update.group.group_epoch:
+            self.groups.rebalances["consumer"] += 1
         if not update.regexes_to_resolve:
             return None
         group_id, regexes = update.group.group_id, update.regexes_to_resolve
@@ -264,7 +266,10 @@ class ConsumerProtocol:
             if error is not None or group is None:
                 return CoordinatorResult(None)
             resolved = resolve_regexes(regexes, self.topics, now_ms, client.may_see)
-            return CoordinatorResult(None, regexes_resolved(group, resolved, self.hasher, now_ms))
+            records = regexes_resolved(group, resolved, self.hasher, now_ms)
+            if group.metadata_refresh_epoch > group.group_epoch:
+                self.groups.rebalances["consumer"] += 1
+            return CoordinatorResult(None, records)
 
         return resolve
 

@@ -110,6 +110,8 @@ class StreamsProtocol:
         step.update_member()
         step.update_topology()
         step.bump_group_epoch()
+        if step.group_epoch > group.group_epoch:
+            self._groups.rebalances["streams"] += 1
         if not group.members and config.initial_rebalance_delay_ms > 0 and group_id not in self._initial_delays:
             self._initial_delays.schedule(group_id, now_ms + config.initial_rebalance_delay_ms)
         step.update_target(is_delayed=group_id in self._initial_delays)

@@ -235,6 +235,10 @@ class ShareProtocol:
 
     # -- for the step of a member ----------------------------------------------------------------
 
+    def count_rebalance(self) -> None:
+        """Count a group epoch that a member's heartbeat begins."""
+        self._groups.rebalances["share"] += 1
+
     def group_hash(self, names: Collection[str]) -> int:
         """The metadata hash of topics."""
         return self._hasher.group_hash(names)
@@ -305,6 +309,7 @@ class _Step:
         if bump:
             self._epoch += 1
             self.records.append(group_epoch_record(group.group_id, self._epoch, metadata_hash))
+            self._protocol.count_rebalance()
         group.metadata_refresh_ms = self.now_ms + METADATA_REFRESH_INTERVAL_MS
         group.metadata_refresh_epoch = self._epoch
         return bump
