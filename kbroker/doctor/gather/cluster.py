@@ -78,7 +78,7 @@ _REFUSED: Final = frozenset(
 
 @dataclass(slots=True)
 class ClusterLook:
-    """One look at a cluster; ``seconds`` bounds each question, ``look_again`` is how long after the first look at the
+    """A look at a cluster; ``seconds`` bounds each question, ``look_again`` is how long after the first look at the
     groups the second is taken (0: there is none).
     """
 
