@@ -1,0 +1,60 @@
+"""Clusters of three nodes: sound ones, and one with mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from kbroker.client.topics import NewTopic, delete_topics
+from kbroker.testing import RunningCluster, running_cluster
+from tests.doctor.conftest import QUIET, Doctor, create
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(3, QUIET) as running:
+        yield running
+
+
+def test_a_sound_cluster_has_nothing_wrong(cluster: RunningCluster, doctor: Doctor) -> None:
+    with cluster.client() as client:
+        create(client, NewTopic("t", 6))
+    assert doctor("-b", cluster.bootstrap_servers) == {}
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [
+        (NewTopic("alone", 1, 1, {"min.insync.replicas": "1"}), "single-copy"),
+        (NewTopic("exact", 1, 2, {"min.insync.replicas": "2"}), "min-isr"),
+        (NewTopic("never", 1, 2, {"min.insync.replicas": "3"}), "min-isr"),
+    ],
+)
+def test_a_topic_with_a_mistake(topic: NewTopic, name: str, cluster: RunningCluster, doctor: Doctor) -> None:
+    with cluster.client() as client:
+        create(client, topic)
+        found = doctor("-b", cluster.bootstrap_servers)
+        delete_topics(client, [topic.name])
+    assert list(found) == [name] and topic.name in found[name][0]["about"]
+
+
+def test_a_secure_cluster_loses_its_nodes(doctor: Doctor, properties_file: Callable[[Mapping[str, str]], Path]) -> None:
+    """Nothing is wrong with it; then a node is stopped, and a second is killed."""
+    with running_cluster(3, QUIET, secure=True) as cluster:
+        client = ("--command-config", properties_file(cluster.client_properties("admin")))
+        with cluster.client() as admin:
+            create(admin, NewTopic("t", 6))
+        assert doctor(*client) == {}
+        controller = cluster.controller
+        stopped, left = (node for node in cluster.nodes if node is not controller)
+        stopped.stop()
+        found = doctor(*client)
+        assert set(found) == {"bootstrap", "fenced-broker", "under-replicated"}
+        assert found["bootstrap"][0]["severity"] == "warning"
+        assert found["fenced-broker"][0]["about"] == f"broker {stopped.id}"
+        cluster.controller.kill()
+        found = doctor(*client, "-b", left.bootstrap_servers, "--timeout", "1")
+        assert {"controller-quorum", "advertised-reachable"} <= set(found)
+        assert [each["about"] for each in found["advertised-reachable"]] == [f"broker {controller.id}"]
