@@ -29,6 +29,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, json: bool = True)
         metavar="HOST:PORT",
         help=f"brokers to ask first, separated by commas (default: ${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
     )
+    parser.add_argument("--profile", metavar="NAME", help="a cluster by its name: see kbroker profile")
     parser.add_argument(
         "--command-config",
         type=Path,
@@ -75,11 +76,23 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
 
 
 def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]], ClientProperties | None]:
-    """Where the cluster is, and the properties of ``--command-config``; ``UsageError``, ``ClientError``."""
+    """Where the cluster is, and the client's properties, by the options, a profile or the environment.
+
+    A protected cluster is asked about first. ``UsageError``, ``FatalError``, ``ClientError``.
+    """
+    from kbroker.cli.profiles import chosen_profile
+    from kbroker.cli.protection import check
     from kbroker.client.cluster import parse_bootstrap
 
-    properties = _client_properties(arguments.command_config)
+    profile = chosen_profile(arguments)
+    check(profile, arguments)
+    path = arguments.command_config
+    if path is None and profile is not None:
+        path = profile.command_config
+    properties = _client_properties(path)
     told, text = "--bootstrap-server", arguments.bootstrap_server
+    if profile is not None and not text and profile.bootstrap:
+        told, text = f"profile {profile.name}", profile.bootstrap
     if properties is not None and not text and properties["bootstrap.servers"]:
         told, text = f"{properties.source}: bootstrap.servers", properties["bootstrap.servers"]
     try:
