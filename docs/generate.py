@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -201,7 +202,7 @@ def commands() -> str:
     from kbroker.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
     from kbroker.cli.parser import all_parsers
 
-    shared = {"--help", "--bootstrap-server", "--command-config", "--timeout"}
+    shared = {"--help", "--bootstrap-server", "--profile", "--command-config", "--timeout"}
 
     def words(text: str) -> str:
         return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
@@ -237,7 +238,7 @@ def commands() -> str:
         lines += [f"{level} kbroker {name}", "", words(parser.description or ""), "", f"    {usage}", ""]
         rows = []
         for action in parser._actions:
-            if shared & set(action.option_strings) or action.help is None:
+            if shared & set(action.option_strings) or action.help in (None, argparse.SUPPRESS):
                 continue
             shown = ", ".join(f"`{option}`" for option in action.option_strings)
             value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")

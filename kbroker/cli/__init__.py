@@ -29,6 +29,7 @@ COMMANDS = {
     "top": Command("kbroker.top.command", "show what happens in a cluster, live in a terminal"),
     "console": Command("kbroker.console.command", "serve a page about a cluster, for the browser"),
     "profile": Command("kbroker.cli.profile", "name clusters, and choose one of them", actions=True),
+    "completion": Command("kbroker.cli.completion", "print a script that completes commands in a shell"),
     "client": Command("kbroker.cli.client", "list clients that push their metrics, and what they pushed", actions=True),
     "certs": Command("kbroker.cli.certs", "make certificates for nodes and clients, and an authority that signs them"),
     "format": Command("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,8 +54,12 @@ def _seconds(text: str) -> float:
 
 
 @contextmanager
-def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
-    """A client for the cluster that the options name; its errors come out as :class:`FatalError`."""
+def cluster(arguments: argparse.Namespace, *, task: str = "") -> Iterator[Client]:
+    """A client for the cluster that the options name; its errors come out as :class:`FatalError`.
+
+    ``task``: what the block does, told with its time if it takes long; then the block must print and ask nothing.
+    """
+    from kbroker.cli.progress import progress
     from kbroker.client import Client, ConnectionFailed
 
     with readable_errors():
@@ -67,7 +71,10 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
             security = security_of(properties)
         client_id = (properties and properties["client.id"]) or "kbroker-cli"
         try:
-            with Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client:
+            with (
+                Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client,
+                progress(task) if task else nullcontext(),
+            ):
                 yield client
         except ConnectionFailed as error:
             if properties is None and error.perhaps_secured:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.common import add_cluster_arguments, checked, cluster, complain, positive
 from kbroker.cli.parser import UsageError
+from kbroker.cli.progress import progress
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
@@ -100,9 +101,10 @@ def _once(observer: Observer, arguments: argparse.Namespace) -> int:
     from kbroker.top.course import first
     from kbroker.top.document import document
 
-    course = first(observer.look())
-    time.sleep(arguments.interval)
-    course = course.after(observer.look(course.wanted_times()))
+    with progress("looking twice"):
+        course = first(observer.look())
+        time.sleep(arguments.interval)
+        course = course.after(observer.look(course.wanted_times()))
     if arguments.json:
         print_json(document(course))
         return 0
