@@ -125,6 +125,13 @@ def metrics() -> str:
     return page(NOTE)
 
 
+def top() -> str:
+    """The page of ``kbroker top``, with a screen that its core draws."""
+    from docs.top_page import page
+
+    return page(NOTE)
+
+
 def apis() -> str:
     """The page of the APIs that are served, from the handlers' registrations."""
     from kbroker.handlers import load_handlers
@@ -212,18 +219,23 @@ def commands() -> str:
         "",
         NOTE,
         "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
-        "`user`, `token`, `acl` and `quota` talk to",
+        "`user`, `token`, `acl`, `quota` and `top` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
         "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",
+        "`--profile NAME` stands for both, see [kbroker profile](#kbroker-profile).",
         "",
-        "- Tables are for people. `--json` writes one JSON document (`consume`: an object a line) and nothing else to",
-        "  standard output; its names stay as they are, others may be added.",
+        "- Tables are for people. `--json` writes JSON and nothing else to standard output: one document, an object",
+        "  about one thing or a list about several; of what may have no end (`consume`, `watch`, `dump-log`,",
+        "  `verify-log`, saved exchanges of `decode`) an object a line. Names stay as they are, others may be added.",
+        "  Without it are only what runs until it is told to stop (`start`, `up`, `faults`, `container`, `console`),",
+        "  what writes for another program (`completion`, `certs`), and the changes of `profile`.",
         "- Exit code 0: done. 1: not done, or not all of it; standard error has a line for each problem. 2: wrong",
         "  usage.",
         "- Times without a zone are in UTC, in what is read and in what is shown.",
-        "- Without a terminal there are no colours and no progress bar, and lines are as long as they need to be. What",
-        "  deletes something asks first, or wants `--yes`.",
+        "- Without a terminal there are no colours and no progress, and lines are as long as they need to be. In one,",
+        "  what takes longer than a second tells so on standard error. What deletes something asks first, or wants",
+        "  `--yes`; so does every change of a protected cluster (`kbroker profile set --protected`).",
         "",
     ]
     section = ""
@@ -309,6 +321,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "apis.md": apis,
     "metrics.md": metrics,
+    "top.md": top,
     "../monitoring/grafana/dashboards/kbroker.json": dashboard,
     "commands.md": commands,
     "kips.md": kips,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kbroker.top.facts import Look
     from kbroker.top.keys import Ui
     from kbroker.top.looking import Observer
+    from kbroker.top.tables import Views
     from kbroker.top.terminal import Terminal
 
 _VIEWS: Final = ("overview", "nodes", "topics", "groups", "partitions", "transactions", "requests")
@@ -159,7 +160,7 @@ class _Live:
         self._ui: Ui = Ui(
             view=_VIEWS.index(arguments.view or "overview"), filter=arguments.filter, interval=arguments.interval
         )
-        self._course: Course | None = None
+        self._views: Views | None = None
         self._problem = ""
         self._results: queue.SimpleQueue[Look | Exception] = queue.SimpleQueue()
         self._is_asking = False
@@ -176,14 +177,14 @@ class _Live:
                 self._take_results()
                 self._ask(terminal)
                 self._show_and_wait(terminal)
-        if self._course is None and self._problem:
+        if self._views is None and self._problem:
             raise FatalError(self._problem)
         return 0
 
     def _ask(self, terminal: Terminal) -> None:
         if self._is_asking or self._ui.is_paused or time.monotonic() < self._next_look:
             return
-        wanted = () if self._course is None else self._course.wanted_times()
+        wanted = () if self._views is None else self._views.course.wanted_times()
         self._is_asking, self._asked_at = True, time.monotonic()
 
         def look() -> None:
@@ -198,6 +199,7 @@ class _Live:
     def _take_results(self) -> None:
         from kbroker.client import ClientError
         from kbroker.top.course import first
+        from kbroker.top.tables import Views
 
         while not self._results.empty():
             found = self._results.get()
@@ -211,14 +213,14 @@ class _Live:
                 raise found
             else:
                 self._problem = ""
-                self._course = first(found) if self._course is None else self._course.after(found)
+                self._views = Views(first(found) if self._views is None else self._views.course.after(found))
 
     def _show_and_wait(self, terminal: Terminal) -> None:
         from kbroker.top.keys import press
         from kbroker.top.screen import draw
 
         width, height = terminal.size
-        shown = draw(self._course, self._ui, width, height, self._problem)
+        shown = draw(self._views, self._ui, width, height, self._problem)
         terminal.show(shown.lines)
         self._ui = replace(self._ui, scroll=shown.scroll)
         due = 3600.0 if self._is_asking or self._ui.is_paused else self._next_look - time.monotonic()

@@ -7,14 +7,14 @@ from typing import Any
 
 from kbroker.client.topics import leaderless, under_replicated
 from kbroker.top.course import Course
-from kbroker.top.tables import Flow, flow_of_node, flow_of_topic, troubles
+from kbroker.top.tables import Flow, flow_of_topic, flows_of_nodes, troubles
 
 Document = Mapping[str, Any]
 
 
 def document(course: Course) -> Document:
     """Everything that the views show. Rates are for one second, times in seconds; what nobody can tell is null."""
-    look = course.look
+    look, flows = course.look, flows_of_nodes(course)
     return {
         "cluster_id": look.cluster_id,
         "controller_id": look.controller if look.controller in look.nodes else None,
@@ -35,7 +35,7 @@ def document(course: Course) -> Document:
                 "leads": state.leads if (state := look.nodes.get(broker.id)) else 0,
                 "replicas": state.replicas if state else 0,
                 "out_of_sync": state.out_of_sync if state else 0,
-                **_flow(flow_of_node(course, broker.id)),
+                **_flow(flows[broker.id]),
             }
             for broker in look.brokers
         ],

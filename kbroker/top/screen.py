@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -13,7 +14,7 @@ from kbroker.cli.output import printable
 from kbroker.console.troubles import ERROR
 from kbroker.top.course import Course
 from kbroker.top.keys import HELP, Sort, Ui
-from kbroker.top.tables import BAD, PLAIN, VIEWS, WARN, Row, Table, totals, troubles
+from kbroker.top.tables import BAD, PLAIN, VIEWS, WARN, Row, Table, Views
 
 BOLD: Final = "bold"
 DIM: Final = "dim"
@@ -52,34 +53,33 @@ class Shown(NamedTuple):
     """The first row that is shown: not beyond the last page."""
 
 
-def draw(course: Course | None, ui: Ui, width: int, height: int, status: str = "") -> Shown:
+def draw(views: Views | None, ui: Ui, width: int, height: int, status: str = "") -> Shown:
     """The lines of a terminal of ``width`` times ``height`` cells. ``status`` is told in the last line, if there is."""
-    if course is None:
+    if views is None:
         lines = [_line(("kbroker top", BOLD)), _line((status or "asking the cluster ...", WARN if status else DIM))]
         if ui.has_help:
             lines += [(), *_help()]
         return Shown(_fit(lines, width, height), 0, 0, 1, 0)
-    head = [_first(course, ui), *_totals(course, width), _tabs(ui)]
+    head = [_first(views.course, ui), *islice(_totals(views, width), max(height // 5, 1)), _tabs(ui)]
     if ui.filter or ui.is_typing:
         head.append(_line(("filter: ", DIM), (ui.filter, BOLD), ("_" if ui.is_typing else "", REVERSE)))
     head.append(())
     room = max(height - len(head) - 1, 1)
-    make = VIEWS[ui.view][1]
+    table = views.table(ui.view)
     if ui.has_help:
         body, columns, sort, page, scroll = _help(), 0, 0, room, 0
-    elif make is None:
-        sections = list(_overview(course, ui, width))
+    elif table is None:
+        sections = list(_overview(views, ui, width))
         scroll = max(min(ui.scroll, len(sections) - room), 0)
         body, columns, sort, page = sections[scroll:], 0, 0, room
     else:
-        table = make(course)
         page = max(room - 1 - bool(table.note), 1)
         rows = chosen(table, ui)
         scroll = max(min(ui.scroll, len(rows) - page), 0)
         body = table_lines(table, rows, width, scroll, page, ui.sorts.get(ui.view, Sort(table.sort)))
         columns, sort = len(table.columns), table.sort
     lines = _fit([*head, *body][: height - 1], width, height - 1)
-    return Shown([*lines, *_fit([_footer(course, ui, status)], width, 1)], columns, sort, page, scroll)
+    return Shown([*lines, *_fit([_footer(views.course, ui, status)], width, 1)], columns, sort, page, scroll)
 
 
 def _line(*pieces: tuple[str, str]) -> Line:
@@ -94,11 +94,11 @@ def _first(course: Course, ui: Ui) -> Line:
     return _line(("kbroker top", BOLD), (told, PLAIN), (pace, DIM), ("  paused" if ui.is_paused else "", WARN))
 
 
-def _totals(course: Course, width: int) -> Iterator[Line]:
+def _totals(views: Views, width: int) -> Iterator[Line]:
     """The totals, in as many lines as they need."""
     line: list[Span] = []
     used = 0
-    for name, value, style in totals(course):
+    for name, value, style in views.totals:
         taken = cell_len(name) + cell_len(value) + 1
         if line and used + taken > width:
             yield tuple(line)
@@ -197,9 +197,9 @@ def _aligned(text: str, width: int, right: bool) -> str:
 # --- Overview -------------------------------------------------------------------------------------------------------
 
 
-def _overview(course: Course, ui: Ui, width: int) -> Iterator[Line]:
+def _overview(views: Views, ui: Ui, width: int) -> Iterator[Line]:
     """Troubles in words, then the first rows of the views."""
-    found = troubles(course)
+    found = views.troubles
     for trouble in found[:_TROUBLES]:
         yield _line((trouble.text, BAD if trouble.severity == ERROR else WARN), (f" {trouble.advice}", DIM))
     if len(found) > _TROUBLES:
@@ -207,8 +207,8 @@ def _overview(course: Course, ui: Ui, width: int) -> Iterator[Line]:
     if found:
         yield ()
     for name, most in _IN_OVERVIEW:
-        view, make = next((index, make) for index, (title, make) in enumerate(VIEWS) if title == name)
-        table = make(course) if make is not None else None
+        view = next(index for index, (title, _) in enumerate(VIEWS) if title == name)
+        table = views.table(view)
         if table is None or (not table.rows and name in ("transactions", "requests")):
             continue
         rows = chosen(table, replace(ui, view=view))

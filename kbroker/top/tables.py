@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -9,6 +10,7 @@ from kbroker.cli.output import NOTHING, size
 from kbroker.client.topics import leaderless, under_replicated
 from kbroker.console.troubles import ERROR, Trouble, cluster_troubles, topic_troubles
 from kbroker.top.course import Age, Course
+from kbroker.top.facts import RequestTimes
 from kbroker.top.scraping import STAGES
 from kbroker.types import TopicPartition
 
@@ -147,21 +149,25 @@ def _has_all_pages(course: Course) -> bool:
     return len(course.scrapes) >= sum(not broker.fenced for broker in course.look.brokers)
 
 
-def flow_of_node(course: Course, node: int) -> Flow:
-    """Of the partitions that a broker leads."""
-    led = [
-        TopicPartition(topic.name, entry.partition)
-        for topic in course.look.topics
-        for entry in topic.partitions
-        if entry.leader == node
-    ]
-    url = next((each.url for each in course.scrapes.values() if each.node == node), None)
-    if url is not None and url in course.bytes_in:
-        bytes_in: float | None = sum(course.bytes_in[url].values())
-        bytes_out: float | None = sum(course.bytes_out[url].values())
-    else:
-        bytes_in, bytes_out = _sum(map(course.log_growth.get, led)), None
-    return Flow(_sum(map(course.records_in.get, led)), bytes_in, bytes_out)
+def flows_of_nodes(course: Course) -> dict[int, Flow]:
+    """Broker -> what comes into the partitions that it leads, and what goes out by its page of metrics."""
+    records: dict[int, float] = {}
+    growth: dict[int, float] = {}
+    for topic in course.look.topics:
+        for entry in topic.partitions:
+            place = TopicPartition(topic.name, entry.partition)
+            for sums, rates in ((records, course.records_in), (growth, course.log_growth)):
+                if entry.leader is not None and place in rates:
+                    sums[entry.leader] = sums.get(entry.leader, 0.0) + rates[place]
+    urls = {scrape.node: scrape.url for scrape in course.scrapes.values() if scrape.url in course.bytes_in}
+    return {
+        broker.id: Flow(
+            records.get(broker.id),
+            sum(course.bytes_in[urls[broker.id]].values()) if broker.id in urls else growth.get(broker.id),
+            sum(course.bytes_out[urls[broker.id]].values()) if broker.id in urls else None,
+        )
+        for broker in course.look.brokers
+    }
 
 
 def troubles(course: Course) -> list[Trouble]:
@@ -179,10 +185,10 @@ def troubles(course: Course) -> list[Trouble]:
 def nodes(course: Course) -> Table:
     """A row for each broker."""
     look = course.look
+    flows = flows_of_nodes(course)
     rows = []
     for broker in look.brokers:
-        state = look.nodes.get(broker.id)
-        flow = flow_of_node(course, broker.id)
+        state, flow = look.nodes.get(broker.id), flows[broker.id]
         page = next((each for each in course.scrapes.values() if each.node == broker.id), None)
         name = f"{broker.id}{' *' if broker.id == look.controller else ''}"
         told, style = (
@@ -343,6 +349,20 @@ def transactions(course: Course) -> Table:
     return Table("transactions", columns, tuple(rows), 2, "no transaction is open", note)
 
 
+_WAITING: Final = frozenset(
+    {"Fetch", "FetchConsumer", "FetchFollower", "FetchSnapshot", "ShareFetch", "JoinGroup", "SyncGroup"}
+)
+"""Requests that wait because they are asked to: for records, or for other members."""
+
+
+def _slowness(each: RequestTimes) -> Cell:
+    """The time of the slowest hundredth. What a request has asked to wait does not make it a slow one."""
+    shown = milliseconds(each.slow)
+    if each.slow is None or each.api not in _WAITING:
+        return shown
+    return Cell(shown.text, max(each.slow - each.stages.get("remote", 0.0), 0.0))
+
+
 def requests(course: Course) -> Table:
     """A row for each API of each node whose page of metrics is read, the slowest first."""
     rows = []
@@ -356,14 +376,15 @@ def requests(course: Course) -> Table:
                     text(scrape.url if scrape.node is None else str(scrape.node)),
                     rate(course.request_rates.get((scrape.url, each.api))),
                     milliseconds(each.middle),
-                    milliseconds(each.slow),
+                    _slowness(each),
                     *(milliseconds(each.stages.get(stage)) for stage in STAGES),
                 )
             )
     columns = [Column("request", False), Column("node", False)]
     columns += map(Column, ("requests/s", "half ms", "99% ms", *(_STAGE_TITLES[stage] for stage in STAGES)))
     empty = "no page of metrics is read: start nodes with --metrics, and give --metrics URL"
-    return Table("requests", tuple(columns), tuple(rows), 4, empty, "99% ms: 99 of 100 take no longer; then its stages")
+    note = "99% ms: 99 of 100 take no longer; then its stages. Fetches are sorted without the wait that they ask for"
+    return Table("requests", tuple(columns), tuple(rows), 4, empty, note)
 
 
 VIEWS: Final[tuple[tuple[str, Callable[[Course], Table] | None], ...]] = (
@@ -398,3 +419,28 @@ def totals(course: Course) -> Iterator[tuple[str, str, str]]:
         yield "bytes out", bytes_rate(flow.bytes_out).text, PLAIN
     yield "groups", f"{len(look.groups):,}", PLAIN
     yield "open transactions", f"{look.transactions_count:,}", PLAIN
+
+
+class Views:
+    """What a course shows, each part made when it is first wanted: keys that only turn and scroll cost little."""
+
+    def __init__(self, course: Course) -> None:
+        self.course = course
+        self._tables: dict[int, Table] = {}
+
+    def table(self, view: int) -> Table | None:
+        """The view at a place in ``VIEWS``; None for the overview."""
+        make = VIEWS[view][1]
+        if make is not None and view not in self._tables:
+            self._tables[view] = make(self.course)
+        return self._tables.get(view)
+
+    @functools.cached_property
+    def totals(self) -> list[tuple[str, str, str]]:
+        """What stands above every view."""
+        return list(totals(self.course))
+
+    @functools.cached_property
+    def troubles(self) -> list[Trouble]:
+        """What is wrong, in words."""
+        return troubles(self.course)
