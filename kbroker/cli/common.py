@@ -88,11 +88,11 @@ def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]
     A protected cluster is asked about first. ``UsageError``, ``FatalError``, ``ClientError``.
     """
     from kbroker.cli.profiles import chosen_profile
-    from kbroker.cli.protection import check
     from kbroker.client.cluster import parse_bootstrap
 
-    profile = chosen_profile(arguments)
-    check(profile, arguments)
+    profile = chosen_profile(arguments, elsewhere=bool(os.environ.get(BOOTSTRAP_VARIABLE)))
+    if profile is not None and profile.protected:
+        _ask_about_protected(profile.name, arguments)
     path = arguments.command_config
     if path is None and profile is not None:
         path = profile.command_config
@@ -106,6 +106,17 @@ def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]
         return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP), properties
     except ValueError as error:
         raise UsageError(f"{told}: {error}") from None
+
+
+def _ask_about_protected(profile: str, arguments: argparse.Namespace) -> None:
+    """Ask before a command may change a protected cluster; ``FatalError`` without agreement."""
+    from kbroker.cli.protection import changes_something, name_of
+
+    if not changes_something(arguments):
+        return
+    agreed = getattr(arguments, "yes", False) or getattr(arguments, "execute", False)
+    if not confirm(f"The cluster of profile {profile} is protected: kbroker {name_of(arguments)}?", agreed):
+        raise FatalError(f"nothing is changed: the cluster of profile {profile} is protected")
 
 
 def _client_properties(path: Path | None) -> ClientProperties | None:

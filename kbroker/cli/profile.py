@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kbroker.cli.common import add_yes, complain, confirm
 from kbroker.cli.parser import Action, UsageError
-from kbroker.cli.profiles import Profile, Profiles, is_name, read_profiles, write_profiles
+from kbroker.cli.profiles import PROFILE_VARIABLE, Profile, Profiles, is_name, read_profiles, write_profiles
 from kbroker.errors import FatalError
 
 
@@ -60,7 +60,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_json, print_table
 
     profiles = read_profiles()
-    name = arguments.name or os.environ.get("KBROKER_PROFILE") or profiles.used
+    name = arguments.name or os.environ.get(PROFILE_VARIABLE) or profiles.used
     if name is None:
         raise FatalError("no profile is in use: give its NAME, or kbroker profile use NAME")
     document = _document(profiles, profiles.find(name))
@@ -172,7 +172,10 @@ gives its address by -b is not asked."""
 
 ACTIONS = {
     "list": Action(
-        "list the profiles", _json_argument, _list, f"They are in {'$XDG_CONFIG_HOME'}/kbroker/profiles.toml."
+        "list the profiles",
+        _json_argument,
+        _list,
+        "They are in kbroker/profiles.toml below $XDG_CONFIG_HOME, which is ~/.config by default.",
     ),
     "show": Action("show one profile, or the one in use", _show_arguments, _show),
     "set": Action("make a profile, or change one", _set_arguments, _set, _DETAILS),

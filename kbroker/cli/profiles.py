@@ -135,15 +135,18 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def chosen_profile(arguments: argparse.Namespace) -> Profile | None:
-    """The profile that the options and the environment choose, None if another address is chosen, or none at all."""
+def chosen_profile(arguments: argparse.Namespace, *, elsewhere: bool) -> Profile | None:
+    """The profile that the options and the environment choose, None if another address is chosen, or none at all.
+
+    ``elsewhere``: the environment has an address.
+    """
     name = getattr(arguments, "profile", None)
     if arguments.bootstrap_server and not name:
         return None
     name = name or os.environ.get(PROFILE_VARIABLE)
     if name:
         return read_profiles().find(name)
-    if os.environ.get("KBROKER_BOOTSTRAP") or arguments.command_config is not None:
+    if elsewhere or arguments.command_config is not None:
         return None
     profiles = read_profiles()
     return None if profiles.used is None else profiles.find(profiles.used)

@@ -6,10 +6,7 @@ A command that is not in the list of those that only read counts as one that cha
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from kbroker.cli.profiles import Profile
+from typing import Final
 
 READING: Final = frozenset(
     {
@@ -63,15 +60,3 @@ def add_agreement(name: str, parser: argparse.ArgumentParser) -> None:
     if name not in READING and "--yes" not in parser._option_string_actions:
         options = ["--yes"] if "-y" in parser._option_string_actions else ["-y", "--yes"]
         parser.add_argument(*options, action="store_true", help="do it without asking, on a protected cluster too")
-
-
-def check(profile: Profile | None, arguments: argparse.Namespace) -> None:
-    """Ask before a change of a protected cluster; ``FatalError`` without agreement."""
-    from kbroker.cli.common import confirm
-    from kbroker.errors import FatalError
-
-    if profile is None or not profile.protected or not changes_something(arguments):
-        return
-    agreed = getattr(arguments, "yes", False) or getattr(arguments, "execute", False)
-    if not confirm(f"The cluster of profile {profile.name} is protected: kbroker {name_of(arguments)}?", agreed):
-        raise FatalError(f"nothing is changed: profile {profile.name} is protected")

@@ -91,15 +91,6 @@ def test_fish(directory: Path) -> None:
     assert not (directory / "owned").exists()
 
 
-_ZSH = """
-autoload -Uz compinit && compinit -D -u -d /dev/null
-zmodload zsh/zpty
-zpty shell zsh -f
-zpty -w shell 'PS1=; autoload -Uz compinit && compinit -D -u -d /dev/null; LISTMAX=0; source ./kbroker.zsh; cd .'
-zpty -w shell 'compadd() { builtin compadd -O offered "$@"; print -r -- "OFFERED $offered"; builtin compadd "$@" }'
-"""
-
-
 def test_zsh_reads_the_script(directory: Path) -> None:
     """``_arguments`` needs an editor: here the script is loaded, and each list of specs is parsed by it."""
     if shutil.which("zsh") is None:

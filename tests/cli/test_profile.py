@@ -159,9 +159,13 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 def test_an_explicit_address_counts_more_than_a_profile_in_use(home: Path) -> None:
     write_profiles(Profiles(home, {"p": Profile("p", "h:1")}, "p"))
     plain = Namespace(bootstrap_server=None, command_config=None, profile=None)
-    assert chosen_profile(plain) == Profile("p", "h:1")
-    assert chosen_profile(Namespace(bootstrap_server="x:1", command_config=None, profile=None)) is None
-    assert chosen_profile(Namespace(bootstrap_server=None, command_config=Path("c"), profile=None)) is None
+    assert chosen_profile(plain, elsewhere=False) == Profile("p", "h:1")
+    assert chosen_profile(plain, elsewhere=True) is None
+    assert chosen_profile(Namespace(bootstrap_server="x:1", command_config=None, profile=None), elsewhere=False) is None
+    assert (
+        chosen_profile(Namespace(bootstrap_server=None, command_config=Path("c"), profile=None), elsewhere=False)
+        is None
+    )
 
 
 def test_every_command_that_changes_a_cluster_can_be_agreed_to() -> None:
