@@ -49,7 +49,7 @@ REQUESTS_A_NODE: Final = 11
 """ListOffsets three times, DescribeLogDirs, ListGroups, OffsetFetch, DescribeShareGroupOffsets, ListTransactions,
 DescribeTransactions, Fetch, and a page of metrics. Brokers before Apache Kafka 3.0 take an OffsetFetch a group."""
 
-PATIENCE: Final = 3.0
+PATIENCE: Final = 2.0
 """Seconds that one broker is waited for."""
 
 TOPICS_SECONDS: Final = 5.0
@@ -171,6 +171,7 @@ class _OneLook:
         part = observer.partitions.take([each for topic in topics for each in _led(topic)])
         for partition, leader in part:
             led.setdefault(leader, []).append(partition)
+        at = observer.clock()
         ends, sizes = self._ends(led), self._sizes(led)
         groups = self._groups(nodes)
         committed, lags = self._committed(groups)
@@ -178,7 +179,7 @@ class _OneLook:
         scrapes, problems = observer.scrapes()
         leaders = {partition: leader for topic in topics for partition, leader in _led(topic)}
         return Look(
-            at=observer.clock(),
+            at=at,
             now_ms=time.time_ns() // 1_000_000,
             cluster_id=cluster.cluster_id,
             controller=controller,
@@ -230,7 +231,8 @@ class _OneLook:
     def _controller(self) -> int | None:
         self._count()
         try:
-            leader = int(describe_quorum(self._client).topics[0].partitions[0].leader_id)
+            with patience(self._client, PATIENCE):
+                leader = int(describe_quorum(self._client).topics[0].partitions[0].leader_id)
         except ClientError:  # not served, or not for us: then nobody is marked
             return None
         return leader

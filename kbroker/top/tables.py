@@ -122,9 +122,8 @@ class Flow(NamedTuple):
     bytes_in: float | None = None
     bytes_out: float | None = None
 
-    def __add__(self, other: object) -> Flow:
-        if not isinstance(other, Flow):
-            return NotImplemented
+    def plus(self, other: Flow) -> Flow:
+        """Both together; what is not known of one counts as nothing."""
         return Flow(*(_sum(pair) for pair in zip(self, other, strict=True)))
 
 
@@ -404,7 +403,7 @@ def totals(course: Course) -> Iterator[tuple[str, str, str]]:
     look = course.look
     flow = Flow()
     for topic in look.topics:
-        flow += flow_of_topic(course, topic.name, [entry.partition for entry in topic.partitions])
+        flow = flow.plus(flow_of_topic(course, topic.name, [entry.partition for entry in topic.partitions]))
     up = sum(not broker.fenced and broker.id not in look.silent for broker in look.brokers)
     short = sum(map(under_replicated, look.topics))
     dead = sum(map(leaderless, look.topics))
