@@ -18,7 +18,6 @@ from kbroker.errors import FatalError
 if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.top.course import Course
-    from kbroker.top.facts import Look
     from kbroker.top.keys import Ui
     from kbroker.top.looking import Observer
     from kbroker.top.tables import Views
@@ -162,7 +161,7 @@ class _Live:
         )
         self._views: Views | None = None
         self._problem = ""
-        self._results: queue.SimpleQueue[Look | Exception] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Views | Exception] = queue.SimpleQueue()
         self._is_asking = False
         self._next_look = 0.0
         self._asked_at = 0.0
@@ -182,14 +181,22 @@ class _Live:
         return 0
 
     def _ask(self, terminal: Terminal) -> None:
+        """Look in a thread, if it is time and nobody looks."""
+        from kbroker.top.course import first
+        from kbroker.top.tables import Views
+
         if self._is_asking or self._ui.is_paused or time.monotonic() < self._next_look:
             return
-        wanted = () if self._views is None else self._views.course.wanted_times()
+        before, view = self._views, self._ui.view
         self._is_asking, self._asked_at = True, time.monotonic()
 
         def look() -> None:
             try:
-                self._results.put(self._observer.look(wanted))
+                wanted = () if before is None else before.course.wanted_times()
+                found = self._observer.look(wanted)
+                made = Views(first(found) if before is None else before.course.after(found))
+                made.prepare(view)
+                self._results.put(made)
             except Exception as error:
                 self._results.put(error)
             terminal.wake()
@@ -198,8 +205,6 @@ class _Live:
 
     def _take_results(self) -> None:
         from kbroker.client import ClientError
-        from kbroker.top.course import first
-        from kbroker.top.tables import Views
 
         while not self._results.empty():
             found = self._results.get()
@@ -213,7 +218,7 @@ class _Live:
                 raise found
             else:
                 self._problem = ""
-                self._views = Views(first(found) if self._views is None else self._views.course.after(found))
+                self._views = found
 
     def _show_and_wait(self, terminal: Terminal) -> None:
         from kbroker.top.keys import press

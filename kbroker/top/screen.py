@@ -174,8 +174,7 @@ def _note(table: Table) -> list[Line]:
 def _widths(table: Table, rows: Sequence[Row], width: int) -> list[int]:
     """Cells of each column that is shown. The first one gives way, then columns at the right are left out."""
     widths = [
-        max(cell_len(column.title), *(cell_len(printable(row[index].text)) for row in rows))
-        for index, column in enumerate(table.columns)
+        max(len(column.title), *(_cells(row[index].text) for row in rows)) for index, column in enumerate(table.columns)
     ]
     over = sum(widths) + _GAP * (len(widths) - 1) - width
     if over > 0:
@@ -184,6 +183,11 @@ def _widths(table: Table, rows: Sequence[Row], width: int) -> list[int]:
         widths.pop()
     widths[0] = min(widths[0], width)
     return widths
+
+
+def _cells(text: str) -> int:
+    """Cells that a text takes; quick for what most rows have."""
+    return len(text) if text.isascii() and text.isprintable() else cell_len(printable(text))
 
 
 def _aligned(text: str, width: int, right: bool) -> str:

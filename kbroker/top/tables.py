@@ -434,6 +434,13 @@ class Views:
             self._tables[view] = make(self.course)
         return self._tables.get(view)
 
+    def prepare(self, view: int) -> None:
+        """Make now what a view shows, in a thread that nobody waits for."""
+        self.table(view)
+        for index in () if VIEWS[view][1] is not None else range(len(VIEWS)):
+            self.table(index)
+        _ = self.totals, self.troubles
+
     @functools.cached_property
     def totals(self) -> list[tuple[str, str, str]]:
         """What stands above every view."""
