@@ -74,7 +74,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _set_arguments(parser: argparse.ArgumentParser) -> None:
     _name_argument(parser)
-    parser.add_argument("-b", "--bootstrap-servers", metavar="HOST:PORT", help="its brokers, separated by commas")
+    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="its brokers, separated by commas")
     parser.add_argument(
         "--command-config", type=Path, metavar="FILE", help="Kafka's client properties; passwords stay in that file"
     )
@@ -92,12 +92,12 @@ def _set(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{name!r} cannot be a name: letters, digits, dots, dashes and underscores")
     profiles = read_profiles()
     profile = profiles.known.get(name, Profile(name))
-    if arguments.bootstrap_servers is not None:
+    if arguments.bootstrap_server is not None:
         try:
-            parse_bootstrap(arguments.bootstrap_servers)
+            parse_bootstrap(arguments.bootstrap_server)
         except ValueError as error:
-            raise UsageError(f"--bootstrap-servers: {error}") from None
-        profile = replace(profile, bootstrap=arguments.bootstrap_servers)
+            raise UsageError(f"--bootstrap-server: {error}") from None
+        profile = replace(profile, bootstrap=arguments.bootstrap_server)
     if arguments.command_config is not None:
         config = arguments.command_config.expanduser().absolute()
         if not config.is_file():

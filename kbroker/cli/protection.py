@@ -26,6 +26,7 @@ READING: Final = frozenset(
         "group describe",
         "group list",
         "group members",
+        "profile set",
         "quota list",
         "token list",
         "top",

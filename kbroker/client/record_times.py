@@ -37,13 +37,13 @@ def times_of_records(client: Client, node_id: int, offsets: Mapping[TopicPartiti
     found: dict[TopicPartition, int] = {}
     for answer in response.responses:
         for data in answer.partitions:
-            partition = TopicPartition(answer.topic, data.partition_index)
+            place = TopicPartition(answer.topic, data.partition_index)
             for _, header in walk_headers(data.records or b""):
-                if header.is_control or header.last_offset < offsets.get(partition, 0):
+                if header.is_control or header.last_offset < offsets.get(place, 0):
                     continue
                 is_append = header.timestamp_type is TimestampType.LOG_APPEND_TIME
                 time_ms = header.max_timestamp if is_append else header.base_timestamp
                 if time_ms >= 0:
-                    found[partition] = time_ms
+                    found[place] = time_ms
                 break
     return found

@@ -37,12 +37,12 @@ def look(
     given: dict[str, Any] = {
         "groups": tuple(groups),
         "topics": tuple(topics or (topic(name, count) for name, count in sorted(counts.items()))),
+        "cluster_id": "cluster",
         "brokers": (ClusterBroker(1, "kafka1", 9092, None, False),),
     }
     return Look(
         at=at,
         now_ms=NOW_MS + round(1000 * at),
-        cluster_id="cluster",
         controller=1,
         ends={TopicPartition(*each): end for each, end in ends.items()},
         committed={

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.client.groups import GroupListing
@@ -98,6 +98,7 @@ def test_rates_of_pages_and_a_node_that_was_started_again() -> None:
     assert course.bytes_in == {"u": {"t": 10.0}} and course.request_rates == {("u", "Produce"): 1.0}
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50)), min_size=1, max_size=12), st.integers(0, 300))
 def test_an_age_is_between_the_looks_around_it(steps: list[tuple[int, int]], offset: int) -> None:
     history: list[Sample] = []

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.cli import main
 from kbroker.client import Client
 from kbroker.client.groups import commit_offsets
 from kbroker.client.topics import NewTopic, create_topics
@@ -37,12 +38,13 @@ ROWS, COLUMNS = 40, 130
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """Topics ``orders`` and ``clicks``, 10 records in orders-0 of which group ``billing`` has had 4."""
-    with running_broker(LISTENER) as running:
+    few = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    with running_broker({**LISTENER, **few}) as running:
         with Client(running.bootstrap_servers, timeout=20) as client:
             create_topics(client, [NewTopic("orders", 2, 1), NewTopic("clicks", 1, 1)])
-            produce(running, 10)
+            produce(running, 10, tmp_path_factory.mktemp("records"))
             client.partitions_of("orders")
             commit_offsets(client, "billing", {TopicPartition("orders", 0): 4})
             begin_transaction(client, "payments-1", "clicks")
@@ -54,10 +56,11 @@ def environment(broker: RunningBroker, **others: str) -> Mapping[str, str]:
     return {**os.environ, **given, **others}
 
 
-def produce(broker: RunningBroker, count: int) -> None:
-    words = [sys.executable, "-m", "kbroker", "produce", "orders", "-p", "0", "-q", "--batch-bytes", "1"]
-    lines = b"".join(b"%d\n" % number for number in range(count))
-    subprocess.run(words, input=lines, check=True, env=environment(broker))
+def produce(broker: RunningBroker, count: int, directory: Path) -> None:
+    lines = directory / "lines"
+    lines.write_bytes(b"".join(b"%d\n" % number for number in range(count)))
+    words = ["produce", "orders", str(lines), "-p", "0", "-q", "--batch-bytes", "1"]
+    assert main([*words, "-b", broker.bootstrap_servers]) == 0
 
 
 def begin_transaction(client: Client, name: str, topic: str) -> None:
@@ -80,12 +83,13 @@ def begin_transaction(client: Client, name: str, topic: str) -> None:
 # --- Once -----------------------------------------------------------------------------------------------------------
 
 
-def test_once(broker: RunningBroker) -> None:
+def test_once(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
     page = f"127.0.0.1:{port_of(broker)}"
-    words = [sys.executable, "-m", "kbroker", "top", "--interval", "1", "--metrics", page]
-    done = subprocess.run([*words, "--json", "--once"], capture_output=True, check=True, env=environment(broker))
-    assert done.stderr == b""
-    found = json.loads(done.stdout)
+    words = ["top", "-b", broker.bootstrap_servers, "--interval", "1"]
+    assert main([*words, "--metrics", page, "--json", "--once"]) == 0
+    done = capsys.readouterr()
+    assert done.err == ""
+    found = json.loads(done.out)
     assert {topic["name"] for topic in found["topics"]} >= {"orders", "clicks", "__consumer_offsets"}
     [orders] = [topic for topic in found["topics"] if topic["name"] == "orders"]
     assert orders["records_in_per_second"] == 0 and orders["bytes_in_per_second"] == 0
@@ -97,9 +101,10 @@ def test_once(broker: RunningBroker) -> None:
     assert found["nodes"][0]["bytes_out_per_second"] is not None
     assert found["offline"] == found["under_replicated"] == 0 and found["problems"] == []
     # Without a page of metrics, and as text: the next record's batch tells how long the group is behind.
-    done = subprocess.run(words[:-2], capture_output=True, check=True, env=environment(broker), text=True)
-    assert re.search(r"^billing +\S+ +Empty +1 +6 +\d", done.stdout, re.MULTILINE), done.stdout
-    assert "\x1b" not in done.stdout and "no page of metrics is read" in done.stdout and done.stderr == ""
+    assert main(words) == 0
+    done = capsys.readouterr()
+    assert re.search(r"^billing +\S+ +Empty +1 +6 +\d", done.out, re.MULTILINE), done.out
+    assert "\x1b" not in done.out and "no page of metrics is read" in done.out and done.err == ""
 
 
 @pytest.mark.parametrize(
@@ -111,8 +116,6 @@ def test_once(broker: RunningBroker) -> None:
     ],
 )
 def test_mistakes_are_one_line(words: list[str], problem: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    from kbroker.cli import main
-
     try:
         ended = main(["top", *words])
     except SystemExit as error:
@@ -192,7 +195,7 @@ def terminal(broker: RunningBroker, *words: str, **others: str) -> Iterator[tupl
         while screen.read(0):
             pass
         assert termios.tcgetattr(theirs) == before
-        assert screen.raw.rstrip().endswith("\x1b[?1049l"), screen.raw[-200:]
+        assert re.fullmatch(r"(kbroker: .*)?\s*(\^C)?", screen.raw.rsplit("\x1b[?1049l", 1)[1]), screen.raw[-200:]
         assert "Traceback" not in screen.raw
     finally:
         process.kill()
@@ -201,7 +204,7 @@ def terminal(broker: RunningBroker, *words: str, **others: str) -> Iterator[tupl
         os.close(theirs)
 
 
-def test_a_session(broker: RunningBroker) -> None:
+def test_a_session(broker: RunningBroker, tmp_path: Path) -> None:
     page = f"http://127.0.0.1:{port_of(broker)}/metrics"
     with terminal(broker, "--metrics", page) as (screen, _, _):
         screen.await_(lambda text: "nodes 1 of 1 up" in text and "billing" in text and "payments-1" in text)
@@ -211,7 +214,7 @@ def test_a_session(broker: RunningBroker) -> None:
         screen.press("/ord\r")
         text = screen.await_(lambda text: "filter: ord" in text and "clicks" not in text)
         assert "orders" in text
-        produce(broker, 3)
+        produce(broker, 3, tmp_path)
         screen.await_(lambda text: re.search(r"^orders +2 +1 +[1-9]", text, re.MULTILINE))
         screen.press("\x1b4")  # Esc ends the filter
         screen.await_(lambda text: re.search(r"^billing +\w* +Empty +1 +9 ", text, re.MULTILINE))
