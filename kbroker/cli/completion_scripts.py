@@ -243,7 +243,8 @@ function __kbroker_at
     set -l words (commandline -opc)
     set -l count (count $argv)
     test (count $words) -gt $count; or return 1
-    test "$words[2..(math $count + 1)]" = "$argv"
+    set -l last (math $count + 1)
+    test "$words[2..$last]" = "$argv"
 end
 
 function __kbroker_ask

@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from dataclasses import replace
+from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.common import add_cluster_arguments, checked, cluster, complain, positive
@@ -103,7 +104,7 @@ def _once(observer: Observer, arguments: argparse.Namespace) -> int:
 
     with progress("looking twice"):
         course = first(observer.look())
-        time.sleep(arguments.interval)
+        sleep(arguments.interval)
         course = course.after(observer.look(course.wanted_times()))
     if arguments.json:
         print_json(document(course))

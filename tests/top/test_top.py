@@ -25,6 +25,7 @@ from kbroker.client import Client
 from kbroker.client.groups import commit_offsets
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.top import command
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -83,7 +84,8 @@ def begin_transaction(client: Client, name: str, topic: str) -> None:
 # --- Once -----------------------------------------------------------------------------------------------------------
 
 
-def test_once(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once(broker: RunningBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "sleep", lambda seconds: None)
     page = f"127.0.0.1:{port_of(broker)}"
     words = ["top", "-b", broker.bootstrap_servers, "--interval", "1"]
     assert main([*words, "--metrics", page, "--json", "--once"]) == 0
