@@ -26,6 +26,13 @@ from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kbroker.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from kbroker.wire.messages.fetch import FetchRequest, FetchResponse
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.list_offsets import (
@@ -48,7 +55,7 @@ MANY = 1000
 PART = 200
 """Partitions that are asked for in one look: a fifth, as of 10,000 by default."""
 
-LAGGING = 3 * GROUPS
+LAGGING = 3 * GROUPS - 1
 
 
 def list_offsets(request: Any, version: int) -> ListOffsetsResponse:
@@ -79,10 +86,23 @@ def describe_log_dirs(request: Any, version: int) -> DescribeLogDirsResponse:
 
 def list_groups(request: Any, version: int) -> ListGroupsResponse:
     names = (f"g{number:03}" for number in range(LAGGING))
-    return ListGroupsResponse(
+    groups = [
+        ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable", group_type="consumer")
+        for name in names
+    ]
+    shared = ListedGroup(group_id="a-share", protocol_type="share", group_state="Stable", group_type="share")
+    return ListGroupsResponse(groups=[*groups, shared])
+
+
+def share_offsets(request: Any, version: int) -> DescribeShareGroupOffsetsResponse:
+    places = [
+        DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=1, lag=lag)
+        for index, lag in enumerate((2, 3, -1))
+    ]
+    topics = [DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=places)]
+    return DescribeShareGroupOffsetsResponse(
         groups=[
-            ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable", group_type="consumer")
-            for name in names
+            DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=topics) for group in request.groups
         ]
     )
 
@@ -109,6 +129,7 @@ def broker() -> Iterator[FakeBroker]:
             DescribeLogDirsRequest: describe_log_dirs,
             ListGroupsRequest: list_groups,
             OffsetFetchRequest: offset_fetch,
+            DescribeShareGroupOffsetsRequest: share_offsets,
             FetchRequest: lambda request, version: FetchResponse(),
             ListTransactionsRequest: lambda request, version: ListTransactionsResponse(),
         }
@@ -129,12 +150,15 @@ def test_partitions_and_groups_take_few_requests_and_come_in_turn(
             time += 2.0
             found = observer.look(course.wanted_times())
             asked = Counter(name for name, _, _ in broker.requests)
-            assert len(found.ends) == len(found.sizes) == PART and len(found.committed) == GROUPS
+            assert (
+                len(found.ends) == len(found.sizes) == PART and len(found.committed) + len(found.share_lags) == GROUPS
+            )
             assert max(asked.values()) == 1 and sum(asked.values()) <= REQUESTS + REQUESTS_A_NODE, asked
             assert found.requests <= REQUESTS + REQUESTS_A_NODE
             course = course.after(found)
         assert time == 2.0 * (MANY / PART - 1)
         assert len(course.committed) == LAGGING and course.lags["g000"].records == 5
+        assert course.lags["a-share"].records == 5
         assert course.look.controller is None  # the quorum may not be seen
 
 
