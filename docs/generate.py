@@ -132,6 +132,13 @@ def top() -> str:
     return page(NOTE)
 
 
+def doctor() -> str:
+    """The page of ``kbroker doctor``, from its checks."""
+    from docs.doctor_page import page
+
+    return page(NOTE)
+
+
 def apis() -> str:
     """The page of the APIs that are served, from the handlers' registrations."""
     from kbroker.handlers import load_handlers
@@ -219,7 +226,7 @@ def commands() -> str:
         "",
         NOTE,
         "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
-        "`user`, `token`, `acl`, `quota` and `top` talk to",
+        "`user`, `token`, `acl`, `quota`, `doctor`, `bundle` and `top` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
         "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",
@@ -322,6 +329,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "apis.md": apis,
     "metrics.md": metrics,
     "top.md": top,
+    "doctor.md": doctor,
     "../monitoring/grafana/dashboards/kbroker.json": dashboard,
     "commands.md": commands,
     "kips.md": kips,

@@ -87,23 +87,43 @@ def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]
 
     A protected cluster is asked about first. ``UsageError``, ``FatalError``, ``ClientError``.
     """
+    apply_profile(arguments)
+    properties = _client_properties(arguments.command_config)
+    return bootstrap_addresses(arguments, properties), properties
+
+
+def apply_profile(arguments: argparse.Namespace) -> None:
+    """Put the profile that is chosen, if any, in the place of ``-b`` and ``--command-config`` where they are not given.
+
+    A protected cluster is asked about first. ``UsageError``, ``FatalError``.
+    """
     from kbroker.cli.profiles import chosen_profile
     from kbroker.client.cluster import parse_bootstrap
 
     profile = chosen_profile(arguments, elsewhere=bool(os.environ.get(BOOTSTRAP_VARIABLE)))
-    if profile is not None and profile.protected:
+    if profile is None:
+        return
+    if profile.protected:
         _ask_about_protected(profile.name, arguments)
-    path = arguments.command_config
-    if path is None and profile is not None:
-        path = profile.command_config
-    properties = _client_properties(path)
+    if not arguments.bootstrap_server and profile.bootstrap:
+        try:
+            parse_bootstrap(profile.bootstrap)
+        except ValueError as error:
+            raise UsageError(f"profile {profile.name}: {error}") from None
+        arguments.bootstrap_server = profile.bootstrap
+    if arguments.command_config is None:
+        arguments.command_config = profile.command_config
+
+
+def bootstrap_addresses(arguments: argparse.Namespace, properties: ClientProperties | None) -> list[tuple[str, int]]:
+    """The addresses that the options name, or the properties, the environment, the default; ``UsageError``."""
+    from kbroker.client.cluster import parse_bootstrap
+
     told, text = "--bootstrap-server", arguments.bootstrap_server
-    if profile is not None and not text and profile.bootstrap:
-        told, text = f"profile {profile.name}", profile.bootstrap
     if properties is not None and not text and properties["bootstrap.servers"]:
         told, text = f"{properties.source}: bootstrap.servers", properties["bootstrap.servers"]
     try:
-        return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP), properties
+        return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP)
     except ValueError as error:
         raise UsageError(f"{told}: {error}") from None
 
