@@ -36,7 +36,7 @@ class Age(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """What a group has not committed yet: records, and how long the oldest has waited. None: nobody can tell."""
+    """The part that a group has not committed: records, and how long the oldest has waited. None: nobody can tell."""
 
     records: int | None
     age: Age | None

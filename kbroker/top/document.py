@@ -1,4 +1,4 @@
-"""What ``kbroker top --once --json`` prints: numbers that a program reads. Pure."""
+"""The document of ``kbroker top --once --json``: numbers that a program reads. Pure."""
 
 from __future__ import annotations
 

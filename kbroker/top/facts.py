@@ -122,7 +122,7 @@ class Look:
     """Brokers that do not answer, with what was tried."""
 
     problems: tuple[str, ...] = ()
-    """What is not shown, and why; a line each."""
+    """Parts that are not shown, and why; a line each."""
 
     requests: int = 0
     """Requests that this look took."""

@@ -59,7 +59,7 @@ class Sort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ui:
-    """What is shown of a cluster. ``view`` is the place of the view in ``VIEWS``, ``scroll`` the first row."""
+    """The choices of whoever looks. ``view`` is the place of the view in ``VIEWS``, ``scroll`` the first row."""
 
     view: int = 0
     sorts: Mapping[int, Sort] = field(default_factory=dict)

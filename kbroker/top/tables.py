@@ -116,7 +116,7 @@ def age(value: Age | None) -> Cell:
 
 
 class Flow(NamedTuple):
-    """What comes in and goes out, a second. None: not known."""
+    """Records and bytes that come in and go out, a second. None: not known."""
 
     records_in: float | None = None
     bytes_in: float | None = None
@@ -170,7 +170,7 @@ def flows_of_nodes(course: Course) -> dict[int, Flow]:
 
 
 def troubles(course: Course) -> list[Trouble]:
-    """What is wrong, in words, errors first."""
+    """The troubles of the cluster, in words, errors first."""
     look = course.look
     alive = {broker.id for broker in look.brokers if not broker.fenced}
     found = cluster_troubles(look.brokers, look.controller, (), look.now_ms, look.silent)
@@ -249,7 +249,7 @@ def _size(value: float) -> str:
 
 
 def _part_note(course: Course) -> str:
-    """What a look asked for, if that was not everything."""
+    """The part that a look asked for, if that was not everything."""
     asked, every = len(course.look.ends), sum(1 for topic in course.look.topics for _ in topic.partitions)
     known = len(course.ends)
     if asked >= every or not asked:
@@ -399,7 +399,7 @@ VIEWS: Final[tuple[tuple[str, Callable[[Course], Table] | None], ...]] = (
 
 
 def totals(course: Course) -> Iterator[tuple[str, str, str]]:
-    """What stands above every view: name, value, style."""
+    """The numbers above every view: name, value, style."""
     look = course.look
     flow = Flow()
     for topic in look.topics:
@@ -421,7 +421,7 @@ def totals(course: Course) -> Iterator[tuple[str, str, str]]:
 
 
 class Views:
-    """What a course shows, each part made when it is first wanted: keys that only turn and scroll cost little."""
+    """The views of a course, each made when it is first wanted: keys that only turn and scroll cost little."""
 
     def __init__(self, course: Course) -> None:
         self.course = course
@@ -443,10 +443,10 @@ class Views:
 
     @functools.cached_property
     def totals(self) -> list[tuple[str, str, str]]:
-        """What stands above every view."""
+        """The numbers above every view."""
         return list(totals(self.course))
 
     @functools.cached_property
     def troubles(self) -> list[Trouble]:
-        """What is wrong, in words."""
+        """The troubles of the cluster, in words."""
         return troubles(self.course)

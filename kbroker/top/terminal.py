@@ -51,7 +51,7 @@ def painted(line: Line, *, colours: bool) -> str:
 
 
 def changes(before: Sequence[str] | None, lines: Sequence[str]) -> str:
-    """What to write so that a terminal shows ``lines``, which showed ``before`` (None: it is not known)."""
+    """The text that makes a terminal show ``lines``, which showed ``before`` (None: it is not known)."""
     parts = []
     for index, line in enumerate(lines):
         if before is None or index >= len(before) or before[index] != line:

@@ -182,3 +182,9 @@ def test_every_command_that_changes_a_cluster_can_be_agreed_to() -> None:
     assert {name for name in READING if name.split()[-1] in ("create", "delete", "set", "add", "remove", "reset")} == {
         "profile set"
     }
+
+
+def test_the_doctor_looks_at_the_cluster_of_a_profile(kb: Run, broker: RunningBroker) -> None:
+    kb("profile", "set", "here", "-b", broker.bootstrap_servers, "--protected")
+    looked = kb("doctor", "--profile", "here", "--look-again", "0", "--json", code=None).json
+    assert broker.bootstrap_servers in str(looked)
