@@ -242,6 +242,7 @@ def test_the_terminal_comes_back_however_it_ends(broker: RunningBroker, ending: 
             screen.press("\x1a")  # Ctrl-Z, and fg
             screen.await_(lambda text: screen.raw.endswith("\x1b[?1049l"))
             screen.lines.clear()
+            os.waitid(os.P_PID, process, os.WSTOPPED)
             os.kill(process, signal.SIGCONT)
             screen.await_(lambda text: "nodes 1 of 1 up" in text)
             os.kill(process, signal.SIGTERM)
