@@ -10,8 +10,8 @@ from kbroker.cli.times import parse_moment
 from kbroker.client import Client
 from kbroker.client.topics import TopicDescription
 from kbroker.console.call import Call, Refused
-from kbroker.console.record_filter import BadFilter, parse_filter
 from kbroker.console.scan import Look, offsets_at, ranges
+from kbroker.records_io.record_filter import BadFilter, parse_filter
 
 FROM: Final = ("latest", "earliest", "offset", "time")
 

@@ -17,7 +17,7 @@ from kbroker.client import Client, ResponseError
 from kbroker.client.reader import Reader, Skipped
 from kbroker.client.topics import list_offsets, list_ranges
 from kbroker.console.masking import Masking
-from kbroker.console.record_filter import Predicate, Subject
+from kbroker.records_io.record_filter import Predicate, Subject
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
