@@ -1,4 +1,4 @@
-"""How ``kbroker consume --registry`` shows a record: keys and values as the JSON that their schemas make of them. Pure."""
+"""How ``kbroker consume --registry`` shows a record: keys and values as the JSON that their schemas make. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decoded_formatter(
 
 
 def _line(partition: int, decoded: Decoded, kind: TimestampType) -> bytes:
-    """``2026-01-31T12:00:00.000Z 0:42 {"id": 7} {"name": "Ann"}``; bytes in hexadecimal and the reason where it fails."""
+    """``2026-01-31T12:00:00.000Z 0:42 {"id": 7} {"name": "Ann"}``; where it fails, hexadecimal and the reason."""
     offset, timestamp_ms, key, value, headers = decoded.record
     shown_key, shown_value = _shown(key, decoded.key), _shown(value, decoded.value)
     text = f"{timestamp(timestamp_ms)} {partition}:{offset} {shown_key} {shown_value}"
@@ -58,6 +58,7 @@ def _json_formatter(topic: str, *, parse_values: bool) -> Show:
 
     def show(partition: int, decoded: Decoded, kind: TimestampType) -> bytes:
         record = decoded.record
+        offset, time_ms, _, _, headers = record
         if decoded.key is None and decoded.value is None:
             return plain(topic, partition, record, kind)
         who = "LogAppendTime" if kind else "CreateTime"
@@ -66,8 +67,8 @@ def _json_formatter(topic: str, *, parse_values: bool) -> Show:
             parsed = one_line_json(record.value)
             value = value if parsed is None else f'"value": {parsed}'
         return (
-            f'{{"topic": "{topic}", "partition": {partition}, "offset": {record.offset}, "timestamp": {record.timestamp},'
-            f' "timestamp_type": "{who}", {key}, {value}, "headers": {headers_text(record.headers)}}}\n'
+            f'{{"topic": "{topic}", "partition": {partition}, "offset": {offset}, "timestamp": {time_ms},'
+            f' "timestamp_type": "{who}", {key}, {value}, "headers": {headers_text(headers)}}}\n'
         ).encode("utf-8", "backslashreplace")
 
     return show

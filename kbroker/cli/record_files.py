@@ -18,8 +18,8 @@ _BY_SUFFIX: Final = {
 }
 
 FORMAT_DETAILS: Final = """\
-csv: the columns partition, offset, timestamp (ms), key, value, headers (JSON), key_encoding and value_encoding, which are
-text, base64 (what is not UTF-8), null, or apostrophe (text after one, where a spreadsheet would see a formula).
+csv: the columns partition, offset, timestamp (ms), key, value, headers (JSON), key_encoding and value_encoding, which
+are text, base64 (what is not UTF-8), null, or apostrophe (text after one, where a spreadsheet would see a formula).
 jsonl: what `kbroker consume --json` writes. parquet: the columns of `kbroker.read_topic`, keys and values as bytes;
 needs pyarrow (pip install 'kbroker[arrow]'; who has PySpark with pandas has it)."""
 

@@ -1,4 +1,4 @@
-"""Records into a topic, as ``produce``, ``import`` and ``replay`` do it: options, interruption, progress, the summary."""
+"""Records into a topic, as ``produce``, ``import`` and ``replay`` do it: options, interruption, progress, summary."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def interruptible(source: Stoppable) -> Iterator[Interruption]:
 
 @contextmanager
 def progress(size: int | None, shown: bool, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function to call with the place in ``size`` and the records so far; draws a bar if somebody can see it."""
+    """Gives a function to call with the place in ``size`` and the records so far; draws a bar if somebody sees it."""
     if not shown or not sys.stderr.isatty():
         yield lambda position, count: None
         return

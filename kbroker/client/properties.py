@@ -117,7 +117,8 @@ CLIENT_CONFIGS: Final = ConfigDef(
         *tls_keys(_TLS_KEYS),
     ],
 )
-"""Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``); a schema registry's are Confluent's.
+"""Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``), and for a schema
+registry those of Confluent's.
 """
 
 _TOKEN_LOGIN: Final = "sasl.login.callback.handler.class"

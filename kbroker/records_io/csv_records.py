@@ -1,8 +1,8 @@
 """Records as CSV: a row each, with everything of a record but its offset coming back as it was.
 
 The first row has the names. ``key_encoding`` and ``value_encoding`` tell how ``key`` and ``value`` are to be read:
-``text``; ``base64``, where they are not UTF-8; ``null``; and ``apostrophe``, text after an apostrophe, which stands there
-because a spreadsheet would take the text for a formula. ``headers`` is a list in JSON, empty for none.
+``text``; ``base64``, where they are not UTF-8; ``null``; and ``apostrophe``, text after an apostrophe, which stands
+there because a spreadsheet would take the text for a formula. ``headers`` is a list in JSON, empty for none.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Replay:
         wait: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``per_second`` bounds the records that are sent; ``wait`` pauses for some seconds, and may raise to end it."""
+        """``per_second`` bounds the records that are sent; ``wait`` pauses, and may raise to end it."""
         self._reader = reader
         self._producer = producer
         self._sieve = sieve
@@ -80,9 +80,8 @@ class Replay:
             if self._sieve.fits is not None and self._sieve.sift(partition, record) is None:
                 continue
             self._slow_down()
-            self._producer.send(
-                record, source_of(partition, record.offset), partition if self._keep_partitions else None
-            )
+            to = partition if self._keep_partitions else None
+            self._producer.send(record, source_of(partition, record.offset), to)
             self.sent += 1
 
     def _slow_down(self) -> None:

@@ -1,7 +1,7 @@
 """Avro by ``fastavro``: bytes by their schema become JSON.
 
-Unions are not tagged; bytes and fixed are in base64, as Protobuf's JSON has them; dates, times and UUIDs are ISO's text,
-decimals text; NaN and the infinities are the texts ``NaN``, ``Infinity``, ``-Infinity``.
+Unions are not tagged; bytes and fixed are in base64, as Protobuf's JSON has them; dates and times are ISO's text,
+decimals and UUIDs text; NaN and the infinities are the texts ``NaN``, ``Infinity``, ``-Infinity``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kbroker.wire.record_batch import Record
 
 
 class PartNote(NamedTuple):
-    """The schema of a key or value. With ``error``, one line, the part is not decoded, and its bytes are as they were."""
+    """The schema of a key or value. With ``error``, one line, the part is not decoded: its bytes are as they were."""
 
     schema_id: SchemaId
     kind: str | None = None

@@ -1,7 +1,7 @@
 """Protobuf by Google's package: bytes by a file descriptor and the place of a type become JSON.
 
-The JSON is Protobuf's own mapping with the names of the ``.proto`` file: 64 bit integers are texts, bytes are in base64,
-and fields that have no presence are there with their defaults.
+The JSON is Protobuf's own mapping with the names of the ``.proto`` file: 64 bit integers are texts, bytes in base64.
+Fields that have no presence are there with their defaults.
 """
 
 from __future__ import annotations

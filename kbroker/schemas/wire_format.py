@@ -1,7 +1,7 @@
 """The form in which serializers of a schema registry write keys and values: which schema, then the bytes. Pure.
 
-Magic 0, the schema's id in four bytes, the data: Confluent's wire format. Newer serializers put magic 1 and the schema's
-GUID in 16 bytes into a header of the record instead. With Protobuf the place of the message's type follows.
+Magic 0, the schema's id in four bytes, the data: Confluent's wire format. Newer serializers put magic 1 and the
+schema's GUID in 16 bytes into a header of the record instead. With Protobuf the place of the message's type follows.
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ def ask(
     if response.status not in (200, 201):
         # 4xx tells that the question is wrong; a redirect is not followed, whatever it points at.
         is_final = 300 <= response.status < 500 and response.status not in (408, 425, 429)
-        raise ProviderError(f"{_shown(url)} answers with status {response.status}", is_final=is_final, status=response.status)
+        raise ProviderError(
+            f"{_shown(url)} answers with status {response.status}", is_final=is_final, status=response.status
+        )
     if not is_complete:
         raise ProviderError(f"{_shown(url)} does not finish its answer")
     return body
