@@ -193,7 +193,6 @@ def test_three_nodes(kb: Run, tmp_path: Path) -> None:
         kb("produce", "one", str(lines), "--key-separator", "\\t", "-q", *there)
         path = tmp_path / "one.csv"
         kb("export", "one", "--to", str(path), *there)
-        cluster.nodes[0].kill()
         kb("import", str(path), "two", "-q", *there)
         kb("replay", "one", "three", "--filter", "key != k7", "-q", *there)
         assert len(kb("consume", "one", "--latest-per-key", "-q", *there).rows) == 50
