@@ -42,7 +42,7 @@ def range_of(call: Call) -> RecordRange:
         fits = parse_filter(call.text("filter", ""))
     except BadFilter as error:
         raise Refused(400, f"filter: {error}") from None
-    look = Look(topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"))
+    look = Look(topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"), call.console.decoder)
     begin = call.choice("from", FROM, "latest")
     at = 0
     if begin == "offset":

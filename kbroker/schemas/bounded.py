@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -11,30 +12,34 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """At most ``limit`` values; the one that has not been used for longest goes first."""
+    """At most ``limit`` values; the one that has not been used for longest goes first. Threads may share it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
-        value = self._values.get(key)
-        if value is not None:
-            self._values.move_to_end(key)
-        return value
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
 
     def put(self, key: K, value: V) -> V:
         """Keep a value, which is given back."""
-        self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._limit:
-            self._values.popitem(last=False)
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._limit:
+                self._values.popitem(last=False)
         return value
 
     def remove(self, key: K) -> None:
         """Forget a key, if it is there."""
-        self._values.pop(key, None)
+        with self._lock:
+            self._values.pop(key, None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from kbroker.schemas.bounded import BoundedCache
-from kbroker.schemas.errors import UndecodableRecord
+from kbroker.schemas.errors import PackageMissing, RegistryError, UndecodableRecord
 from kbroker.schemas.registry import AVRO, JSON, KEPT_SCHEMAS, PROTOBUF, Schema, SchemaRegistry
 from kbroker.schemas.wire_format import KEY_HEADER, VALUE_HEADER, Framed, SchemaId, split_frame, split_header
 from kbroker.value_types import NamedTuple
@@ -33,11 +33,13 @@ class Decoded(NamedTuple):
 class RecordDecoder:
     """Decodes by the schemas of one registry, which it asks when they are new to it: a call may block.
 
-    ``RegistryError`` and ``PackageMissing`` if nothing can be decoded; one bad record is told in its notes.
+    ``RegistryError`` and ``PackageMissing`` if nothing can be decoded; one bad record is told in its notes, and so are
+    those two errors with ``goes_on``. Threads may share it.
     """
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    def __init__(self, registry: SchemaRegistry, *, goes_on: bool = False) -> None:
         self._registry = registry
+        self._caught = (UndecodableRecord, RegistryError, PackageMissing) if goes_on else (UndecodableRecord,)
         self._compiled: BoundedCache[SchemaId, tuple[str, Callable[[bytes], str]]] = BoundedCache(KEPT_SCHEMAS)
 
     def decode(self, record: Record) -> Decoded:
@@ -70,7 +72,7 @@ class RecordDecoder:
         try:
             kind, decode = self._decoder_of(framed.schema_id)
             return decode(framed.rest).encode("utf-8", "backslashreplace"), PartNote(framed.schema_id, kind)
-        except UndecodableRecord as error:
+        except self._caught as error:
             return data, PartNote(framed.schema_id, kind, str(error))
 
     def _decoder_of(self, schema_id: SchemaId) -> tuple[str, Callable[[bytes], str]]:

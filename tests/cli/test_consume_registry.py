@@ -45,7 +45,9 @@ def orders(broker: RunningBroker, registry: Registry) -> str:
         b"\0" + schema_id + b"\x10\0",
     ]
     with Client(broker.bootstrap_servers) as client:
-        producer = Producer(client, "orders", client.partitions_of("orders", allow_auto_topic_creation=True), on_refused=print)
+        producer = Producer(
+            client, "orders", client.partitions_of("orders", allow_auto_topic_creation=True), on_refused=print
+        )
         for number, value in enumerate(values):
             producer.send(Record(0, 1_700_000_000_000, b"k%d" % number, value), number)
         producer.flush()

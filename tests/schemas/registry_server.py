@@ -112,7 +112,7 @@ def running_registry(context: ssl.SSLContext | None = None) -> Iterator[Registry
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = _answer  # noqa: N815 - http.server's names
+        do_GET = do_POST = _answer
 
         def log_message(self, format: str, *args: object) -> None:
             pass

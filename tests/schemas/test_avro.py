@@ -86,7 +86,9 @@ def test_schemas_that_are_no_records(schema: Any, value: Any) -> None:
     assert decoded(schema, value) == value
 
 
-@given(st.recursive(st.text() | st.integers(-(2**63), 2**63 - 1), lambda each: st.lists(each, max_size=3), max_leaves=9))
+@given(
+    st.recursive(st.text() | st.integers(-(2**63), 2**63 - 1), lambda each: st.lists(each, max_size=3), max_leaves=9)
+)
 def test_nested_values(value: Any) -> None:
     schema = {
         "type": "record",

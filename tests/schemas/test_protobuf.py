@@ -15,7 +15,7 @@ from kbroker.schemas.protobuf import compile_protobuf
 
 pytest.importorskip("google.protobuf")
 
-from tests.schemas.protobuf_files import (  # noqa: E402 - it needs the package
+from tests.schemas.protobuf_files import (
     BYTES,
     INT64,
     STRING,
