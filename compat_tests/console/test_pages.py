@@ -173,7 +173,9 @@ def test_records_are_exported(open_page: OpenPage, world: World) -> None:
         page.get_by_role("button", name="Export CSV").click()
     table = list(csv.reader(io.StringIO(Path(downloading.value.path()).read_text(), newline="")))
     assert len(table) == 904
-    assert table[0] == ["partition", "offset", "timestamp", "key", "value", "headers"]
+    assert table[0] == [
+        *("partition", "offset", "timestamp", "key", "value", "headers", "key_encoding", "value_encoding")
+    ]
     assert any(row[4] == HOSTILE for row in table)
 
 

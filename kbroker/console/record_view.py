@@ -57,7 +57,7 @@ def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: b
 
 
 def _with_schema(view: dict[str, Json], note: PartNote | None, data: bytes | None, *, limit: int) -> dict[str, Json]:
-    """The view of a key or value with its ``schema`` (id and type); with ``error`` what could not be decoded is bytes."""
+    """The view of a key or value with its ``schema`` (id, type); what could not be decoded is bytes, with ``error``."""
     if note is None or data is None or view["kind"] == "masked":
         return view
     view["schema"] = {"id": str(note.schema_id), "type": note.kind}
