@@ -27,7 +27,7 @@ def registry() -> Iterator[Registry]:
 
 @pytest.fixture(scope="module")
 def decoding(broker: RunningBroker, registry: Registry) -> Iterator[ConsoleProcess]:
-    """A console with the registry; two records of ``decoded`` and ``secret-decoded``, the second of an unknown schema."""
+    """A console with the registry; two records each of two topics, the second of an unknown schema."""
     pytest.importorskip("fastavro")
     names = ("decoded", "secret-decoded", "copied", "imported")
     with Client(broker.bootstrap_servers) as client:
@@ -87,11 +87,9 @@ def test_what_is_exported_is_imported(decoding: ConsoleProcess, console: Console
     rows = console.get("records", topic="imported", **{"from": "earliest"}).json["rows"]
     assert [row["partition"] for row in rows] == [1] * 4
     assert len({row["value"]["text"] for row in rows}) == 2
-    told = decoding.post(
-        "records/import", {"topic": "imported", "format": "csv", "text": "value,partition\na,9\n"}
-    ).json
-    assert told["stored"] == 1
-    asked = {"topic": "imported", "format": "csv", "text": "value,partition\na,9\n", "keep_partitions": True}
+    asked = {"topic": "imported", "format": "csv", "text": "value,partition\na,9\n"}
+    assert decoding.post("records/import", asked).json["stored"] == 1
+    asked["keep_partitions"] = "yes"
     assert decoding.post("records/import", asked).json["problems"] == ["line 2: topic imported has no partition 9"]
 
 
