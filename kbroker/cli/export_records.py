@@ -20,6 +20,7 @@ from kbroker.cli.record_spans import (
     add_filter_argument,
     add_registry_argument,
     add_span_arguments,
+    check_registry_is_used,
     find_limits,
     reader_of,
     sieve_of,
@@ -69,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json and --to - would write to the same place")
     span = span_of(arguments)
     sieve = sieve_of(arguments)
+    check_registry_is_used(arguments)
     begin = time.monotonic()
     with cluster(arguments) as client:
         limits = find_limits(client, arguments.topic, arguments, span)
@@ -103,7 +105,9 @@ def _writing(kind: str, arguments: argparse.Namespace) -> Iterator[Write]:
     except OSError as error:
         raise FatalError(f"cannot write {path}: {error.strerror or error}") from None
     except BaseException:
-        if partial.exists():
+        if kind == "parquet":
+            partial.unlink(missing_ok=True)  # it has no end, without which nothing reads it
+        elif partial.exists():
             complain(f"{partial} has what was written until now")
         raise
 

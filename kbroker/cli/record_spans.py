@@ -101,6 +101,12 @@ def _decoder(arguments: argparse.Namespace) -> RecordDecoder | None:
     return RecordDecoder(SchemaRegistry(settings, patience=arguments.timeout))
 
 
+def check_registry_is_used(arguments: argparse.Namespace) -> None:
+    """``UsageError`` for a registry without a filter, in a command that does not show what it decodes."""
+    if arguments.registry is not None and arguments.filter is None:
+        raise UsageError("--registry decodes records for --filter: give one, too")
+
+
 def complain_of_undecoded(sieve: Sieve) -> None:
     """A line about keys and values that could not be decoded, if there were any."""
     if sieve.undecoded:

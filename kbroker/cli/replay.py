@@ -11,6 +11,7 @@ from kbroker.cli.record_spans import (
     add_filter_argument,
     add_registry_argument,
     add_span_arguments,
+    check_registry_is_used,
     complain_of_undecoded,
     find_limits,
     reader_of,
@@ -80,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_topic_name(arguments.topic)
     span = span_of(arguments)
     sieve = sieve_of(arguments)
+    check_registry_is_used(arguments)
     problems = _ReplayProblems()
     failure: Exception | None = None
     begin = time.monotonic()

@@ -10,7 +10,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kbroker.schemas.errors import PackageMissing, UndecodableRecord
@@ -34,6 +34,9 @@ def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]
             parse_schema(_loaded(reference), named)
         field = {"name": "value", "type": _loaded(text)}
         schema = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named)
+        _check_arrays(schema, named)
+    except UndecodableRecord:
+        raise
     except RecursionError:
         raise UndecodableRecord("its Avro schema is nested too deep") from None
     except Exception as error:  # fastavro has errors of its own, and lets KeyError and others through
@@ -49,6 +52,35 @@ def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]
             raise UndecodableRecord(f"its bytes do not fit its Avro schema: {_told(error)}") from None
 
     return decode
+
+
+def _check_arrays(schema: Any, named: Mapping[str, Any]) -> None:
+    """Refuse arrays of what takes no bytes: ten bytes could ask for billions of them."""
+    if isinstance(schema, list):
+        for each in schema:
+            _check_arrays(each, named)
+    elif isinstance(schema, dict):
+        for field in schema.get("fields") or ():
+            _check_arrays(field["type"], named)
+        for inner in ("items", "values"):
+            if inner in schema:
+                _check_arrays(schema[inner], named)
+        if schema["type"] == "array" and _takes_no_bytes(schema["items"], named, frozenset()):
+            raise UndecodableRecord("its Avro schema has arrays of what takes no bytes")
+
+
+def _takes_no_bytes(schema: Any, named: Mapping[str, Any], above: frozenset[str]) -> bool:
+    if isinstance(schema, str):
+        if schema in named and schema not in above:
+            return _takes_no_bytes(named[schema], named, above | {schema})
+        return schema == "null"
+    if not isinstance(schema, dict):
+        return False  # a union has the number of its branch
+    if schema["type"] == "fixed":
+        return bool(schema["size"] == 0)
+    if schema["type"] in ("record", "error"):
+        return all(_takes_no_bytes(field["type"], named, above) for field in schema["fields"])
+    return bool(schema["type"] == "null")
 
 
 def _loaded(text: str) -> Any:

@@ -126,6 +126,14 @@ def test_a_schema_that_is_none(schema: str) -> None:
         compile_avro(schema, [])
 
 
+@pytest.mark.parametrize("items", ["null", {"type": "record", "name": "Empty", "fields": []}, "Nothing"])
+def test_a_few_bytes_do_not_become_billions_of_values(items: Any) -> None:
+    fields = [{"name": "nothing", "type": {"type": "fixed", "name": "Nothing", "size": 0}}]
+    fields.append({"name": "many", "type": ["null", {"type": "array", "items": items}]})
+    with pytest.raises(UndecodableRecord, match="arrays of what takes no bytes"):
+        compile_avro(json.dumps({"type": "record", "name": "Bomb", "fields": fields}), [])
+
+
 @given(st.binary(max_size=40))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     decode = compile_avro(json.dumps(ORDER), [])
