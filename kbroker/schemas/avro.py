@@ -34,7 +34,8 @@ def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]
             parse_schema(_loaded(reference), named)
         field = {"name": "value", "type": _loaded(text)}
         schema = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named)
-        _check_arrays(schema, named)
+        for each in (schema, *named.values()):
+            _check_arrays(each, named)
     except UndecodableRecord:
         raise
     except RecursionError:

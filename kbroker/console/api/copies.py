@@ -26,7 +26,7 @@ _SHOWN: Final = 10
 
 
 async def replay_records(call: Call) -> Json:
-    """Send the records that fit to another topic, for a while; the answer's ``goon`` and ``ends`` bring the next step."""
+    """Send the records that fit to another topic, for a while; ``goon`` and ``ends`` bring the next step."""
     wanted = range_of(call)
     to, keeps = call.text("to"), call.flag("keep_partitions")
     ends = parse_positions(call.text("ends", ""))
