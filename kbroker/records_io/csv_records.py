@@ -2,7 +2,8 @@
 
 The first row has the names. ``key_encoding`` and ``value_encoding`` tell how ``key`` and ``value`` are to be read:
 ``text``; ``base64``, where they are not UTF-8; ``null``; and ``apostrophe``, text after an apostrophe, which stands
-there because a spreadsheet would take the text for a formula. ``headers`` is a list in JSON, empty for none.
+there because a spreadsheet would take the text for a formula. It stands before base64 that begins with +, too.
+``headers`` is a list in JSON, empty for none.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _encoded(data: bytes | None) -> tuple[str, str]:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return "base64", to_base64(data)
+        text = to_base64(data)
+        return "base64", f"'{text}" if text.startswith(_FORMULA) else text
     return ("apostrophe", f"'{text}") if text.startswith(_FORMULA) else ("text", text)
 
 
@@ -95,7 +97,7 @@ def _decoded(encoding: str, cell: str, name: str) -> bytes | None:
         case "null":
             return None
         case "base64":
-            return from_base64(cell, name)
+            return from_base64(cell.removeprefix("'"), name)
         case "apostrophe":
             return cell.removeprefix("'").encode()
     raise ValueError(f"{name}_encoding is {encoding!r}, not text, base64, null or apostrophe")

@@ -80,6 +80,8 @@ class Replay:
             if self._sieve.fits is not None and self._sieve.sift(partition, record) is None:
                 continue
             self._slow_down()
+            if self.stopped:
+                return
             to = partition if self._keep_partitions else None
             self._producer.send(record, source_of(partition, record.offset), to)
             self.sent += 1
@@ -91,6 +93,8 @@ class Replay:
         if pause >= _FLUSH_SECONDS:
             self._producer.flush()
         if pause > 0:
+            # In this order: whoever asks to stop now is either seen here, or sees that it waits.
             self.waiting = True
-            self._wait(pause)
+            if not self.stopped:
+                self._wait(pause)
             self.waiting = False

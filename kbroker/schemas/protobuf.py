@@ -53,7 +53,7 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
         message = class_of(path)()
         try:
             message.ParseFromString(payload)
-            return json_format.MessageToJson(
+            text: str = json_format.MessageToJson(
                 message,
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
@@ -61,6 +61,7 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
                 ensure_ascii=False,
                 descriptor_pool=pool,
             )
+            return text
         except (DecodeError, json_format.Error, TypeError, ValueError, RecursionError) as error:
             raise UndecodableRecord(f"its bytes do not fit its Protobuf schema: {_told(error)}") from None
 

@@ -128,7 +128,7 @@ def stock(broker: RunningBroker, topic: str, serializer: Any, values: list[Any],
     settings = {"key.serializer": StringSerializer(), "value.serializer": serializer, **more}
     producer = SerializingProducer({"bootstrap.servers": broker.bootstrap_servers, **settings})
     for value in values:
-        producer.produce(topic, key="k", value=value)
+        producer.produce(topic, key="k", value=value, headers=[])
     assert producer.flush(30) == 0
 
 

@@ -134,7 +134,7 @@ def test_a_replay_keeps_records_as_they_are(kb: Run, make: Callable[[str], str],
 
 def test_a_replay_that_cannot_be(kb: Run, make: Callable[[str], str], broker: RunningBroker) -> None:
     topic = make("large")
-    kb("topic", "create", "small", "-p", "1", "-c", "max.message.bytes=100")
+    kb("topic", "create", "small", "-p", "1", "-c", "max.message.bytes=80")
     assert "has no partition 1, which large has" in kb("replay", topic, "small", "--keep-partitions", code=1).err
     found = kb("replay", topic, "small", "--json", code=1)
     assert found.json["not_stored"] > 0

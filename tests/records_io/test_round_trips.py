@@ -63,7 +63,7 @@ def test_json_lines(records: Placed) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(PLACED)
-def test_parquet(records: Placed, tmp_path: Path) -> None:
+def test_parquet(tmp_path: Path, records: Placed) -> None:
     pytest.importorskip("pyarrow")
     from kbroker.records_io.parquet_records import ParquetRecords, ParquetWriter
 
