@@ -75,7 +75,8 @@ def test_a_replay_in_steps(decoding: ConsoleProcess) -> None:
     [row] = decoding.get("records", topic="copied").json["rows"]
     assert (row["partition"], row["value"]["schema"]["id"]) == (1, "1")
     assert decoding.post("records/replay", {**asked, "to": "nowhere"}).status == 404
-    eventually(lambda: ("replay", "nowhere") in [(line["action"], line["target"]) for line in decoding.audit()], "audit")
+    audited = ("replay", "nowhere")
+    eventually(lambda: audited in [(line["action"], line["target"]) for line in decoding.audit()], "it is audited")
 
 
 def test_what_is_exported_is_imported(decoding: ConsoleProcess, console: ConsoleProcess) -> None:
