@@ -71,7 +71,7 @@ class CsvWriter:
         return self.rest()
 
     def rest(self) -> bytes:
-        """What has not been given yet: the row of names, if there was no record."""
+        """The row of names, if there was no record to give it with."""
         text = self._out.getvalue()
         self._out.seek(0)
         self._out.truncate()
