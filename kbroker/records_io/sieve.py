@@ -8,7 +8,7 @@ from kbroker.wire.record_batch import Record
 
 
 class Sieve:
-    """Lets wanted records through: ``fits`` judges them as ``decoder`` has decoded them; None leaves all as they are."""
+    """Lets wanted records through: ``fits`` judges them as ``decoder`` decodes them; None leaves all as they are."""
 
     def __init__(self, fits: Predicate | None = None, decoder: RecordDecoder | None = None) -> None:
         self.fits = fits
