@@ -15,6 +15,7 @@ from kbroker.cli.record_spans import (
     add_registry_argument,
     add_span_arguments,
     complain_of_undecoded,
+    decoder_of,
     find_limits,
     reader_of,
     sieve_of,
@@ -88,15 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--latest-per-key and --follow exclude each other: the last record of a key is yet to come")
     if arguments.hex and arguments.registry is not None:
         raise UsageError("--hex and --registry exclude each other")
-    sieve = sieve_of(arguments, decode=not arguments.hex)
-    plain, show = _formatters(arguments, is_decoded=sieve.decoder is not None)
+    sieve = sieve_of(arguments)
+    plain = _plain_formatter(arguments)
     with cluster(arguments) as client:
+        sieve.decoder = None if arguments.hex else decoder_of(arguments)
+        show = _show(arguments, plain, is_decoded=sieve.decoder is not None)
         limits = find_limits(client, arguments.topic, arguments, span)
         reader = reader_of(client, arguments.topic, limits, arguments)
         if arguments.latest_per_key:
             count = _copy_latest(reader, arguments, sieve, show)
         else:
-            count = _copy(reader, arguments, sieve, show, plain if sieve.fits is None else None)
+            count = _copy(reader, arguments, sieve, show, plain if sieve.takes_all else None)
     complain_of_undecoded(sieve)
     if not arguments.quiet and sys.stderr.isatty():
         seconds = max(time.monotonic() - begin, 1e-6)
@@ -104,27 +107,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _formatters(arguments: argparse.Namespace, *, is_decoded: bool) -> tuple[Formatter | None, Show]:
-    """How a record is shown, and the same without a detour for those that are not decoded; ``UsageError``."""
+def _show(arguments: argparse.Namespace, plain: Formatter, *, is_decoded: bool) -> Show:
+    """How a record is shown that a sieve has let through."""
     topic = arguments.topic
-    try:
-        if is_decoded:
-            from kbroker.cli.decoded_format import decoded_formatter
+    if not is_decoded:
+        return lambda partition, decoded, kind: plain(topic, partition, decoded.record, kind)
+    from kbroker.cli.decoded_format import decoded_formatter
 
-            return None, decoded_formatter(
-                topic,
-                as_json=arguments.json or arguments.json_values,
-                parse_values=arguments.json_values,
-                value_only=arguments.value_only,
-                template=arguments.format,
-            )
-        plain = _plain_formatter(arguments)
-    except ValueError as error:
-        raise UsageError(f"--format: {error}") from None
-    return plain, lambda partition, decoded, kind: plain(topic, partition, decoded.record, kind)
+    return decoded_formatter(
+        topic,
+        as_json=arguments.json or arguments.json_values,
+        parse_values=arguments.json_values,
+        value_only=arguments.value_only,
+        template=arguments.format,
+    )
 
 
 def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
+    """How a record is shown that is not decoded; ``UsageError`` if the template is none."""
     from kbroker.cli.record_format import json_formatter, line_formatter, template_formatter, value_formatter
 
     if arguments.json or arguments.json_values:
@@ -132,7 +132,10 @@ def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
     if arguments.value_only:
         return value_formatter
     if arguments.format is not None:
-        return template_formatter(arguments.format)
+        try:
+            return template_formatter(arguments.format)
+        except ValueError as error:
+            raise UsageError(f"--format: {error}") from None
     return line_formatter(in_hex=arguments.hex)
 
 

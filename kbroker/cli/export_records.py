@@ -21,6 +21,7 @@ from kbroker.cli.record_spans import (
     add_registry_argument,
     add_span_arguments,
     check_registry_is_used,
+    decoder_of,
     find_limits,
     reader_of,
     sieve_of,
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_registry_is_used(arguments)
     begin = time.monotonic()
     with cluster(arguments) as client:
+        sieve.decoder = decoder_of(arguments)
         limits = find_limits(client, arguments.topic, arguments, span)
         reader = reader_of(client, arguments.topic, limits, arguments)
         with _writing(kind, arguments) as write:

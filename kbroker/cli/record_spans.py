@@ -63,8 +63,8 @@ def add_registry_argument(where: argparse._ArgumentGroup) -> None:
     )
 
 
-def sieve_of(arguments: argparse.Namespace, *, decode: bool = True) -> Sieve:
-    """The filter, and with ``decode`` the decoder, that the options name; ``UsageError`` if the filter is none."""
+def sieve_of(arguments: argparse.Namespace) -> Sieve:
+    """The filter that the options name; ``UsageError`` if it is none. The decoder is :func:`decoder_of`'s."""
     from kbroker.records_io.sieve import Sieve
 
     fits = None
@@ -75,11 +75,14 @@ def sieve_of(arguments: argparse.Namespace, *, decode: bool = True) -> Sieve:
             fits = parse_filter(arguments.filter)
         except BadFilter as error:
             raise UsageError(f"--filter: {error}") from None
-    return Sieve(fits, _decoder(arguments) if decode else None)
+    return Sieve(fits)
 
 
-def _decoder(arguments: argparse.Namespace) -> RecordDecoder | None:
-    """The decoder by the registry of ``--registry`` or ``--command-config``, if one of them names it."""
+def decoder_of(arguments: argparse.Namespace) -> RecordDecoder | None:
+    """The decoder by the registry of ``--registry`` or ``--command-config``, if one of them names it.
+
+    Ask within :func:`kbroker.cli.common.cluster`: it knows all that chooses the properties.
+    """
     if arguments.registry is None and arguments.command_config is None:
         return None
     from kbroker.schemas.settings import registry_settings

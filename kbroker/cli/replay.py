@@ -13,6 +13,7 @@ from kbroker.cli.record_spans import (
     add_span_arguments,
     check_registry_is_used,
     complain_of_undecoded,
+    decoder_of,
     find_limits,
     reader_of,
     sieve_of,
@@ -86,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     failure: Exception | None = None
     begin = time.monotonic()
     with cluster(arguments) as client:
+        sieve.decoder = decoder_of(arguments)
         # The end is found before the first record is sent: a topic that is replayed into itself grows meanwhile.
         limits = find_limits(client, arguments.source, arguments, span)
         partitions = target_partitions(client, arguments.topic)

@@ -18,6 +18,11 @@ class Sieve:
         self.first_problem = ""
         """The first of them, in one line."""
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether all records come through as they are."""
+        return self.fits is None and self.decoder is None
+
     def sift(self, partition: int, record: Record) -> Decoded | None:
         """The record decoded, or None if it does not fit."""
         found = Decoded(record) if self.decoder is None else self.decoder.decode(record)
