@@ -117,6 +117,19 @@ def test_a_registry_by_properties(kb: Run, orders: str, registry: Registry, tmp_
     assert kb("consume", orders, *gone, "--from", "3", "--until", "5").err == ""
 
 
+def test_a_registry_by_a_profile(
+    kb: Run, orders: str, broker: RunningBroker, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client.properties").write_text(f"schema.registry.url={registry.url}\n")
+    (tmp_path / "kbroker").mkdir()
+    (tmp_path / "kbroker" / "profiles.toml").write_text(
+        f'[profiles.shop]\nbootstrap = "{broker.bootstrap_servers}"\ncommand-config = "{tmp_path}/client.properties"\n'
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    found = kb("consume", orders, "--profile", "shop", "-n", "1")
+    assert '{"id": 7, "city": "Oslo"}' in found.out and found.err == ""
+
+
 # --- Stock serializers ----------------------------------------------------------------------------------------------
 
 
