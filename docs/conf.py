@@ -48,6 +48,7 @@ SECTIONS = {
         "docs/security/README",
         "docs/metrics",
         "docs/operations",
+        "docs/doctor",
         "docs/apis",
         "docs/compatibility",
         "docs/benchmarks",

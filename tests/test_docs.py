@@ -27,13 +27,13 @@ def test_generated_pages_are_up_to_date(name: str) -> None:
 
 
 def readers() -> str:
-    """The code that acts on properties: all but the tables, declarations and checks, the command and its client."""
+    """The code that acts on properties: all but the tables, declarations and checks, the commands and their client."""
     package = DOCS.parent / "kbroker"
     texts = [
         # A property that a topic of ours is made with has no effect by that.
         re.sub(r"\(\"[a-z.]+\", \"[a-z0-9]+\"\)", "", path.read_text("utf-8"))
         for path in sorted(package.rglob("*.py"))
-        if path.relative_to(package).parts[0] not in ("config", "cli", "client")
+        if path.relative_to(package).parts[0] not in ("config", "cli", "client", "doctor")
     ]
     checks = (package / "config" / "broker_checks.py").read_text("utf-8")
     config = "".join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,8 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         """
         super().__init__(env, replica_manager)
         self._steps.linger_ms = linger_ms
+        self.rebalances: Counter[str] = Counter()
+        """Rebalances by type of group, since this node started."""
         self._settings = settings
         self._compute_group_config = group_config
         self._group_configs: dict[str, GroupConfig] = {}
@@ -78,7 +81,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         from kbroker.groups.group_coordinator import GroupCoordinator
 
         rng = random.Random(self._env.rng.getrandbits(64))
-        core = GroupCoordinator(self._settings, rng, self.group_config, self._own_assignors)
+        core = GroupCoordinator(self._settings, rng, self.group_config, self._own_assignors, self.rebalances)
         if self._topics is not None:
             core.on_topics(self._topics, (), False)
         return core

@@ -264,7 +264,10 @@ def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
 
 
 def test_it_is_off_unless_asked_for() -> None:
-    code = "import sys, kbroker.cli.start, kbroker.node.broker; print([m for m in sys.modules if 'explorer' in m])"
+    code = """
+import sys, kbroker.cli.start, kbroker.node.broker
+print([m for m in sys.modules if "explorer" in m or "observed" in m])
+"""
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output == "[]\n"
 
