@@ -131,7 +131,7 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
 
 
 def ask_about_group(client: Client, group_id: str, request: Any) -> Any:
-    """What the coordinator answers about the one group that a request names: the first of its ``groups``.
+    """The coordinator's answer about the one group that a request names: the first of its ``groups``.
 
     ``ResponseError`` for the error of that group.
     """

@@ -190,7 +190,7 @@ class ClusterLook:
         )
 
     def _questions(self, pool: ThreadPoolExecutor, found: ClusterFacts) -> ClusterFacts:
-        """What is asked of the cluster as a whole, at once; the second look at groups comes last."""
+        """All questions to the cluster as a whole, at once; the second look at groups comes last."""
         looks = GroupLooks()
         is_whole = self._reached >= found.alive
 
