@@ -309,7 +309,7 @@ class ShareTool:
             assert time.monotonic() < end, shown
 
     def reset(self, *how: str) -> list[list[str]]:
-        """What is printed of partitions whose offset is, or would be, another one."""
+        """The lines about partitions whose offset is, or would be, another one."""
         return [line for line in self("--reset-offsets", *how) if line[:1] == [self._group]]
 
 
