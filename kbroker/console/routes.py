@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.console.api import access, brokers, groups, overview, records, session, topics, transactions
+from kbroker.console.api import access, brokers, explorer, groups, overview, records, session, topics, transactions
 from kbroker.console.call import Handler
 
 API: Final[tuple[tuple[str, str, Handler], ...]] = (
@@ -40,4 +40,8 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/acls/operations", access.list_operations),
     ("GET", "/api/acls/check", access.check_access),
     ("GET", "/api/users", access.list_users),
+    ("GET", "/api/explorer/nodes", explorer.list_nodes),
+    ("GET", "/api/explorer/events", explorer.stream_exchanges),
+    ("GET", "/api/explorer/exchange", explorer.describe_exchange),
+    ("GET", "/api/explorer/saved.exchanges", explorer.saved_exchanges),
 )

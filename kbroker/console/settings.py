@@ -22,6 +22,8 @@ class ConsoleSettings:
     writes: bool = False
     sign_in: bool = False
     masks: tuple[MaskRule, ...] = field(default=())
+    explorers: tuple[tuple[str, int], ...] = ()
+    """Addresses of nodes' protocol explorers."""
 
     def masking(self, topic: str) -> Masking:
         """The masks of a topic's records."""

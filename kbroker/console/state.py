@@ -14,6 +14,7 @@ from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
+from kbroker.console.watching import Watching
 
 TAILS: Final = 16
 """Live tails at once."""
@@ -38,6 +39,7 @@ class Console:
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
         self.back_off = BackOff()
+        self.watching = Watching(settings.explorers) if settings.explorers else None
         self._everybody = None if settings.sign_in else self.view_of(settings.properties)
 
     def view_of(self, properties: ClientProperties | None) -> View:
