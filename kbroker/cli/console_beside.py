@@ -102,7 +102,7 @@ class ConsoleBeside(NamedTuple):
         return command
 
     async def run(self, broker: Broker, config: BrokerConfig) -> None:
-        """Run the console until cancelled; ``FatalError`` if it does not start. If it ends later, the node serves on."""
+        """Run the console until cancelled; ``FatalError`` if it does not start. The node serves on after a later end."""
         # A session of its own: Ctrl-C is for the node, which ends the console. Its standard input ends with the node,
         # however that ends.
         process = await trio.lowlevel.open_process(
