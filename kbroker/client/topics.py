@@ -89,6 +89,16 @@ class TopicDescription:
         return len(self.partitions[0].replicas) if self.partitions else 0
 
 
+def under_replicated(topic: TopicDescription) -> int:
+    """How many partitions lack a replica in their ISR."""
+    return sum(len(entry.isr) < len(entry.replicas) for entry in topic.partitions)
+
+
+def leaderless(topic: TopicDescription) -> int:
+    """How many partitions nobody leads."""
+    return sum(entry.leader is None for entry in topic.partitions)
+
+
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
     """An offset that ListOffsets found; both -1 if it found none."""
@@ -193,24 +203,33 @@ def list_offsets(
     """
 
     def make(group: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, partition), timestamp in group.items():
-            entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-            topics.setdefault(topic, []).append(entry)
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(read_committed),
-            topics=[ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
-            timeout_ms=int(client.timeout * 1000),
-        )
+        return offsets_request(group, int(client.timeout * 1000), read_committed=read_committed)
 
-    def read(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
-        for topic in response.topics:
-            for entry in topic.partitions:
-                listed = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
-                yield TopicPartition(topic.name, entry.partition_index), entry.error_code, listed
+    return client.ask_leaders(wanted, make, listed_offsets)
 
-    return client.ask_leaders(wanted, make, read)
+
+def offsets_request(
+    wanted: Mapping[TopicPartition, int], timeout_ms: int, *, read_committed: bool = False
+) -> ListOffsetsRequest:
+    """The request for offsets of partitions that one broker leads, as ``list_offsets`` has them."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in wanted.items():
+        entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics.setdefault(topic, []).append(entry)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        timeout_ms=timeout_ms,
+    )
+
+
+def listed_offsets(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
+    """Each partition of an answer with its error code and its offset."""
+    for topic in response.topics:
+        for entry in topic.partitions:
+            listed = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
+            yield TopicPartition(topic.name, entry.partition_index), entry.error_code, listed
 
 
 def list_ranges(
