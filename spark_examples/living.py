@@ -198,19 +198,9 @@ def living_cluster(work: Path, *, console: str, port: int) -> Iterator[tuple[str
 def spark_counting(bootstrap: str, work: Path) -> Iterator[Callable[[], int]]:
     """Spark counts delays by minute of arrival, into a topic; yields what tells how many rows it has read."""
     with using_spark("kbroker living") as spark:
-        query = (
-            delay_writer(
-                spark,
-                bootstrap,
-                FLIGHTS,
-                RESULTS,
-                checkpoint=work / "checkpoint",
-                window="1 minute",
-                watermark="1 minute",
-            )
-            .trigger(processingTime="2 seconds")
-            .start()
-        )
+        minutes = {"window": "1 minute", "watermark": "1 minute"}
+        writer = delay_writer(spark, bootstrap, FLIGHTS, RESULTS, checkpoint=work / "checkpoint", **minutes)
+        query = writer.trigger(processingTime="2 seconds").start()
 
         def rows() -> int:
             failure = query.exception()
@@ -245,6 +235,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments_of.add_argument("--without-spark", action="store_true", help="without the streaming query")
     arguments = arguments_of.parse_args(argv)
     until = time.monotonic() + arguments.seconds
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything, too
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kbroker-living-")))
         bootstrap, url, flows = stack.enter_context(
