@@ -97,12 +97,14 @@ class ConsoleBeside(NamedTuple):
         explorer = explorer_address(config.raw)
         if explorer is not None and broker.explorer_port is not None:
             command += ["--explorer", _address(_reachable(explorer[0]), broker.explorer_port)]
+        for directory in config.log_dirs:
+            command += ["--data", str(directory)]
         for name in _names(self.host):
             command += ["--allow-host", _address(name, self.port)]
         return command
 
     async def run(self, broker: Broker, config: BrokerConfig) -> None:
-        """Run the console until cancelled; ``FatalError`` if it does not start. The node serves on after a later end."""
+        """Run the console until cancelled. ``FatalError`` if it does not start; the node outlives a later end."""
         # A session of its own: Ctrl-C is for the node, which ends the console. Its standard input ends with the node,
         # however that ends.
         process = await trio.lowlevel.open_process(

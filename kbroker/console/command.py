@@ -74,6 +74,14 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,...",
         help="show requests as they happen: where nodes that were started with --explorer are watched",
     )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a log directory of a node on this machine, whose segments may be looked into; may be repeated",
+    )
     parser.add_argument("--audit-log", type=Path, metavar="FILE", help="append the audit log to a file")
     parser.add_argument(
         "--until-eof", action="store_true", help="stop when standard input ends, for a program that it must not outlive"
@@ -102,6 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     host, port = arguments.listen
+    for directory in arguments.data:
+        if not directory.is_dir():
+            raise UsageError(f"--data {directory}: there is no such directory")
     masks: tuple[MaskRule, ...] = tuple(arguments.mask)
     if masks and arguments.explorer:
         raise UsageError("--explorer shows records as they are sent, and --mask hides parts of them: give one of them")
@@ -129,6 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         writes=arguments.writes,
         sign_in=arguments.sign_in,
         masks=masks,
+        data=tuple(each.absolute() for each in arguments.data),
         explorers=tuple(arguments.explorer),
     )
     from kbroker.console.serving import listen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.console.api import access, brokers, explorer, groups, overview, records, session, topics, transactions
+from kbroker.console.api import access, brokers, explorer, groups, log, overview, records, session, topics, transactions
 from kbroker.console.call import Handler
 
 API: Final[tuple[tuple[str, str, Handler], ...]] = (
@@ -29,6 +29,11 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/records/export", records.export_records),
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
+    ("GET", "/api/log", log.list_batches),
+    ("GET", "/api/log/batch", log.describe_batch),
+    ("GET", "/api/log/producers", log.list_producers),
+    ("GET", "/api/log/files", log.list_files),
+    ("GET", "/api/log/file", log.describe_file),
     ("GET", "/api/groups", groups.list_all),
     ("GET", "/api/group", groups.describe_one),
     ("GET", "/api/group/reset", groups.preview_reset),

@@ -1,4 +1,4 @@
-// One topic: its records, partitions, configs and groups, a tab each.
+// One topic: its records, partitions, configs, groups and log, a tab each.
 
 import { get, post, session } from "../api.js";
 import { configTable } from "../configs.js";
@@ -6,9 +6,10 @@ import { confirmByName, openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
 import { bytes, moment, number, plural } from "../format.js";
 import { go, href } from "../router.js";
+import { showLog } from "../log.js";
 import { showRecords } from "../records.js";
 
-const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups" };
+const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
 const STATES = { ok: ["in sync", "good"], short: ["replicas not in sync", "warn"], offline: ["no leader", "bad"] };
 
 export async function show(main, params, scope) {
@@ -38,7 +39,7 @@ export async function show(main, params, scope) {
     body,
   );
   try {
-    await { records: showRecords, partitions, configs, groups }[tab](body, topic, scope, params);
+    await { records: showRecords, partitions, configs, groups, log: showLog }[tab](body, topic, scope, params);
   } catch (error) {
     if (error.name !== "AbortError") fill(body, problem(error));
   }
