@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.console.api import access, brokers, explorer, groups, log, overview, records, session, topics, transactions
+from kbroker.console.api import (
+    access,
+    brokers,
+    explorer,
+    groups,
+    log,
+    moves,
+    overview,
+    records,
+    session,
+    topics,
+    transactions,
+)
 from kbroker.console.call import Handler
 
 API: Final[tuple[tuple[str, str, Handler], ...]] = (
@@ -23,6 +35,9 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/topic/delete", topics.delete_topic),
     ("POST", "/api/topic/config", topics.change_topic_config),
     ("POST", "/api/topic/partitions", topics.add_partitions),
+    ("GET", "/api/topic/move", moves.preview_moves),
+    ("POST", "/api/topic/move", moves.move_partitions),
+    ("POST", "/api/topic/move/cancel", moves.cancel_moves),
     ("POST", "/api/topic/abort-hanging", transactions.abort_held),
     ("GET", "/api/records", records.list_records),
     ("GET", "/api/record", records.describe_record),

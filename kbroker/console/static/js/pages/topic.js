@@ -7,6 +7,7 @@ import { badge, field, fill, h, link, problem, refill, table, toast } from "../d
 import { bytes, moment, number, plural } from "../format.js";
 import { go, href } from "../router.js";
 import { showLog } from "../log.js";
+import { movePartitions, movesUnderWay } from "../moves.js";
 import { showRecords } from "../records.js";
 
 const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
@@ -62,6 +63,7 @@ function actions(topic) {
     "div",
     { class: "buttons" },
     h("button", { type: "button", onclick: () => addPartitions(topic) }, "Add partitions"),
+    h("button", { type: "button", onclick: () => movePartitions(topic) }, "Move partitions"),
     h(
       "button",
       {
@@ -105,6 +107,7 @@ function partitions(body, topic, scope) {
   const draw = (told, seconds) =>
     refill(
       body,
+      movesUnderWay(told),
       told.no_sizes ? h("p", { class: "quiet" }, `Sizes cannot be seen: ${told.no_sizes}`) : null,
       h(
         "div",
