@@ -54,6 +54,7 @@ async def list_page(call: Call) -> Json:
         sort=call.choice("sort", SORTS, "name"),
         descending=call.flag("descending"),
         sizes=topics.sizes,
+        growth=topics.growth,
     )
     chosen = await call.compute(wanted)
     offset = call.number("offset", 0)
@@ -68,6 +69,8 @@ async def list_page(call: Call) -> Json:
             "state": partition_state(topic),
             "size": None if topics.sizes is None else topics.sizes.get(topic.name, 0),
             "records": counts.get(topic.name),
+            "bytes_rate": topics.growth.get(topic.name),
+            "records_rate": topics.records.get(topic.name),
         }
         for topic in part
     ]
