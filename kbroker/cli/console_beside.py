@@ -58,6 +58,11 @@ class ConsoleBeside(NamedTuple):
     def check(self, config: BrokerConfig) -> None:
         """``UsageError`` if the console cannot reach the node as it is configured."""
         self._listener(config)
+        if self.writes and _names(self.host) and not self._protocol().startswith("SASL_"):
+            raise UsageError(
+                f"--console {self.host} with --console-writes lets everybody change the cluster: users sign in where"
+                " --console-config has SASL"
+            )
 
     def _protocol(self) -> str:
         """The security protocol of the client properties."""

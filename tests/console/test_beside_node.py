@@ -107,6 +107,7 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
         (["--console", "nonsense"], "expected [HOST:]PORT"),
         (["--console", "0.0.0.0:0"], "port 0 is for the loopback interface"),
         (["--console-writes"], "go with --console"),
+        (["--console", "0.0.0.0:8080", "--console-writes"], "lets everybody change the cluster"),
         (["--console", "0", "-o", "process.roles=controller", "-o", "listeners=CONTROLLER://127.0.0.1:0"], "alone"),
         (["--console", "0", "-o", "listeners=SASL_PLAINTEXT://127.0.0.1:0"], "give client properties"),
     ],

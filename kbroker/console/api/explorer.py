@@ -71,7 +71,10 @@ async def _follow(call: Call, watching: Watching, reader: FeedReader, give: Give
     with call.console.sessions.while_alive(call.session):
         while True:
             if trio.current_time() - judged_at > _JUDGED_SECONDS:
-                await _watched(call)
+                try:
+                    await _watched(call)
+                except Refused:
+                    return  # the browser asks again, and is told why
                 judged_at = trio.current_time()
             events = await trio.to_thread.run_sync(reader.take, _PULSE_SECONDS, limiter=thread, abandon_on_cancel=True)
             problems = watching.problems
