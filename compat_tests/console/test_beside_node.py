@@ -1,4 +1,4 @@
-"""The console that a node brings along, in the browser: the protocol explorer as a page, and the files of the log."""
+"""The console that a node brings along, in the browser: the protocol explorer, the files of the log, faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +19,12 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 
 class Node:
-    """``kbroker start --console --explorer`` as a process."""
+    """``kbroker start --console``, or ``kbroker faults --console``, as a process."""
 
-    def __init__(self, data: Path) -> None:
-        words = ["--port", "0", "--data-dir", str(data), "--console", "0", "--explorer", "0", "--console-writes"]
+    def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kbroker", "start", *words],
+            [sys.executable, "-m", "kbroker", *words, "--port", "0", "--console", "0"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -54,7 +53,8 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    running = Node(tmp_path_factory.mktemp("node") / "data")
+    data = str(tmp_path_factory.mktemp("node") / "data")
+    running = Node("start", "--data-dir", data, "--explorer", "0", "--console-writes")
     yield running
     running.stop()
 
@@ -118,3 +118,34 @@ def test_the_files_of_the_node_are_looked_into(open_page: OpenPage, node: Node) 
     page.locator("summary", has_text="from offset 0").click()
     page.screenshot(path=SCREENSHOTS / "segments-phone.png")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_faults_are_switched(open_page: OpenPage) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    node = Node("faults")
+    try:
+        page = open_page("#/faults", url=node.url, expect=(400,))
+        page.get_by_label("What", exact=True).select_option("error")
+        page.get_by_label("Requests").fill("Produce")
+        page.get_by_label("More").fill("code=NONSENSE")
+        page.get_by_role("button", name="Do it").click()
+        expect(page.get_by_role("alert")).to_contain_text("Kafka has no error")
+        page.get_by_label("More").fill("code=POLICY_VIOLATION topic=orders")
+        page.keyboard.press("Enter")
+        faults = page.get_by_role("table", name="Faults that are on")
+        expect(faults).to_contain_text("error Produce")
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        refused: list[str] = []
+        producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(error.name()))
+        assert producer.flush(20) == 0 and refused == ["POLICY_VIOLATION"]
+        expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
+        expect(faults).to_contain_text("1 time")
+        page.screenshot(path=SCREENSHOTS / "faults-light.png")
+        results = axe.Axe().run(page)
+        assert results.violations_count == 0, results.generate_report()
+        page.get_by_role("button", name="Undo fault 0").click()
+        expect(page.get_by_text("No fault is on.")).to_be_visible()
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        node.stop()

@@ -84,6 +84,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--audit-log", type=Path, metavar="FILE", help="append the audit log to a file")
     parser.add_argument(
+        "--faults-fd", type=int, metavar="FD", help="a socket to switch faults by, as kbroker faults --console gives it"
+    )
+    parser.add_argument(
         "--until-eof", action="store_true", help="stop when standard input ends, for a program that it must not outlive"
     )
     add_cluster_arguments(parser, json=False)
@@ -142,6 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         masks=masks,
         data=tuple(each.absolute() for each in arguments.data),
         explorers=tuple(arguments.explorer),
+        faults_fd=arguments.faults_fd,
     )
     from kbroker.console.serving import listen
 

@@ -28,6 +28,9 @@ class ConsoleSettings:
     explorers: tuple[tuple[str, int], ...] = ()
     """Addresses of nodes' protocol explorers."""
 
+    faults_fd: int | None = None
+    """A socket of ``kbroker faults``."""
+
     def masking(self, topic: str) -> Masking:
         """The masks of a topic's records."""
         return Masking(self.masks, topic)

@@ -16,6 +16,7 @@ const PAGES = {
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
   explorer: { title: "Protocol", key: "p", offered: () => session.explorer, load: () => import("./pages/explorer.js") },
+  faults: { title: "Faults", key: "f", offered: () => session.faults, load: () => import("./pages/faults.js") },
   broker: { title: "Broker", under: "overview", load: () => import("./pages/broker.js") },
 };
 
