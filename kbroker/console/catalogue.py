@@ -66,7 +66,7 @@ class Rates:
         found: list[TopicPartition] = []
         for topic in chosen:
             if len(found) + len(topic.partitions) > _MAX_ENDS:
-                break
+                continue
             found += [
                 TopicPartition(topic.name, each.partition) for each in topic.partitions if each.leader is not None
             ]
