@@ -198,8 +198,10 @@ def living_cluster(work: Path, *, console: str, port: int) -> Iterator[tuple[str
 def spark_counting(bootstrap: str, work: Path) -> Iterator[Callable[[], int]]:
     """Spark counts delays by minute of arrival, into a topic; yields what tells how many rows it has read."""
     with using_spark("kbroker living") as spark:
-        minutes = {"window": "1 minute", "watermark": "1 minute"}
-        writer = delay_writer(spark, bootstrap, FLIGHTS, RESULTS, checkpoint=work / "checkpoint", **minutes)
+        checkpoint, minute = work / "checkpoint", "1 minute"
+        writer = delay_writer(
+            spark, bootstrap, FLIGHTS, RESULTS, checkpoint=checkpoint, window=minute, watermark=minute
+        )
         query = writer.trigger(processingTime="2 seconds").start()
 
         def rows() -> int:

@@ -136,8 +136,8 @@ def test_faults_are_switched(open_page: OpenPage) -> None:
         expect(faults).to_contain_text("error Produce")
         producer = Producer({"bootstrap.servers": node.bootstrap})
         refused: list[str] = []
-        producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(error.name()))
-        assert producer.flush(20) == 0 and refused == ["POLICY_VIOLATION"]
+        producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(str(error)))
+        assert producer.flush(20) == 0 and "POLICY_VIOLATION" in refused[0]
         expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
         expect(faults).to_contain_text("1 time")
         page.screenshot(path=SCREENSHOTS / "faults-light.png")

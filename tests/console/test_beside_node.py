@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import logging
 import re
 import signal
 import socket
@@ -19,6 +21,11 @@ from kbroker.cli import main
 from kbroker.client import Client
 from kbroker.client.topics import list_topics
 from tests.console.console_process import ConsoleClient, eventually
+
+SECURED = [
+    *("-o", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "-o", "inter.broker.listener.name=SASL_PLAINTEXT"),
+    *("-o", "listener.security.protocol.map=CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
+]
 
 
 class NodeWithConsole:
@@ -101,6 +108,18 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
     assert "kbroker: the console did not start" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.fixture
+def start_in_this_process() -> Iterator[None]:
+    """What ``start`` sets up for its process is as before afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    gc.enable()
+
+
+@pytest.mark.usefixtures("start_in_this_process")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -109,7 +128,7 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
         (["--console-writes"], "go with --console"),
         (["--console", "0.0.0.0:8080", "--console-writes"], "lets everybody change the cluster"),
         (["--console", "0", "-o", "process.roles=controller", "-o", "listeners=CONTROLLER://127.0.0.1:0"], "alone"),
-        (["--console", "0", "-o", "listeners=SASL_PLAINTEXT://127.0.0.1:0"], "give client properties"),
+        (["--console", "0", *SECURED], "give client properties"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -120,6 +139,7 @@ def test_what_does_not_go_together_is_refused(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.usefixtures("start_in_this_process")
 def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["start", "--console"]) == 1

@@ -41,6 +41,7 @@ def broker(data: Path) -> Iterator[RunningBroker]:
         for end in (transactional.commit_transaction, transactional.abort_transaction):
             transactional.begin_transaction()
             transactional.produce("orders", b"<b>tea</b>" * 20, b"tea")
+            transactional.flush(20)  # an abort throws away what is not sent yet
             end(20)
         transactional.begin_transaction()
         transactional.produce("orders", b"open")
