@@ -91,7 +91,10 @@ def test_rates_are_told(cluster: RunningCluster, console: ConsoleProcess) -> Non
                 producer.send(Record(0, number, None, b"x" * 100), 0, number % 2)
             producer.flush()
             rows = {row["name"]: row for row in console.get("topics", sort="bytes_rate", descending=1).json["rows"]}
-            return bool(rows["busy"]["bytes_rate"] and rows["busy"]["records_rate"]) and rows["calm"]["bytes_rate"] == 0
+            if not {"busy", "calm"} <= rows.keys():
+                return False
+            busy = rows["busy"]
+            return bool(busy["bytes_rate"] and busy["records_rate"]) and rows["calm"]["bytes_rate"] == 0
 
         eventually(are_told, "what is written a second")
     told = console.get("overview").json
