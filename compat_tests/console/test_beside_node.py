@@ -120,32 +120,35 @@ def test_the_files_of_the_node_are_looked_into(open_page: OpenPage, node: Node) 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_faults_are_switched(open_page: OpenPage) -> None:
+@pytest.fixture
+def faulty() -> Iterator[Node]:
+    running = Node("faults")
+    yield running
+    running.stop()
+
+
+def test_faults_are_switched(faulty: Node, open_page: OpenPage) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    node = Node("faults")
-    try:
-        page = open_page("#/faults", url=node.url, expect=(400,))
-        page.get_by_label("What", exact=True).select_option("error")
-        page.get_by_label("Requests").fill("Produce")
-        page.get_by_label("More").fill("code=NONSENSE")
-        page.get_by_role("button", name="Do it").click()
-        expect(page.get_by_role("alert")).to_contain_text("Kafka has no error")
-        page.get_by_label("More").fill("code=POLICY_VIOLATION topic=orders")
-        page.keyboard.press("Enter")
-        faults = page.get_by_role("table", name="Faults that are on")
-        expect(faults).to_contain_text("error Produce")
-        producer = Producer({"bootstrap.servers": node.bootstrap})
-        refused: list[str] = []
-        producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(str(error)))
-        assert producer.flush(20) == 0 and "POLICY_VIOLATION" in refused[0]
-        expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
-        expect(faults).to_contain_text("1 time")
-        page.screenshot(path=SCREENSHOTS / "faults-light.png")
-        results = axe.Axe().run(page)
-        assert results.violations_count == 0, results.generate_report()
-        page.get_by_role("button", name="Undo fault 0").click()
-        expect(page.get_by_text("No fault is on.")).to_be_visible()
-        page.set_viewport_size({"width": 390, "height": 844})
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    finally:
-        node.stop()
+    page = open_page("#/faults", url=faulty.url, expect=(400,))
+    page.get_by_label("What", exact=True).select_option("error")
+    page.get_by_label("Requests").fill("Produce")
+    page.get_by_label("More").fill("code=NONSENSE")
+    page.get_by_role("button", name="Do it").click()
+    expect(page.get_by_role("alert")).to_contain_text("Kafka has no error")
+    page.get_by_label("More").fill("code=POLICY_VIOLATION topic=orders")
+    page.keyboard.press("Enter")
+    faults = page.get_by_role("table", name="Faults that are on")
+    expect(faults).to_contain_text("error Produce")
+    producer = Producer({"bootstrap.servers": faulty.bootstrap})
+    refused: list[str] = []
+    producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(str(error)))
+    assert producer.flush(20) == 0 and "POLICY_VIOLATION" in refused[0]
+    expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
+    expect(faults).to_contain_text("1 time")
+    page.screenshot(path=SCREENSHOTS / "faults-light.png")
+    results = axe.Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+    page.get_by_role("button", name="Undo fault 0").click()
+    expect(page.get_by_text("No fault is on.")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -16,7 +16,7 @@ export async function showLog(body, topic, scope, params) {
   const partition = select(partitions, known ? params.partition : partitions[0][0], { "aria-label": "Partition" });
   const from = h("input", { type: "number", min: 0, placeholder: "near the end", "data-filter": true });
   from.value = params.at ?? "";
-  const batches = h("section", { class: "card", "aria-labelledby": "batches-title" });
+  const batches = h("section", { class: "card" });
   const producers = h("section", { class: "card" });
   const files = h("div", { class: "stack" });
 
@@ -81,7 +81,7 @@ async function showBatches(box, where, from, scope) {
   append(told);
   fill(
     box,
-    h("h2", { id: "batches-title" }, "Batches"),
+    h("h2", null, "Batches"),
     h(
       "p",
       { class: "quiet" },
