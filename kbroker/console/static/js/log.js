@@ -40,7 +40,7 @@ export async function showLog(body, topic, scope, params) {
   };
   const form = h(
     "form",
-    { class: "bar", onsubmit: (event) => (event.preventDefault(), load()) },
+    { class: "bar from-above", onsubmit: (event) => (event.preventDefault(), load()) },
     field("Partition", partition),
     field("From offset", from),
     h("button", { type: "submit", class: "primary" }, "Show"),
@@ -178,7 +178,7 @@ async function showBytes(inner, where, batch, scope) {
       h(
         "table",
         { "aria-label": `Bytes of the batch at offset ${batch.base}`, class: "bytes-table" },
-        h("thead", null, h("tr", null, ["At", "Bytes", "Field", "Value", ""].map((text) => h("th", { scope: "col" }, text)))),
+        h("thead", null, h("tr", null, ["At", "Bytes", "Field", "Value", "Meaning"].map((text) => h("th", { scope: "col" }, text)))),
         h(
           "tbody",
           null,
@@ -268,7 +268,7 @@ function directory(told, where, scope) {
     { class: "card" },
     h("h2", null, "Segments"),
     h("p", { class: "quiet" }, h("span", { class: "mono" }, told.directory), `: ${plural(count, "segment")}, the newest first`),
-    h("div", { class: "segments" }, told.segments.map((segment) => segmentBox(segment, told.directory, where, scope))),
+    h("div", { class: "segment-list" }, told.segments.map((segment) => segmentBox(segment, told.directory, where, scope))),
   );
 }
 

@@ -89,7 +89,7 @@ export async function movePartitions(topic) {
     fields: [
       h("p", null, "The new replicas copy what there is, at full speed, and leave the old ones in place until they are in sync."),
       h("fieldset", { class: "ticks" }, h("legend", null, "To these brokers"), brokers.map((each) => each.element)),
-      h("div", { class: "bar" }, field("Replicas of each", replicas), field("Partitions", partitions, "such as 0,2,5-7")),
+      h("div", { class: "bar from-above" }, field("Replicas of each", replicas), field("Partitions", partitions, "such as 0,2,5-7")),
       h("div", { class: "bar" }, h("button", { type: "button", onclick: look }, "Preview")),
       preview,
     ],

@@ -75,7 +75,7 @@ function switches(told, load) {
           }
         },
       },
-      h("div", { class: "bar" }, field("What", word), subjectBox, restBox, h("button", { type: "submit", class: "primary" }, "Do it")),
+      h("div", { class: "bar from-above" }, field("What", word), subjectBox, restBox, h("button", { type: "submit", class: "primary" }, "Do it")),
       trouble,
     ),
   );
