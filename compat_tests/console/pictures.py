@@ -1,6 +1,6 @@
 """The pictures of docs/console.md, out of the screenshots that these tests have made.
 
-    make compat ONLY=compat_tests/console && python -m compat_tests.console.pictures
+make compat ONLY=compat_tests/console && python -m compat_tests.console.pictures
 """
 
 from __future__ import annotations
