@@ -1,4 +1,5 @@
-"""Apache Kafka 4.4.0 for this repository: had from Maven, run on loopback; the command-line tools are those of 4.3.1.
+"""Apache Kafka 4.4.0 for this repository: had from Maven, run on loopback; the command-line tools are those of 4.3.1,
+or of 4.4.0 where that is asked for.
 
 It is the judge of every compatibility case: a case that fails against it is wrong. Needs ``java`` (17 or later) and
 ``mvn``. Everything lands under ``.cache`` of the repository (another place: environment variable ``KBROKER_CACHE``).
@@ -32,7 +33,7 @@ from kbroker.cli.cluster_plan import free_ports
 SERVER_VERSION = "4.4.0"
 """The release whose nodes are started, and format their directories."""
 KAFKA_VERSION = "4.3.1"
-"""The release of the tools: those of later ones are not on Maven."""
+"""The release of the tools that most tests run."""
 LOG4J_VERSION = "2.25.4"
 
 TOOLS: dict[str, str] = {
@@ -147,6 +148,18 @@ def kafka_home(version: str = KAFKA_VERSION) -> Path:
     return home
 
 
+def tool_jars(version: str = KAFKA_VERSION) -> list[Path]:
+    """Entries of the class path that a release's tools need besides its `kafka_home`; resolved the first time."""
+    if version != SERVER_VERSION:
+        return []
+    target = cache_dir() / f"kafka-tools-{version}"
+    if not target.is_dir():
+        with locked(target.name):
+            if not target.is_dir():
+                resolve_jars([("org.apache.kafka", "kafka-tools", version)], target)
+    return [target / "*"]
+
+
 def kafka_jars() -> list[Path]:
     """All jars of Apache Kafka and what it needs, sorted by name."""
     return sorted((kafka_home() / "libs").glob("*.jar"))
@@ -188,7 +201,9 @@ def tool_class(name: str) -> str:
 
 def tool_command(name: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
     """The command line of the tool `name` with `arguments`."""
-    return java_command(tool_class(name), *arguments, version=version)
+    main_class = tool_class(name)
+    class_path = tool_jars(version) if main_class.startswith("org.apache.kafka.tools.") else []
+    return java_command(main_class, *arguments, version=version, class_path=class_path)
 
 
 def tool(

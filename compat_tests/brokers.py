@@ -9,8 +9,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -23,6 +24,16 @@ from kbroker.testing import RunningCluster
 
 class BrokerError(Exception):
     """The broker under test did not start or stop as it should; the message holds what it printed."""
+
+
+class Killable(Protocol):
+    """A node of several."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    def start(self) -> object:
+        """Start it again, and wait until it serves."""
 
 
 class ExternalBroker:
@@ -104,6 +115,11 @@ class ApacheNodes:
         self.bootstrap = ",".join(node.bootstrap for node in self._nodes)
         self._start()
 
+    @property
+    def nodes(self) -> Sequence[Killable]:
+        """The nodes, to be killed and started one by one."""
+        return self._nodes
+
     def _start(self) -> None:
         try:
             for node in self._nodes:
@@ -119,9 +135,10 @@ class ApacheNodes:
         for node in self._nodes:
             node.stop(timeout=60)
             node.start()
-            self._await_in_sync()
+            self.await_in_sync()
 
-    def _await_in_sync(self, timeout: float = 60) -> None:
+    def await_in_sync(self, timeout: float = 60) -> None:
+        """Wait until each partition has a leader, and all of its replicas are in sync."""
         deadline = time.monotonic() + timeout
         pause = threading.Event()
         while not self._in_sync():
@@ -262,6 +279,15 @@ class KbrokerNodes:
             self.cluster.kill()
             raise
         self.bootstrap = self.cluster.bootstrap_servers
+
+    @property
+    def nodes(self) -> Sequence[Killable]:
+        """The nodes, to be killed and started one by one."""
+        return self.cluster.nodes
+
+    def await_in_sync(self) -> None:
+        """Wait until each partition has a leader, and all of its replicas are in sync."""
+        self.cluster.await_in_sync()
 
     def restart(self) -> None:
         """Every node, one after the other, in good order."""

@@ -14,7 +14,9 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -30,7 +32,6 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
-import org.apache.kafka.common.utils.Exit;
 
 public final class ToolDriver {
     /** What one run of a tool has: its output, how it ended, and what it wants done at its end. */
@@ -191,6 +192,19 @@ public final class ToolDriver {
         }
     }
 
+    /** Calls a method of Kafka's class Exit, which Kafka 4.4 has moved, with what does for one of its interfaces. */
+    private static void setExit(String method, String kind, InvocationHandler handler) throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException older) {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+        Class<?> type = Class.forName(exit.getName() + "$" + kind);
+        Object value = Proxy.newProxyInstance(ToolDriver.class.getClassLoader(), new Class<?>[] {type}, handler);
+        exit.getMethod(method, type).invoke(null, value);
+    }
+
     public static void main(String[] arguments) throws Exception {
         ObjectMapper json = new ObjectMapper();
         InputStream stdin = System.in;
@@ -199,15 +213,21 @@ public final class ToolDriver {
         System.setOut(new PrintStream(new RunStream(false), true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(new RunStream(true), true, StandardCharsets.UTF_8));
         // Tools end by Exit.exit; here that must end the tool alone.
-        Exit.setExitProcedure(ToolDriver::exit);
-        Exit.setHaltProcedure(ToolDriver::exit);
-        Exit.setShutdownHookAdder((name, runnable) -> {
+        InvocationHandler exits = (proxy, method, values) -> {
+            exit((Integer) values[0], (String) values[1]);
+            return null;
+        };
+        InvocationHandler hooks = (proxy, method, values) -> {
             Run run = RUN.get();
             // The console consumer's hook waits for a latch that is static: its first run would be its last.
-            if (run != null && !"consumer-shutdown-hook".equals(name)) {
-                run.hooks.add(runnable);
+            if (run != null && !"consumer-shutdown-hook".equals(values[0])) {
+                run.hooks.add((Runnable) values[1]);
             }
-        });
+            return null;
+        };
+        setExit("setExitProcedure", "Procedure", exits);
+        setExit("setHaltProcedure", "Procedure", exits);
+        setExit("setShutdownHookAdder", "ShutdownHookAdder", hooks);
         BufferedReader commands = new BufferedReader(new InputStreamReader(stdin, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             JsonNode command = json.readTree(line);

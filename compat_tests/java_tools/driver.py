@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compat_tests.apache_kafka import KAFKA_VERSION, java_command, tool_class
+from compat_tests.apache_kafka import KAFKA_VERSION, java_command, tool_class, tool_jars
 from compat_tests.java.client import compiled
 from compat_tests.line_driver import LineDriverClient
 
@@ -24,9 +24,10 @@ class Output:
 class ToolDriver(LineDriverClient):
     """The tools, run one after another, and members of groups that stay until they are told to leave."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, version: str = KAFKA_VERSION) -> None:
         classes = compiled(Path(__file__).with_name("ToolDriver.java"), KAFKA_VERSION)
-        super().__init__(java_command("ToolDriver", class_path=[classes]), bootstrap)
+        class_path = [classes, *tool_jars(version)]
+        super().__init__(java_command("ToolDriver", class_path=class_path, version=version), bootstrap)
 
     def run(self, name: str, *arguments: str, stdin: str = "", timeout: float = 90) -> Output:
         """Run the tool `name` to its end."""

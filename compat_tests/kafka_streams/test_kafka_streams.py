@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat_tests.apache_kafka import tool
+from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
 from compat_tests.groups.wire_world import Connection
+from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -38,6 +39,14 @@ OPTIONS = (
 @pytest.fixture(scope="module", params=[3], ids=["3-nodes"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     yield from broker_under_test(request, *OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def tools(broker: Broker) -> Iterator[ToolDriver]:
+    """The tools of the newest release."""
+    driver = ToolDriver(broker.bootstrap, SERVER_VERSION)
+    yield driver
+    driver.close()
 
 
 @pytest.fixture
@@ -95,7 +104,7 @@ def apps(bootstrap: str, tmp_path: Path) -> Iterator[dict[str, StreamsApp]]:
 
 @pytest.mark.parametrize("protocol", ["streams", "classic"])
 def test_an_application_counts_words(
-    broker: Broker, bootstrap: str, apps: dict[str, StreamsApp], tmp_path: Path, protocol: str
+    broker: Broker, bootstrap: str, tools: ToolDriver, apps: dict[str, StreamsApp], tmp_path: Path, protocol: str
 ) -> None:
     """Two processes share the tasks; one is killed, then the coordinator; what was open is taken over."""
     group = f"counts-{protocol}"
@@ -112,10 +121,10 @@ def test_an_application_counts_words(
     apps["one"].await_answer("hosts", lambda hosts: hosts.count("words-repartition") == 3)
     assert counts(bootstrap, a=30, b=20, c=10) == {"a": 30, "b": 20, "c": 10}
     if protocol == "streams":
-        shown = run_tool(
+        shown = tools.run(
             "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group, "--members"
         )
-        assert shown.count("StreamThread") == 2, shown
+        assert shown.out.count("StreamThread") == 2, shown
     apps.pop("two").kill()
     write(bootstrap, *["a d"] * 10)
     one = apps["one"]
@@ -141,13 +150,13 @@ def coordinator(bootstrap: str, group: str) -> int:
     return int(found.coordinators[0].node_id)
 
 
-def run_tool(name: str, *arguments: str) -> str:
-    """The output of one of Kafka's tools."""
-    return tool(name, *arguments, check=True).stdout
+def test_the_tool_for_streams_groups(
+    bootstrap: str, tools: ToolDriver, apps: dict[str, StreamsApp], tmp_path: Path
+) -> None:
+    """All of its actions: members, state, offsets; offsets that are reset, from a file too; what is deleted.
 
-
-def test_the_tool_for_streams_groups(bootstrap: str, apps: dict[str, StreamsApp], tmp_path: Path) -> None:
-    """Members, state, offsets; standby tasks by the group's config; offsets that are reset; a group that is deleted."""
+    Standby tasks come by the group's config.
+    """
     group = "administered"
     apps["one"] = one = StreamsApp(
         bootstrap, group, tmp_path / "state", "one", "group.protocol=streams", "num.stream.threads=2"
@@ -155,20 +164,44 @@ def test_the_tool_for_streams_groups(bootstrap: str, apps: dict[str, StreamsApp]
     apps["two"] = two = StreamsApp(bootstrap, group, tmp_path / "state", "two", "group.protocol=streams")
     for app, tasks in ((one, 4), (two, 2)):
         app.await_answer("tasks", lambda shown, tasks=tasks: shown.partition("|")[0].count("_") == tasks)  # type: ignore[misc]
-    groups = ("kafka-streams-groups", "--bootstrap-server", bootstrap)
-    assert group in run_tool(*groups, "--list")
-    assert "Stable" in run_tool(*groups, "--describe", "--group", group, "--state")
-    run_tool(
-        *("kafka-configs", "--bootstrap-server", bootstrap, "--alter", "--entity-type", "groups"),
-        *("--entity-name", group, "--add-config", "streams.num.standby.replicas=1"),
+
+    def run(*arguments: str, tool: str = "kafka-streams-groups") -> list[list[str]]:
+        shown = tools.run(tool, "--bootstrap-server", bootstrap, *arguments)
+        assert not shown.exit, shown
+        return [line.split() for line in shown.out.splitlines()]
+
+    def described(*how: str) -> list[list[str]]:
+        return [line for line in run("--describe", "--group", group, *how) if line[:1] == [group]]
+
+    assert [group] in run("--list")
+    assert [group, "Stable"] in run("--list", "--state", "stable")
+    for more in ((), ("--verbose",)):
+        (state,) = described("--state", *more)
+        assert {"Stable", "sticky"} <= {*state} and state[-1] == "3", state
+        assert len(described("--members", *more)) == 3
+    shown = tools.run(
+        "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group, "--topology"
     )
+    assert shown.exit and "No topology description is stored" in shown.out + shown.err
+    altered = ("--alter", "--entity-type", "groups", "--entity-name", group)
+    run(*altered, "--add-config", "streams.num.standby.replicas=1", tool="kafka-configs")
     for app in apps.values():
         app.await_answer("tasks", lambda shown: "_" in shown.partition("|")[2])
     write(bootstrap, "x y")
     assert counts(bootstrap, x=1, y=1) == {"x": 1, "y": 1}
     two.close()
     one.close()
-    reset = run_tool(*groups, "--reset-offsets", "--group", group, "--to-earliest", "--all-input-topics", "--execute")
-    assert "lines" in reset
-    assert "successful" in run_tool(*groups, "--delete", "--group", group)
-    assert group not in run_tool(*groups, "--list")
+    for more in ((), ("--verbose",)):
+        assert {tuple(line[1:3]) for line in described("--offsets", *more)} >= {("lines", "0")}
+    reset = ("--reset-offsets", "--group", group)
+    assert [group, "lines", "0", "0"] in run(*reset, "--to-earliest", "--all-input-topics", "--dry-run")
+    exported = run(*reset, "--to-current", "--input-topic", "lines", "--dry-run", "--export")
+    assert sum(line[:1] != [] and line[0].startswith("lines,") for line in exported) >= 1, exported
+    file = tmp_path / "offsets.csv"
+    file.write_text("lines,1,0\n")
+    assert [group, "lines", "1", "0"] in run(*reset, "--from-file", str(file), "--execute")
+    assert run(*reset, "--to-latest", "--input-topic", "lines", "--execute")
+    assert [group, "lines", "0", "0"] in run(*reset, "--to-earliest", "--all-input-topics", "--execute")
+    assert ["lines", "0", "Successful"] in run("--delete-offsets", "--group", group, "--input-topic", "lines")
+    assert any("successful" in word for line in run("--delete", "--group", group) for word in line)
+    assert [group] not in run("--list")

@@ -7,14 +7,16 @@ import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from compat_tests.apache_kafka import tool
-from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
+from compat_tests.apache_kafka import SERVER_VERSION
+from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes, broker_under_test
+from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.share_groups.members import CLIENTS, Delivery, MemberError, ShareMembers
 
 needs_tools = pytest.mark.skipif(
@@ -149,6 +151,24 @@ def test_a_record_is_tried_no_more_often_than_the_limit(broker: Broker, members:
     assert [each.value for each in read(members, "one", 1)] == ["next"]
 
 
+def test_records_of_aborted_transactions_are_handed_to_nobody(broker: Broker, members: ShareMembers, name: str) -> None:
+    """Where the group reads committed records alone; what was aborted is done with."""
+    make(broker, name, isolation_level="read_committed")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(SECONDS)
+    for value, end in (
+        ("kept", producer.commit_transaction),
+        ("aborted", producer.abort_transaction),
+        ("kept, too", producer.commit_transaction),
+    ):
+        producer.begin_transaction()
+        producer.produce(name, value, partition=0)
+        assert producer.flush(SECONDS) == 0
+        end(SECONDS)
+    members.join("one", name, name)
+    assert [each.value for each in read(members, "one", 2)] == ["kept", "kept, too"]
+
+
 def letters(broker: Broker, topic: str, partitions: int, count: int) -> list[Message]:
     """The dead letters of a topic, once there are so many."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
@@ -206,14 +226,18 @@ def test_a_rejected_record_becomes_a_dead_letter(broker: Broker, members: ShareM
 
 
 def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMembers, name: str) -> None:
-    """Another worker gets the record then, and the first one's word for it comes too late."""
+    """Another worker gets the record then, and the first one's word for it comes too late.
+
+    A client may ask for more records before its worker does, and so be handed the record again when its lock ends.
+    Where that happens the other worker gets it later, with a higher count.
+    """
     make(broker, name, "slow", record_lock_duration_ms="1000")
     members.join("one", name, name)
     (slow,) = read(members, "one", 1)
-    configure(broker, name, record_lock_duration_ms="30000")  # the second lock holds, however slow the machine is
+    configure(broker, name, record_lock_duration_ms="10000")  # the second lock holds, however slow the machine is
     members.join("two", name, name)
     (again,) = read(members, "two", 1)
-    assert (again.offset, again.delivery_count) == (slow.offset, 2)
+    assert (again.offset, slow.delivery_count) == (slow.offset, 1) and again.delivery_count >= 2
     members.acknowledge("one", [slow])
     assert members.commit("one") == {f"{name}-0": "INVALID_RECORD_STATE"}
     accept(members, "two", [again])
@@ -223,11 +247,11 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
     """While the lock is renewed nobody else has the record, however long that takes."""
     if not members.can_renew:
         pytest.skip("the client does not renew")
-    make(broker, name, "long", record_lock_duration_ms="1500")
+    make(broker, name, "long", record_lock_duration_ms="3000")
+    members.join("two", name, name)
     members.join("one", name, name)
     (long,) = read(members, "one", 1)
-    members.join("two", name, name)
-    end = time.monotonic() + 3
+    end = time.monotonic() + 3.5
     while time.monotonic() < end:
         members.acknowledge("one", [long], "RENEW")
         assert members.commit("one") == {f"{name}-0": ""}
@@ -236,7 +260,7 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
             members.poll("one", 100)
     members.acknowledge("one", [long])
     assert members.commit("one") == {f"{name}-0": ""}
-    assert members.poll("two", 2500) == []
+    assert members.poll("two", 300) == []
 
 
 def test_records_of_a_worker_that_dies_go_to_others(broker: Broker, members: ShareMembers, name: str) -> None:
@@ -251,46 +275,120 @@ def test_records_of_a_worker_that_dies_go_to_others(broker: Broker, members: Sha
     assert [(each.value, each.delivery_count) for each in read(members, "two", 3)] == [("a", 2), ("b", 2), ("c", 2)]
 
 
-def await_output(arguments: tuple[str, ...], is_wanted: Callable[[str], bool]) -> str:
-    """The output of kafka-share-groups, once it is as wanted."""
-    end = time.monotonic() + SECONDS
-    while True:
-        shown = tool("kafka-share-groups", *arguments, check=True).stdout
-        if is_wanted(shown):
-            return shown
-        assert time.monotonic() < end, shown
+@pytest.fixture(scope="module")
+def tools(broker: Broker) -> Iterator[ToolDriver]:
+    """The tools of the newest release."""
+    driver = ToolDriver(broker.bootstrap, SERVER_VERSION)
+    yield driver
+    driver.close()
+
+
+class ShareTool:
+    """`kafka-share-groups` for one group."""
+
+    def __init__(self, tools: ToolDriver, broker: Broker, group: str) -> None:
+        self._tools = tools
+        self._at = ("--bootstrap-server", broker.bootstrap)
+        self._group = group
+
+    def __call__(self, *arguments: str) -> list[list[str]]:
+        """The words of each line of the output. The group is named unless all are asked for."""
+        of_group = () if {"--list", "--all-groups"} & {*arguments} else ("--group", self._group)
+        shown = self._tools.run("kafka-share-groups", *self._at, *of_group, *arguments)
+        assert not shown.exit, shown
+        return [line.split() for line in (shown.out + shown.err).splitlines()]
+
+    def until(self, wanted: Callable[[list[str]], bool], *arguments: str) -> list[str]:
+        """The first line that is as wanted, once there is one."""
+        end = time.monotonic() + SECONDS
+        while True:
+            shown = self(*arguments)
+            for line in shown:
+                if wanted(line):
+                    return line
+            assert time.monotonic() < end, shown
+
+    def reset(self, *how: str) -> list[list[str]]:
+        """What is printed of partitions whose offset is, or would be, another one."""
+        return [line for line in self("--reset-offsets", *how) if line[:1] == [self._group]]
 
 
 @needs_tools
 @pytest.mark.kafka
 @pytest.mark.parametrize("members", ["java"], indirect=True)
-def test_the_tool_for_share_groups(broker: Broker, members: ShareMembers, name: str) -> None:
-    """Lists, members, offsets, lag; offsets that are reset and deleted; a group that is deleted."""
+def test_the_tool_for_share_groups(
+    broker: Broker, members: ShareMembers, tools: ToolDriver, name: str, tmp_path: Path
+) -> None:
+    """All of its actions: a group is listed, described, begun elsewhere (from a file, too: KIP-1323), and deleted."""
     make(broker, name, *"abcde")
+    shares = ShareTool(tools, broker, name)
     members.join("one", name, name)
     accept(members, "one", read(members, "one", 5)[:2])
-    at = ("--bootstrap-server", broker.bootstrap)
-    of_group = (*at, "--group", name)
-    assert name in tool("kafka-share-groups", *at, "--list", check=True).stdout
-    assert "Stable" in tool("kafka-share-groups", *of_group, "--describe", "--state", check=True).stdout
-    assert "one" in tool("kafka-share-groups", *of_group, "--describe", "--members", check=True).stdout
-    row = [name, name, "0"]
-    await_output((*of_group, "--describe"), lambda shown: any(line.split()[:3] == row for line in shown.splitlines()))
+    assert [name] in shares("--list")
+    assert [name, "Stable"] in shares("--list", "--state", "stable")
+    for more in ((), ("--verbose",)):
+        state = shares.until(lambda line: line[:1] == [name], "--describe", "--state", *more)
+        assert "Stable" in state and state[-1] == "1"
+        member = shares.until(lambda line: line[:1] == [name], "--describe", "--members", *more)
+        assert "one" in member and member[-1] == f"{name}:0"
+        offsets = shares.until(lambda line: line[:3] == [name, name, "0"], "--describe", "--offsets", *more)
+        assert offsets[-2:] == ["2", "3"]
+    refused = tools.run(
+        *("kafka-share-groups", "--bootstrap-server", broker.bootstrap, "--group", name, "--reset-offsets"),
+        *("--topic", name, "--to-earliest", "--execute"),
+    )
+    assert refused.exit and "is not empty" in refused.err
     members.leave("one")
-    await_output((*of_group, "--describe", "--state"), lambda shown: "Empty" in shown)
-    reset = ("--reset-offsets", "--to-earliest", "--topic", name, "--execute")
-    assert name in tool("kafka-share-groups", *of_group, *reset, check=True).stdout
+    shares.until(lambda line: line[:1] == [name] and line[-2:] == ["Empty", "0"], "--describe", "--state")
+    topic = ("--topic", name)
+    assert shares.reset(*topic, "--to-latest", "--dry-run") == []
+    told = shares("--reset-offsets", *topic, "--to-latest", "--dry-run")
+    assert [name, "0", "5"] in told
+    for how, offset in (("--to-latest", "5"), ("--to-earliest", "0"), ("--to-datetime=2000-01-01T00:00:00.000", "0")):
+        assert [name, "0", offset] in shares("--reset-offsets", *topic, how, "--execute")
+        shares.until(lambda line, offset=offset: line[:4] == [name, name, "0", offset], "--describe")  # type: ignore[misc]
+    assert [name, "0", "2"] in shares("--reset-offsets", *topic, "--to-offset", "2", "--execute")
+    exported = shares("--reset-offsets", "--all-topics", "--to-current", "--dry-run", "--export")
+    assert [f"{name},0,2"] in exported
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"{name},0,3\n")
+    assert [name, "0", "3"] in shares("--reset-offsets", "--from-file", str(file), "--execute")
     members.join("two", name, name)
-    assert [each.value for each in read(members, "two", 5)] == [*"abcde"]
+    assert [each.value for each in read(members, "two", 2)] == [*"de"]
     members.leave("two")
-    await_output((*of_group, "--describe", "--state"), lambda shown: "Empty" in shown)
-    assert "uccessful" in tool("kafka-share-groups", *of_group, "--delete", check=True).stdout
-    assert name not in tool("kafka-share-groups", *at, "--list", check=True).stdout
+    shares.until(lambda line: line[:1] == [name] and line[-2:] == ["Empty", "0"], "--describe", "--state")
+    assert [name, "Successful"] in shares("--delete-offsets", *topic)
+    assert any("no offset information" in " ".join(line) for line in shares("--describe"))
+    assert "successful." in shares("--delete")[0]
+    assert [name] not in shares("--list")
+
+
+@needs_tools
+@pytest.mark.kafka
+def test_the_console_share_consumer(broker: Broker, tools: ToolDriver, name: str) -> None:
+    """It accepts what it prints, or releases or rejects it."""
+    make(broker, name, *"abc")
+
+    def shown(*more: str) -> list[str]:
+        at = ("--bootstrap-server", broker.bootstrap, "--topic", name, "--group", name)
+        told = tools.run("kafka-console-share-consumer", *at, "--timeout-ms", "10000", *more)
+        assert not told.exit, told
+        return told.out.split()
+
+    delivery = ("--formatter-property", "print.delivery=true", "--formatter-property", "print.offset=true")
+    assert shown("--max-messages", "3", "--release") == [*"abc"]
+    found = shown("--max-messages", "3", "--reject", *delivery)
+    assert [each for each in found if each in "abc"] == [*"abc"] and sum("2" in each for each in found) >= 3
+    write(broker, name, "d")
+    assert shown("--max-messages", "1") == ["d"]
 
 
 def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
-    """A record that was accepted does not come again, and each of the others comes, whoever leads or coordinates."""
-    if not isinstance(broker, KbrokerNodes):
+    """A record that was accepted does not come again, and each of the others comes, whoever leads or coordinates.
+
+    Members' sessions with the old leader end, and they open others (KAFKA-20736).
+    """
+    if not isinstance(broker, ApacheNodes | KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
     values = [f"{number}" for number in range(90)]
     make(broker, name, *values, partitions=3)
@@ -321,11 +419,11 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
                     doubtful.add(place)
 
     work(30)
-    for node in broker.cluster.nodes:
+    for node in broker.nodes:
         node.kill()
         work(min(len(values), len(accepted | doubtful) + 10))
         node.start()
-        broker.cluster.await_in_sync()
+        broker.await_in_sync()
     work(len(values))
     end = time.monotonic() + SECONDS
     while doubtful - accepted and time.monotonic() < end:
@@ -341,10 +439,10 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
 
 @pytest.mark.parametrize("members", ["java"], indirect=True)
 def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
-    """Whoever leads or coordinates: each record that is rejected is in the dead-letter topic, once or more."""
-    if not isinstance(broker, KbrokerNodes):
+    """Each record that is rejected is in the dead-letter topic, once or more, whichever node leads or coordinates."""
+    if not isinstance(broker, ApacheNodes | KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
-    nodes = broker.cluster.nodes
+    nodes = broker.nodes
     count, dlq = 30, f"dlq.{name}"
     enabled = {"errors.deadletterqueue.group.enable": "true"}
     topic = NewTopic(dlq, 3, replication_factor=len(nodes), config=enabled)
@@ -366,7 +464,7 @@ def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: S
         node.kill()
         reject_some()
         node.start()
-        broker.cluster.await_in_sync()
+        broker.await_in_sync()
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
     consumer.assign([TopicPartition(dlq, partition, 0) for partition in range(3)])
     found: set[tuple[int, int]] = set()

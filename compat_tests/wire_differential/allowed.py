@@ -27,8 +27,6 @@ class Allowed:
 
 
 ALLOWED: Sequence[Allowed] = (
-    Allowed("ApiVersions", r"api_keys", "what is not served is not advertised"),
-    Allowed("ApiVersions", r"(supported|finalized)_features.*", "features of what is not served are not finalized"),
     Allowed(
         "Produce",
         r"responses\[\]\.partition_responses\[\]\.(error_message|record_errors\[\].*message)",

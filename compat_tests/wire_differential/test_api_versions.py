@@ -4,23 +4,13 @@ answers but for the differences that ``tests/node/test_api_versions.py`` lists."
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from compat_tests.apache_kafka import (
-    SERVER_VERSION,
-    TOOL_JVM_OPTIONS,
-    ApacheKafkaError,
-    cache_dir,
-    locked,
-    resolve_jars,
-    tool_class,
-)
+from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafkaError, tool
 from compat_tests.api_versions import VERSIONS, told_by, unfolded
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
 
@@ -54,29 +44,15 @@ def test_answers(node: Node, listener: str) -> None:
         assert answers[str(version)] == wanted(node, listener, version), version
 
 
-def jars() -> Path:
-    """Kafka's tools of the latest release; `apache_kafka.tool` runs those of the one before."""
-    target = cache_dir() / f"kafka-tools-{SERVER_VERSION}"
-    with locked(target.name):
-        if not target.is_dir():
-            resolve_jars([("org.apache.kafka", "kafka-tools", SERVER_VERSION)], target)
-    return target
-
-
 @pytest.mark.feature("wire", "Answers equal to Apache Kafka's", "kafka-cluster api-versions (KIP-1220)")
 @pytest.mark.parametrize("listener", ["broker", "controller"])
 def test_the_tool_shows_them(node: Node, listener: str) -> None:
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("java is not installed")
-    try:
-        path = f"{jars()}/*"
-    except ApacheKafkaError as error:
-        pytest.skip(str(error))
     at = [f"--bootstrap-{'server' if listener == 'broker' else 'controller'}"]
     at += [node.bootstrap if listener == "broker" else node.controllers]
-    command = [java, *TOOL_JVM_OPTIONS, "-cp", path, tool_class("kafka-cluster"), "api-versions", *at]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    try:
+        shown = tool("kafka-cluster", "api-versions", *at, check=True, version=SERVER_VERSION).stdout
+    except ApacheKafkaError as error:
+        pytest.skip(str(error))
     found = {
         f"{key} {name}": f"{low}-{high or low}"
         for name, key, low, high in re.findall(r"^\t(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: \d+\]", shown, re.M)

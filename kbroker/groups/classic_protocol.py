@@ -7,6 +7,7 @@ Rules: Kafka's ``GroupMetadataManager`` (its classic half, 4.3). JoinGroup goes 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from kbroker.coordinator.result import CoordinatorResult, Token
@@ -28,15 +29,19 @@ _S = ClassicGroupState
 class ClassicRebalanceProtocol:
     """Serves classic groups. Each method takes the time, and returns records to append and the response.
 
-    ``groups`` belongs to the shard; a join creates groups in it.
+    ``groups`` belongs to the shard; a join creates groups in it. ``rebalances`` counts those that are completed.
     """
 
     def __init__(
-        self, groups: dict[str, ClassicGroup], settings: Callable[[], GroupSettings], rng: random.Random
+        self,
+        groups: dict[str, ClassicGroup],
+        settings: Callable[[], GroupSettings],
+        rng: random.Random,
+        rebalances: Counter[str],
     ) -> None:
         self._groups = groups
         self._settings = settings
-        self._rebalance = ClassicRebalance(settings)
+        self._rebalance = ClassicRebalance(settings, rebalances)
         self._join = ClassicJoin(self._rebalance, settings, rng)
         self.forget = self._rebalance.forget
         self.renew_session = self._rebalance.renew_session

@@ -5,6 +5,7 @@ Rules: Kafka's ``GroupMetadataManager`` (its classic half, 4.3), KIP-62, KIP-134
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -51,8 +52,10 @@ class Effects:
 class ClassicRebalance:
     """Takes groups from phase to phase, and keeps their deadlines. A step adds to its ``effects``."""
 
-    def __init__(self, settings: Callable[[], GroupSettings]) -> None:
+    def __init__(self, settings: Callable[[], GroupSettings], rebalances: Counter[str]) -> None:
+        """``rebalances`` counts those that are completed, as ``classic``."""
         self._settings = settings
+        self._rebalances = rebalances
         self.timers: DeadlineQueue[Timer] = DeadlineQueue()
         self._initial_delays: dict[str, _InitialDelay] = {}
 
@@ -172,6 +175,7 @@ class ClassicRebalance:
                 member.assignment = assignment.get(member.member_id, b"")
                 self._answer_sync(group, member, ErrorCode.NONE, effects, now_ms)
             group.transition_to(_S.STABLE, now_ms)
+            self._rebalances["classic"] += 1
             return effects.result()
 
         return stored

@@ -8,6 +8,7 @@ partition from its start rebuilds the shard.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -73,10 +74,12 @@ class GroupCoordinator:
         rng: random.Random,
         group_config: Callable[[str], GroupConfig] = lambda group_id: _DEFAULT_GROUP_CONFIG,
         own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
+        rebalances: Counter[str] | None = None,
     ) -> None:
+        """``rebalances`` counts them by type of group, for all shards."""
         self._settings = settings
-        self._groups = Groups()
-        self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng)
+        self._groups = Groups() if rebalances is None else Groups(rebalances=rebalances)
+        self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng, self._groups.rebalances)
         self._consumer = ConsumerProtocol(
             self._groups, self._classic, settings, group_config, rng, own_assignors.consumer
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ class Groups:
     consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
     streams: dict[str, StreamsGroup] = field(default_factory=dict)
     share: dict[str, ShareGroup] = field(default_factory=dict)
+    rebalances: Counter[str] = field(default_factory=Counter)
+    """By type: generations of classic groups that have their assignment, and group epochs of the others."""
 
     def __contains__(self, group_id: object) -> bool:
         # Asked for each committed offset: the commonest kinds first, and no generator.

@@ -72,12 +72,19 @@ Answers = dict[Uuid, dict[int, R | ApiError]]
 
 
 async def answer_each(
-    request: StateRequest[P], ctx: RequestContext, doing: str, step: Step[P, R], *, allows_empty: bool = False
+    request: StateRequest[P],
+    ctx: RequestContext,
+    doing: str,
+    step: Step[P, R],
+    *,
+    allows_empty: bool = False,
+    is_write: bool = False,
 ) -> Answers[R]:
     """Run the step for each share partition of a request, if its principal may.
 
     ``doing`` is for messages, such as ``write share group state``. An error has the message that the client gets.
     Unless the API ``allows_empty``, a request with a topic without partitions is answered with nothing at all.
+    ``is_write``: it has changes of states kept.
     """
     if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
         return _refused(request, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), doing)
@@ -86,12 +93,13 @@ async def answer_each(
     answers: Answers[R] = {}
     assert ctx.services.share_coordinators is not None, "this is an API of brokers"
     coordinators = ctx.services.share_coordinators()
+    run = coordinators.write_each if is_write else coordinators.run_each
     for parts in _rounds(request):
         begun: list[Later[dict[SharePartitionKey, R | ApiError]]] = []
         for portion in portions(parts.items()):
             if begun:
                 await trio.lowlevel.checkpoint()
-            begun.append(coordinators.run_each(dict(portion), step))
+            begun.append(run(dict(portion), step))
         for each in begun:
             for key, answer in (await each).items():
                 told = _told(answer, doing) if isinstance(answer, ApiError) else answer

@@ -25,7 +25,7 @@ from kbroker.wire.messages.write_share_group_state import (
 @handler(WriteShareGroupStateRequest)
 async def handle(request: WriteShareGroupStateRequest, ctx: RequestContext) -> WriteShareGroupStateResponse:
     """Have the share coordinator keep what changed; an answer without an error says that it is committed."""
-    answers = await answer_each(request, ctx, "write share group state", _write)
+    answers = await answer_each(request, ctx, "write share group state", _write, is_write=True)
     return WriteShareGroupStateResponse(
         results=[
             WriteStateResult(

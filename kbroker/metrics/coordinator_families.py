@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.metrics.dialect import Kind
-from kbroker.metrics.family import Family, mbean, of_group, own
+from kbroker.metrics.family import PARTITION, Family, mbean, of_group, own
 
 # --- coordinators ---------------------------------------------------------------------------------------------
 
@@ -34,6 +34,38 @@ GROUP_TYPE_STATES = {
 }
 OFFSETS = of_group(f"{_NEW}/offset-count", Kind.GAUGE, "Offsets that groups have committed (KIP-1301).")
 
+_REBALANCES = {
+    "classic": ("group-completed-rebalance", "Rebalances of classic groups that were completed."),
+    "consumer": ("consumer-group-rebalance", "Rebalances of consumer groups: group epochs that members have begun."),
+    "share": ("share-group-rebalance", "Rebalances of share groups."),
+    "streams": ("streams-group-rebalance", "Rebalances of streams groups."),
+}
+REBALANCE_COUNTS: dict[str, Family] = {
+    kind: of_group(f"{_NEW}/{name}-count", Kind.COUNTER, text) for kind, (name, text) in _REBALANCES.items()
+}
+REBALANCE_RATES: dict[str, Family] = {
+    kind: of_group(f"{_NEW}/{name}-rate", Kind.GAUGE, f"{text} In a second, since the last scrape.")
+    for kind, (name, text) in _REBALANCES.items()
+}
+_DESCRIPTION_EVENTS = {
+    "set-success": "Descriptions of streams groups' topologies that their keeper has stored (KIP-1331).",
+    "set-error": "Descriptions that it has not stored.",
+    "get-success": "Descriptions that it has given, or said not to have.",
+    "get-error": "Descriptions that it could not give.",
+    "delete-success": "Groups of which it has deleted the description.",
+    "delete-error": "Groups of which it could not.",
+    "cleanup-cycle": "Rounds in which descriptions that nobody needs are deleted.",
+    "cleanup-eligible": "Groups that such a round has found.",
+}
+_DESCRIPTIONS = f"{_NEW}/streams-group-topology-description"
+DESCRIPTION_COUNTS: dict[str, Family] = {
+    event: of_group(f"{_DESCRIPTIONS}-{event}-count", Kind.COUNTER, text) for event, text in _DESCRIPTION_EVENTS.items()
+}
+DESCRIPTION_RATES: dict[str, Family] = {
+    event: of_group(f"{_DESCRIPTIONS}-{event}-rate", Kind.GAUGE, f"{text} In a second, since the last scrape.")
+    for event, text in _DESCRIPTION_EVENTS.items()
+}
+
 _COORDINATORS = ("group", "transaction", "share")
 _PARTITIONS = "Partitions that this broker coordinates {}s with: loading or active."
 _LOAD = "{} of the milliseconds that partitions took to load in the last 30 s; 0 if none was loaded (KIP-484)."
@@ -61,7 +93,81 @@ SHARE_SESSIONS = mbean("server/ShareSessionCache/ShareSessionsCount", Kind.GAUGE
 SHARE_SESSION_PARTITIONS = mbean(
     "server/ShareSessionCache/SharePartitionsCount", Kind.GAUGE, "Partitions in these sessions."
 )
+SHARE_SESSION_EVICTIONS = mbean(
+    "server/ShareSessionCache/ShareSessionEvictionsPerSec", Kind.COUNTER, "Share sessions that ended with a connection."
+)
+_SHARE_GROUP = ("group",)
+_OF_GROUPS = "server/ShareGroupMetrics"
+ACKNOWLEDGEMENTS = mbean(
+    f"{_OF_GROUPS}/RecordAcknowledgementsPerSec",
+    Kind.COUNTER,
+    "Records that members have acknowledged: Accept, Release, Reject or Renew.",
+    ("ackType",),
+)
+SHARE_LOAD_TIME = mbean(
+    f"{_OF_GROUPS}/PartitionLoadTimeMs", Kind.SUMMARY, "Milliseconds in which a share partition was loaded."
+)
+SHARE_FETCH_RATIO = mbean(
+    f"{_OF_GROUPS}/RequestTopicPartitionsFetchRatio",
+    Kind.SUMMARY,
+    "Percent of the partitions of a ShareFetch that were read for it.",
+    _SHARE_GROUP,
+)
+DEAD_LETTERS = mbean(
+    f"{_OF_GROUPS}/DeadLetterQueueRecordCount",
+    Kind.COUNTER,
+    "Records of a group that were written to a dead-letter topic (KIP-1191).",
+    _SHARE_GROUP,
+)
+DEAD_LETTER_REQUESTS = mbean(
+    f"{_OF_GROUPS}/DeadLetterQueueTotalProduceRequestsPerSec",
+    Kind.COUNTER,
+    "Attempts to write a batch of them (KIP-1191).",
+    _SHARE_GROUP,
+)
+FAILED_DEAD_LETTER_REQUESTS = mbean(
+    f"{_OF_GROUPS}/DeadLetterQueueFailedProduceRequestsPerSec",
+    Kind.COUNTER,
+    "Of these, the last ones, after which a batch was given up (KIP-1191).",
+    _SHARE_GROUP,
+)
+_OF_STATES = "share-coordinator-metrics"
+STATE_WRITE_RATE = of_group(
+    f"{_OF_STATES}/write-rate", Kind.GAUGE, "States of share partitions that were to be kept, in a second."
+)
+STATE_WRITES = of_group(f"{_OF_STATES}/write-total", Kind.COUNTER, "All of these.")
+STATE_WRITE_TIME_MAX = of_group(
+    f"{_OF_STATES}/write-latency-max",
+    Kind.GAUGE,
+    "Maximum of the milliseconds until a request to keep states was done, since the last scrape.",
+)
+STATE_WRITE_TIME_AVG = of_group(f"{_OF_STATES}/write-latency-avg", Kind.GAUGE, "Mean of these.")
+PRUNED_OFFSET = of_group(
+    f"{_OF_STATES}/last-pruned-offset",
+    Kind.GAUGE,
+    "Offset up to which old records of a partition of `__share_group_state` were deleted last.",
+    PARTITION,
+)
 _SHARE_PARTITION = ("group", "topic", "partition")
+_OF_PARTITIONS = "server/SharePartitionMetrics"
+EXPIRED_LOCKS = mbean(
+    f"{_OF_PARTITIONS}/AcquisitionLockTimeoutPerSec",
+    Kind.COUNTER,
+    "Records that came back as their members held them for too long.",
+    _SHARE_PARTITION,
+)
+SHARE_BATCHES_IN_FLIGHT = mbean(
+    f"{_OF_PARTITIONS}/InFlightBatchCount",
+    Kind.GAUGE,
+    "Ranges of offsets that are in one state, from the start offset on.",
+    _SHARE_PARTITION,
+)
+SHARE_BATCH_SIZE = mbean(
+    f"{_OF_PARTITIONS}/InFlightBatchMessageCount",
+    Kind.SUMMARY,
+    "Records that are handed out together for the first time.",
+    _SHARE_PARTITION,
+)
 SHARE_IN_FLIGHT = mbean(
     "server/SharePartitionMetrics/InFlightMessageCount",
     Kind.GAUGE,

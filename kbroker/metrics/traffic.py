@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kbroker.metrics.share_traffic import ShareTraffic
 
 
 class PartitionRead(Protocol):
@@ -50,6 +53,16 @@ class Traffic:
         self.topics: dict[str, TopicTraffic] = {}
         self._gone = TopicTraffic()
         self.replication_bytes_in = self.replication_bytes_out = 0
+        self._shares: ShareTraffic | None = None
+
+    @property
+    def shares(self) -> ShareTraffic:
+        """The counts of share groups, made when the first is served."""
+        if self._shares is None:
+            from kbroker.metrics.share_traffic import ShareTraffic
+
+            self._shares = ShareTraffic()
+        return self._shares
 
     def of(self, topic: str) -> TopicTraffic:
         """The counts of a topic."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.share_state import Persister
     from kbroker.types import TopicPartition
 
@@ -40,7 +42,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         env: Env,
         replica_manager: ReplicaManager,
         settings: Callable[[], GroupSettings],
-        group_config: Callable[[Any, str], GroupConfig],
+        group_config: Callable[[MetadataImage, str], GroupConfig],
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         request_timeout_ms: int,
@@ -54,6 +56,8 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         """
         super().__init__(env, replica_manager)
         self._steps.linger_ms = linger_ms
+        self.rebalances: Counter[str] = Counter()
+        """Rebalances by type of group, since this node started."""
         self._settings = settings
         self._compute_group_config = group_config
         self._group_configs: dict[str, GroupConfig] = {}
@@ -77,12 +81,12 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         from kbroker.groups.group_coordinator import GroupCoordinator
 
         rng = random.Random(self._env.rng.getrandbits(64))
-        core = GroupCoordinator(self._settings, rng, self.group_config, self._own_assignors)
+        core = GroupCoordinator(self._settings, rng, self.group_config, self._own_assignors, self.rebalances)
         if self._topics is not None:
             core.on_topics(self._topics, (), False)
         return core
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, configs and topics, and forget offsets of deleted topics."""
         self._follow_configs_and_topics(delta, image)
         super().on_image(delta, image)
@@ -145,7 +149,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         )
         return await asking.of(partitions)
 
-    def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
+    def _follow_configs_and_topics(self, delta: MetadataDelta, image: MetadataImage) -> None:
         before, self._image = self._image, image
         if before is None or before.configs is not image.configs:
             self._group_configs = {}

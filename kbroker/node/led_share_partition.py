@@ -18,6 +18,7 @@ from kbroker.share_state import UNINITIALIZED_START_OFFSET, Persister, SharePart
 
 if TYPE_CHECKING:
     from kbroker.env import Env
+    from kbroker.metrics.share_traffic import SharePartitionTraffic
     from kbroker.node.partition import Partition
     from kbroker.node.share_dead_letters import DeadLetterQueue
     from kbroker.replication.fetch_view import FetchView
@@ -54,8 +55,12 @@ class LedSharePartition:
         start_soon: Callable[..., Any],
         on_ended: Callable[[LedSharePartition], None],
         dead_letters: DeadLetterQueue,
+        traffic: SharePartitionTraffic | None = None,
     ) -> None:
-        """``on_ended`` is called when the persister says that another leads, or that the group is gone."""
+        """``on_ended`` is called when the persister says that another leads, or that the group is gone.
+
+        ``traffic`` has the counts of the metrics, if there are any.
+        """
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.state.leader_epoch
@@ -71,6 +76,7 @@ class LedSharePartition:
         """Fetches to be woken when something comes back."""
         self.locks_end_ms: int | None = None
         """The time at which the manager looks for locks that are over; None without one."""
+        self.traffic = traffic
         self._env = env
         self._persister = persister
         self._settings = settings

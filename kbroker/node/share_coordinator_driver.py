@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.types import Uuid
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         super().__init__(env, replica_manager, write_timeout_ms=settings.write_timeout_ms)
         self._settings = settings
         self._image: Any = None
+        self._pruned: dict[int, int] = {}
 
     def _new_core(self) -> ShareCoordinator:
         return ShareCoordinator(lambda: self._settings, self._count_partitions)
@@ -50,7 +52,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         topic = self._image.topics.by_id.get(topic_id)
         return None if topic is None else len(topic.partitions)
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, and forget the share partitions of deleted topics."""
         self._image = image
         super().on_image(delta, image)
@@ -108,7 +110,23 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
                 stored.fail(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
         return outcome
 
+    def write_each(
+        self, items: Mapping[SharePartitionKey, T], step: Step[T, R]
+    ) -> Later[dict[SharePartitionKey, R | ApiError]]:
+        """`run_each` for states that are to be kept, which metrics count."""
+        traffic, now = self._manager.progress.traffic, self._env.now
+        began = now()
+        outcome = self.run_each(items, step)
+        if traffic is not None:
+            shares = traffic.shares
+            outcome.on_done(lambda: shares.wrote_states(len(items), now() - began))
+        return outcome
+
     # -- records that nobody needs -----------------------------------------------------------
+
+    def pruned_offsets(self) -> dict[int, int]:
+        """By partition of the topic, the offset up to which its records were deleted last, for metrics."""
+        return {index: offset for index, offset in self._pruned.items() if index in self._shards}
 
     async def run_tasks(self) -> None:
         """Load shards, keep their deadlines, and delete old records, for as long as the node runs."""
@@ -132,6 +150,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
             needed = await self._answer(shard, ShareCoordinator.first_needed_offset)
             if needed is not None and needed > shard.partition.log.log_start_offset:
                 self._manager.delete_records(self.TOPIC, shard.index, needed)
+                self._pruned[shard.index] = needed
         except ApiError as error:
             logger.info("old records of %s-%d are still there: %s", self.TOPIC, shard.index, error)
         except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import trio
 from kbroker.config import InvalidConfig
 from kbroker.config.topic_values import effective_topic_values, validate_topic_config
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node.letter_producers import LetterProducer, LetterProducers, Target
 from kbroker.node.peer_pool import PeerPool
 from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_configs
 from kbroker.raft_metadata.topics import NewTopic
@@ -28,11 +30,12 @@ from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.env import Network
     from kbroker.handlers.context import Services
+    from kbroker.metrics.traffic import Traffic
     from kbroker.node.partition import Partition
     from kbroker.wire.batch_header import BatchHeader
     from kbroker.wire.messages.produce import PartitionProduceResponse
@@ -46,8 +49,12 @@ _WRITE_MS = 30_000
 _ANSWER_SECONDS = _WRITE_MS / 1000 + 10
 """The time until a leader counts as gone: longer, as its answer says whether it has the batch."""
 _BYTES_OF_A_READ = 1 << 20
-_SENDERS = 4
-"""Batches that are being written at once; and share partitions of which the last read is kept for the next batch."""
+_SENDERS_OF_A_TOPIC = 2
+"""Batches for one topic that are being written at once, pauses between attempts included."""
+_SENDERS = 32
+"""Batches for all topics that are being written at once."""
+_READERS = 4
+"""Share partitions of which the last read is kept for the next batch."""
 _ALL_REPLICAS = -1
 
 _MAY_PASS = frozenset(
@@ -62,6 +69,16 @@ _MAY_PASS = frozenset(
     }
 )
 """Errors of a write after which another attempt is made. Kafka makes one for the first alone."""
+
+_NOT_IN_SEQUENCE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    }
+)
+"""Errors of a leader that has lost what the producer id had written: another attempt is made with another id."""
 
 _WRITTEN = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """All replicas that are in sync have the batch, though these may be few: it is not sent again.
@@ -102,14 +119,19 @@ class DeadLetterQueue:
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         group_config: Callable[[str], ShareGroupConfig],
+        traffic: Traffic | None = None,
     ) -> None:
-        """``network`` reaches brokers, this one too, where ``address_of`` says."""
+        """``network`` reaches brokers, this one too, where ``address_of`` says; ``traffic`` is for metrics."""
         self._services = services
         self._address_of = address_of
         self._group_config = group_config
+        self._traffic = traffic
         self._readers: dict[Source, tuple[Partition, OriginalsReader]] = {}
         """Those of senders that are not through with their letters, the latest last."""
         self._senders = trio.CapacityLimiter(_SENDERS)
+        self._senders_of: dict[str, trio.CapacityLimiter] = {}
+        """By topic, as long as it has any."""
+        self._producers = LetterProducers(services.producer_ids.next_id)
         self._peers = PeerPool(network, f"broker-{services.node_id}-dead-letters")
 
     async def put(
@@ -124,11 +146,25 @@ class DeadLetterQueue:
         Those that cannot be written are done with, too; that is logged. None is done with once ``is_ours`` says that
         the share partition is not.
 
-        Few do so at a time on a node, and the others wait in their order: letters take what memory and connections
-        they need from nobody else.
+        Few do so at a time for one topic, and the others wait in their order: a topic that cannot be written holds up
+        its own letters alone. Few do on a node: letters take what memory they need from nobody else.
         """
-        async with self._senders:
+        async with self._turn(self._group_config(source.group_id).dead_letter_topic), self._senders:
             return await self._put(source, partition, letters, is_ours)
+
+    @asynccontextmanager
+    async def _turn(self, topic: str) -> AsyncIterator[None]:
+        """A topic's sender has its turn."""
+        senders = self._senders_of.get(topic)
+        if senders is None:
+            senders = self._senders_of[topic] = trio.CapacityLimiter(_SENDERS_OF_A_TOPIC)
+        try:
+            async with senders:
+                yield
+        finally:
+            told = senders.statistics()
+            if not told.borrowed_tokens and not told.tasks_waiting:
+                self._senders_of.pop(topic, None)
 
     async def _put(
         self, source: Source, partition: Partition, letters: Sequence[DeadLetters], is_ours: Callable[[], bool]
@@ -139,7 +175,12 @@ class DeadLetterQueue:
             originals = await self._originals(source, partition, letters, max_bytes)
             now_ms = self._services.env.wall_clock_ms()
             batch, done, rest = make_round(source, letters, originals, max_bytes=max_bytes, now_ms=now_ms)
-            await self._repeat(source, batch, is_ours)
+            producer, count = self._producers.take(source), sum(each.size for each in done)
+            await self._repeat(source, batch, producer, is_ours)
+            producer.written(count)
+            self._producers.give_back(source, producer)
+            if self._traffic is not None:
+                self._traffic.shares.letters[source.group_id] += count
         except _NoLongerOurs:
             return [], list(letters)
         except _GivenUp as reason:
@@ -192,13 +233,15 @@ class DeadLetterQueue:
             await trio.lowlevel.checkpoint()
         if originals.until < letters[-1].last_offset:
             self._readers[source] = reader
-            if len(self._readers) > _SENDERS:
+            if len(self._readers) > _READERS:
                 del self._readers[next(iter(self._readers))]
         return originals
 
     # -- attempts ------------------------------------------------------------------------------
 
-    async def _repeat(self, source: Source, batch: bytes, is_ours: Callable[[], bool]) -> None:
+    async def _repeat(
+        self, source: Source, batch: bytes, producer: LetterProducer, is_ours: Callable[[], bool]
+    ) -> None:
         """Make attempts to write a batch, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``.
 
         Each has the topic created if there is none: it may have been deleted after the one before.
@@ -208,14 +251,19 @@ class DeadLetterQueue:
             if not is_ours():
                 raise _NoLongerOurs
             name = self._topic_of(source.group_id).name
-            problem = await self._create(name) or await self._write(name, source.partition, batch)
+            problem = await self._create(name) or await self._write(name, source, batch, producer)
             if problem is None:
                 return
             if failures < ATTEMPTS:
                 await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
         if not is_ours():
             raise _NoLongerOurs
+        self._count_failure(source)
         raise _GivenUp(problem)
+
+    def _count_failure(self, source: Source) -> None:
+        if self._traffic is not None:
+            self._traffic.shares.failed_letter_requests[source.group_id] += 1
 
     async def _create(self, name: str) -> str | None:
         """Have the topic created, if that is still needed; the reason why it has to be tried again."""
@@ -234,22 +282,25 @@ class DeadLetterQueue:
             raise _GivenUp(f"the topic {name} cannot be created: {outcome}")
         return None if name in self._services.metadata.image.topics.by_name else f"{name} is not known here yet"
 
-    async def _write(self, name: str, source_partition: int, batch: bytes) -> str | None:
+    async def _write(self, name: str, source: Source, batch: bytes, producer: LetterProducer) -> str | None:
         """Have a batch written by the leader of the topic's partition; the reason why it has to be tried again."""
         topic = self._services.metadata.image.topics.by_name.get(name)
         if topic is None:
             return f"there is no topic {name}"
-        index = source_partition % len(topic.partitions)
+        index = source.partition % len(topic.partitions)
         leader = topic.partitions[index].leader
         address = None if leader < 0 else self._address_of(leader)
         if address is None:
             return f"{name}-{index} has no leader"
         from kbroker.node.peer import UnsupportedByPeer
 
+        signed = await producer.sign(batch, Target(topic.id, index))
+        if self._traffic is not None:
+            self._traffic.shares.letter_requests[source.group_id] += 1
         peer = self._peers.take(leader, address)
         try:
             with trio.fail_after(_ANSWER_SECONDS):
-                answer = await _produce(peer, name, topic.id, index, batch)
+                answer = await _produce(peer, name, topic.id, index, signed)
         except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
             peer.close()
             return f"broker {leader} at {address[0]}:{address[1]}: {error or 'no answer'}"
@@ -261,7 +312,10 @@ class DeadLetterQueue:
             return None
         code = ErrorCode.of(answer.error_code)
         problem = f"{name}-{index}: {code.name}{': ' if answer.error_message else ''}{answer.error_message or ''}"
-        if code not in _MAY_PASS:
+        if code in _NOT_IN_SEQUENCE:
+            producer.forget()
+        elif code not in _MAY_PASS:
+            self._count_failure(source)
             raise _GivenUp(problem)
         if code is ErrorCode.REQUEST_TIMED_OUT:
             problem += "; its leader has them, and they are there if that remains so"

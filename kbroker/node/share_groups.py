@@ -77,7 +77,7 @@ def make_share_groups(
         persister,
         settings,
         config.values["group.share.max.share.sessions"],
-        DeadLetterQueue(services, network, address_of, config_of),
+        DeadLetterQueue(services, network, address_of, config_of, replica_manager.progress.traffic),
     )
     return ShareGroups(coordinators, persister, partitions)
 

@@ -26,6 +26,7 @@ from kbroker.share_state import SharePartitionKey
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
+    from kbroker.metrics.share_traffic import SharePartitionTraffic, ShareTraffic
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.node.share_dead_letters import DeadLetterQueue
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -60,6 +61,12 @@ class SharePartitionManager:
         """Heap of the times, in ms, at which locks may end."""
         self._new_deadline = trio.Event()
 
+    @property
+    def _traffic(self) -> ShareTraffic | None:
+        """The counts of the metrics, if there are any."""
+        traffic = self.replicas.progress.traffic
+        return None if traffic is None else traffic.shares
+
     def led(self) -> list[LedSharePartition]:
         """The share partitions that are led here, loaded or not, for metrics."""
         return [led for led in self._led.values() if led.is_current]
@@ -87,9 +94,23 @@ class SharePartitionManager:
             start_soon=self.replicas.start_soon,
             on_ended=self._forget,
             dead_letters=self._dead_letters,
+            traffic=self._new_counts(),
         )
-        self.replicas.start_soon(led.load)
+        self.replicas.start_soon(self._load, led)
         return led
+
+    def _new_counts(self) -> SharePartitionTraffic | None:
+        if self._traffic is None:
+            return None
+        from kbroker.metrics.share_traffic import SharePartitionTraffic
+
+        return SharePartitionTraffic()
+
+    async def _load(self, led: LedSharePartition) -> None:
+        began = self.replicas.env.now()
+        await led.load()
+        if self._traffic is not None and led.core is not None:
+            self._traffic.loads.observe_seconds(self.replicas.env.now() - began)
 
     def in_memory(self, key: SharePartitionKey) -> LedSharePartition | None:
         """A share partition as this node has it, whether or not it still leads; None if it has none."""
@@ -132,13 +153,25 @@ class SharePartitionManager:
         if not partitions or params.max_records <= 0 or params.max_bytes <= 0:
             return {}
         fetched = await ShareFetch(self, params, partitions).run(connection)
-        traffic = self.replicas.progress.traffic
-        if traffic is not None:
-            for wanted, part in fetched.items():
-                name = self.replicas.topic_name(wanted.topic_id)
-                if name is not None:
-                    traffic.shared(name, len(part.records), failed=part.error is not None)
+        if self.replicas.progress.traffic is not None:
+            self._count_fetch(params.group_id, fetched, len(partitions))
         return fetched
+
+    def _count_fetch(self, group_id: str, fetched: Mapping[TopicIdPartition, ShareFetched], wanted_count: int) -> None:
+        traffic = self.replicas.progress.traffic
+        assert traffic is not None
+        read = 0
+        for wanted, part in fetched.items():
+            read += part.error is None
+            name = self.replicas.topic_name(wanted.topic_id)
+            if name is not None:
+                traffic.shared(name, len(part.records), failed=part.error is not None)
+            led = self._find(group_id, wanted) if part.acquired else None
+            if led is not None and led.traffic is not None:
+                for first, last, count in part.acquired:
+                    if count == 1:
+                        led.traffic.batch_sizes.observe(last - first + 1)
+        traffic.shares.fetch(group_id, read, wanted_count)
 
     def give_back(self, params: ShareFetchParams, fetched: Mapping[TopicIdPartition, ShareFetched]) -> None:
         """Take back what a member has not been sent, as if it had never been handed out."""
@@ -168,6 +201,8 @@ class SharePartitionManager:
                 name = self.replicas.topic_name(wanted.topic_id)
                 if name is not None:
                     traffic.acknowledged(name, failed=refusal is not None)
+                for first, last, types in batches[wanted] if refusal is None else ():
+                    traffic.shares.acknowledge(types, last - first + 1)
         return answers
 
     def _acknowledge(
@@ -214,6 +249,8 @@ class SharePartitionManager:
 
     def _on_closed(self, connection: Connection) -> None:
         for session in self._sessions_of.pop(connection, ()):
+            if self._traffic is not None and self.sessions.is_open(session):
+                self._traffic.evicted_sessions += 1
             self._end(session)
         for group_id in self._groups_of.pop(connection, ()):
             if not self.sessions.has_members(group_id):
@@ -278,6 +315,8 @@ class SharePartitionManager:
             self.locked(led, deadline)
         if write is None:
             return False
+        if led.traffic is not None:
+            led.traffic.expired_locks += sum(each.last_offset - each.first_offset + 1 for each in write.state.batches)
         led.keep(write)
         led.wake()
         return True

@@ -170,7 +170,8 @@ class SharePersister:
     ) -> None:
         """Ask a coordinator, and put an answer for each item into ``answers``."""
         if broker_id == self._node_id:
-            for key, own in (await self._coordinators.run_each(items, question.step)).items():
+            run = self._coordinators.write_each if question.is_write else self._coordinators.run_each
+            for key, own in (await run(items, question.step)).items():
                 answers[key] = own.code if isinstance(own, ApiError) else own
             return
         answers.update(dict.fromkeys(items, ErrorCode.COORDINATOR_NOT_AVAILABLE))

@@ -37,6 +37,8 @@ class StateQuestion(NamedTuple, Generic[T, R]):
     """The request about share partitions of one group."""
     answer: Callable[[Any], R]
     """Reads a partition's part of a response without an error."""
+    is_write: bool = False
+    """Whether it has changes of states kept."""
 
 
 def _request(
@@ -126,6 +128,7 @@ WRITE: StateQuestion[SharePartitionState, None] = StateQuestion(
     write.WriteShareGroupStateRequest,
     _request(write.WriteShareGroupStateRequest, write.WriteStateData, _write_part),
     _nothing,
+    is_write=True,
 )
 
 DELETE: StateQuestion[None, None] = StateQuestion(

@@ -42,6 +42,11 @@ class DeadLetters(NamedTuple):
     delivery_count: int
     reason: DeadLetterReason
 
+    @property
+    def size(self) -> int:
+        """The number of letters."""
+        return self.last_offset - self.first_offset + 1
+
 
 class Source(NamedTuple):
     """The share partition that the records are given up in."""

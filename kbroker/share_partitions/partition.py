@@ -64,7 +64,6 @@ class SharePartition:
         self._leader_epoch = loaded.leader_epoch
         self._runs = Runs()
         self._start = start_offset
-        self._log_start = 0
         position = start_offset
         for first, last, state, count in loaded.batches:
             if first < position or last < first:
@@ -99,6 +98,11 @@ class SharePartition:
     def runs(self) -> Iterable[Run]:
         """The records in delivery, for those who look."""
         return iter(self._runs)
+
+    @property
+    def run_count(self) -> int:
+        """The ranges of offsets that are in one state."""
+        return len(self._runs)
 
     def next_fetch_offset(self) -> int:
         """The first offset that can be handed out: one that came back, one that nobody has read, or the end."""
@@ -224,7 +228,7 @@ class SharePartition:
         """Take a member's word for records that it holds; None if there is nothing to keep.
 
         `ApiError` INVALID_RECORD_STATE for a record that it does not hold, INVALID_REQUEST for offsets or types that
-        make no sense. Nothing is changed then.
+        make no sense. Nothing is changed then. A word about what is below the start offset is neither refused nor kept.
         """
         change = self._new_change()
         renewed: list[tuple[int, int]] = []
@@ -257,12 +261,10 @@ class SharePartition:
         first, last = batch.first_offset, batch.last_offset
         if last < first or len(kinds) not in (1, last - first + 1):
             raise ApiError(ErrorCode.INVALID_REQUEST, "The types do not fit the offsets.")
+        if last < self._start:
+            return []  # the log does not have them any more, or another member has ended them: a word too late
         if AcknowledgeType.RENEW in kinds and not self._settings().renew_enabled:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
-        if last < self._log_start:
-            return []  # the log does not have them any more
-        if last < self._start:  # another member has ended them, after this one's locks were over
-            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The batch offsets are done with.")
         if last >= self._end:
             which = "first" if first >= self._end else "last"
             raise ApiError(
@@ -369,7 +371,7 @@ class SharePartition:
         for run in self._runs.drop_below(log_start_offset):
             if run.counts_as_done:
                 self._done_count -= len(run)
-        self._start = self._log_start = log_start_offset
+        self._start = log_start_offset
         self._end = max(self._end, log_start_offset)
         self._settle()
 

@@ -257,16 +257,18 @@ class SimShareMember:
             raise Violation(f"{history.group}: {type(request).__name__} is answered {code.name}")
         session.epoch += 1
         source: dict[TopicPartition, object | None] = {}
+        same: dict[TopicPartition, object | None] = {}
         for tp in concerned:
             after, is_real = self._source(node_id, tp, history.group)
             source[tp] = after if is_real and before[tp] in (None, after) else None
+            same[tp] = after if before[tp] is after else None
         told = {
             TopicPartition(history.topic, part.partition_index): part
             for topic in response.responses
             for part in topic.partitions
         }
         for tp in sorted({tp for tp, _ in words}):
-            self._take_outcome(session, tp, told.get(tp), words, had, source[tp], sent)
+            self._take_outcome(session, tp, told.get(tp), words, had, source[tp], same[tp], sent)
         if isinstance(request, ShareFetchRequest):
             for tp, part in told.items():
                 self._take_records(session, tp, part, source.get(tp), sent)
@@ -279,9 +281,14 @@ class SimShareMember:
         words: Mapping[Record, AcknowledgeType],
         had: Collection[Record],
         source: object | None,
+        same: object | None,
         sent: float,
     ) -> None:
-        """The broker's answer to the words about one partition."""
+        """The broker's answer to the words about one partition.
+
+        ``same`` is its share partition in memory, if that was there when the words were sent; ``source`` is it, too, if
+        it is that of the real leader.
+        """
         history = self._history
         if part is None:
             raise Violation(f"{history.group}: {self.id} is not answered about {tp}")
@@ -304,7 +311,8 @@ class SimShareMember:
         for record in mine:
             hold, kind = session.holds[record], words[record]
             if code is ErrorCode.NONE:
-                history.told(*record, hold, kind, sent)
+                is_sure = record in had and same is not None and hold.source is same and now < hold.until
+                history.told(*record, hold, kind, sent, had_it=is_sure)
                 if kind is not AcknowledgeType.RENEW:
                     del session.holds[record]
                 continue

@@ -104,13 +104,18 @@ class ShareHistory:
             hold.is_over = True
         self.fate(tp, offset).tried.add(kind)
 
-    def told(self, tp: TopicPartition, offset: int, hold: Hold, kind: AcknowledgeType, sent: float) -> None:
-        """Note a word that is kept. `Violation` if two end the record.
+    def told(
+        self, tp: TopicPartition, offset: int, hold: Hold, kind: AcknowledgeType, sent: float, *, had_it: bool
+    ) -> None:
+        """Note a word that is not refused. `Violation` if two end the record.
 
-        Of a release a member may hear after the next member has ended the record.
+        The word is kept if the member certainly ``had_it`` all the while. That of another may come after the next
+        member has ended the record, and is not refused if the start offset has passed that: it tells nothing.
         """
         fate = self.fate(tp, offset)
-        self.outcomes[kind.name] += 1
+        self.outcomes[kind.name if had_it else f"LATE_{kind.name}"] += 1
+        if not had_it:
+            return
         if kind is AcknowledgeType.RENEW:
             hold.until = max(hold.until, sent + self.lock_seconds)
         elif kind is AcknowledgeType.RELEASE:

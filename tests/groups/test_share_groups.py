@@ -110,6 +110,7 @@ def test_nothing_is_asked_for_if_the_records_could_not_be_stored() -> None:
 
 
 def test_partitions_added_to_a_topic_begin_at_0_and_those_of_a_new_topic_where_the_group_says() -> None:
+    """KAFKA-20742: records that were written to a new partition before it was seen were passed over."""
     shard = ShareShard(topics={"t": 2})
     member = ShareMember(shard, "a", ["t", "u"])
     settle(shard, [member])

@@ -298,6 +298,22 @@ def test_sizes_bound_the_answer_but_never_the_first_batch(tmp_path: Path) -> Non
     run(test)
 
 
+def test_a_broker_bounds_the_answer_whatever_is_asked_for(tmp_path: Path) -> None:
+    """``fetch.max.bytes`` of the broker (KIP-541)."""
+
+    async def test() -> None:
+        async with running_node(tmp_path, fetch_max_bytes="1024") as node:
+            client = await node.connect()
+            await node.create_topic("u", 2)
+            for index in (0, 1):
+                await client.ask(produce_request("u", batch(b"y" * 5000), partition=index), 9)
+            answer = await client.ask(fetch_request("u", [(0, 0), (1, 0)], max_bytes=1 << 20), 12)
+            first, second = answer.responses[0].partitions
+            assert (len(values(first.records)), len(second.records)) == (1, 0)
+
+    run(test)
+
+
 def test_outside_of_the_log(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:

@@ -30,10 +30,11 @@ async def begin(client: Client, topic_id: bytes, partition: int = 0, start_offse
 class Member:
     """One session, on the connection that it is given: the leader of the partition's."""
 
-    def __init__(self, client: Client, topic_id: bytes, partition: int = 0) -> None:
+    def __init__(self, client: Client, topic_id: bytes, partition: int = 0, member_id: str = "member") -> None:
         self._client = client
         self._topic_id = Uuid(topic_id)
         self._partition = partition
+        self._id = member_id
         self._epoch = 0
 
     async def fetch(self, max_records: int = 500) -> list[tuple[int, int, int]]:
@@ -43,7 +44,7 @@ class Member:
             answer = await self._client.ask(
                 messages.ShareFetchRequest(
                     group_id=GROUP,
-                    member_id="member",
+                    member_id=self._id,
                     share_session_epoch=self._epoch,
                     max_wait_ms=200,
                     min_bytes=1,
@@ -75,7 +76,7 @@ class Member:
         answer = await self._client.ask(
             messages.ShareAcknowledgeRequest(
                 group_id=GROUP,
-                member_id="member",
+                member_id=self._id,
                 share_session_epoch=self._epoch,
                 topics=[messages.AcknowledgeTopic(topic_id=self._topic_id, partitions=[partition])],
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,14 @@ import trio.testing
 from node_harness import Node, run, running_node
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.metrics.traffic import Traffic
 from kbroker.node import share_dead_letters
+from kbroker.node.letter_producers import LetterProducers
+from kbroker.node.peer import Peer
 from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.produce import PartitionProduceResponse
+from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 
 DLQ = "dlq.jobs"
 SOURCE = Source("workers", "jobs", 0)
@@ -30,14 +34,23 @@ class Queue:
 
     def __init__(self, node: Node) -> None:
         broker: Any = node.broker
-        group: Any = SimpleNamespace(dead_letter_topic=DLQ, dead_letter_copy=False)
-        self.queue = DeadLetterQueue(broker.services, broker.env.network, broker._address_of, lambda _: group)
+        self.traffic = Traffic()
+
+        def of_group(group_id: str) -> Any:
+            name = DLQ if group_id == SOURCE.group_id else f"dlq.{group_id}"
+            return SimpleNamespace(dead_letter_topic=name, dead_letter_copy=False)
+
+        network, address_of = broker.env.network, broker._address_of
+        self.queue = DeadLetterQueue(broker.services, network, address_of, of_group, self.traffic)
 
     async def put(
-        self, letters: Sequence[DeadLetters] = LETTERS, is_ours: Callable[[], bool] = lambda: True
+        self,
+        letters: Sequence[DeadLetters] = LETTERS,
+        is_ours: Callable[[], bool] = lambda: True,
+        source: Source = SOURCE,
     ) -> tuple[list[DeadLetters], list[DeadLetters]]:
         partition: Any = None
-        return await self.queue.put(SOURCE, partition, letters, is_ours)
+        return await self.queue.put(source, partition, letters, is_ours)
 
 
 @asynccontextmanager
@@ -83,13 +96,13 @@ def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
             client = await node.connect()
             write, calls = queue.queue._write, []
 
-            async def write_late(name: str, source_partition: int, batch: bytes) -> str | None:
+            async def write_late(name: str, *letters: Any) -> str | None:
                 calls.append(name)
                 if len(calls) == 1:
                     topic = DeleteTopicState(name=name)
                     answer = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
                     assert not answer.responses[0].error_code
-                return await write(name, source_partition, batch)
+                return await write(name, *letters)
 
             monkeypatch.setattr(queue.queue, "_write", write_late)
             assert await queue.put() == (LETTERS, [])
@@ -133,7 +146,7 @@ def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
         async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
             calls = []
 
-            async def write(name: str, source_partition: int, batch: bytes) -> str:
+            async def write(name: str, *letters: Any) -> str:
                 calls.append(name)
                 return "no leader"
 
@@ -152,7 +165,7 @@ def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, mon
             at_work, most, done = 0, 0, []
             may_go_on = trio.Event()
 
-            async def write(name: str, source_partition: int, batch: bytes) -> None:
+            async def write(name: str, *letters: Any) -> None:
                 nonlocal at_work, most
                 at_work += 1
                 most = max(most, at_work)
@@ -168,6 +181,89 @@ def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, mon
                     nursery.start_soon(put)
                 await trio.testing.wait_all_tasks_blocked()
                 may_go_on.set()
-            assert most == 4 and done == [(LETTERS, [])] * 10
+            assert most == 2 and done == [(LETTERS, [])] * 10
+
+    run(scenario)
+
+
+def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+            write = queue.queue._write
+
+            async def hang(name: str, *letters: Any) -> str | None:
+                return await write(name, *letters) if name == DLQ else await trio.sleep_forever()
+
+            monkeypatch.setattr(queue.queue, "_write", hang)
+            async with trio.open_nursery() as nursery:
+                for partition in range(10):
+                    stuck = Source("other", "jobs", partition)
+                    nursery.start_soon(partial(queue.put, source=stuck))
+                await trio.testing.wait_all_tasks_blocked()
+                assert await queue.put() == (LETTERS, [])
+                nursery.cancel_scope.cancel()
+            assert not queue.queue._senders_of
+
+    run(scenario)
+
+
+def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader knows the producer id and the sequence; the next batches go on with both."""
+
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            ask, lost = Peer.ask, []
+
+            async def lose_first(peer: Peer, request: Any) -> Any:
+                answer = await ask(peer, request)
+                if isinstance(request, ProduceRequest) and not lost:
+                    lost.append(answer)
+                    raise OSError("the connection was reset")
+                return answer
+
+            monkeypatch.setattr(Peer, "ask", lose_first)
+            assert await queue.put() == (LETTERS, [])
+            assert lost and written(node) == 2
+            assert await queue.put() == (LETTERS, [])
+            log = node.broker.replica_manager.get_leader(DLQ, 0).log
+            stored = [header for _, header in log.batches(log.read(0, 1 << 20))]
+            assert [(each.base_sequence, each.records_count) for each in stored] == [(0, 2), (2, 2)]
+            assert len({each.producer_id for each in stored}) == 1 and stored[0].has_producer_id
+            shares = queue.traffic.shares
+            assert (shares.letters, shares.letter_requests) == ({"workers": 4}, {"workers": 3})
+            assert not shares.failed_letter_requests
+
+    run(scenario)
+
+
+def test_a_leader_that_has_lost_the_sequence_is_sent_another_producer_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+            assert await queue.put() == (LETTERS, [])
+            (producer,) = queue.queue._producers._idle.values()
+            producer.written(7)  # as if the leader had lost seven letters
+            assert await queue.put() == (LETTERS, [])
+            assert written(node) == 4
+            assert queue.traffic.shares.letter_requests == {"workers": 3}
+
+    run(scenario)
+
+
+def test_letters_are_written_without_a_producer_id_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+
+            async def refuse() -> int:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+            monkeypatch.setattr(queue.queue, "_producers", LetterProducers(refuse))
+            assert await queue.put() == (LETTERS, [])
+            assert written(node) == 2
 
     run(scenario)

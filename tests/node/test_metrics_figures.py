@@ -1,4 +1,4 @@
-"""What single metrics of a node tell, after something has happened that they are for."""
+"""Single metrics of a node, after something has happened that they are for."""
 
 from __future__ import annotations
 
@@ -126,6 +126,10 @@ def test_groups_under_old_and_new_names(page: Values) -> None:
         assert value(page, f"{new}_classic_group_count", state=state) == value(page, f"{old}_numgroups{state.lower()}")
     assert sum(found(page, f"{new}_classic_group_count").values()) == 1
     assert value(page, f"{new}_offset_count") == value(page, f"{old}_numoffsets") == 1
+    assert value(page, f"{new}_group_completed_rebalance_count") >= 1
+    assert (
+        value(page, f"{new}_share_group_rebalance_count") == value(page, f"{new}_consumer_group_rebalance_count") == 0
+    )
     assert value(page, f"{new}_num_partitions", state="active") == 50
     assert 0 < value(page, f"{new}_partition_load_time_avg") <= value(page, f"{new}_partition_load_time_max")
     assert value(page, "kafka_server_transaction_coordinator_metrics_partition_load_time_max") > 0

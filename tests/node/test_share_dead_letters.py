@@ -200,8 +200,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     """Dead letters cannot be written, until the event is set."""
     write, may_write = DeadLetterQueue._write, trio.Event()
 
-    async def write_if_may(queue: DeadLetterQueue, name: str, source_partition: int, batch: bytes) -> str | None:
-        return await write(queue, name, source_partition, batch) if may_write.is_set() else "not yet"
+    async def write_if_may(queue: DeadLetterQueue, *letters: Any) -> str | None:
+        return await write(queue, *letters) if may_write.is_set() else "not yet"
 
     monkeypatch.setattr(DeadLetterQueue, "_write", write_if_may)
     return may_write

@@ -8,6 +8,7 @@ from typing import Any
 import trio
 from node_harness import Client, Node, produce_request, run, running_node
 from node_harness import batch as records
+from share_member import GROUP_TYPE, Member, configure, until
 from share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 from kbroker.errors import ErrorCode
@@ -71,5 +72,45 @@ def test_a_topic_that_is_deleted_under_a_fetch_that_waits(tmp_path: Path) -> Non
             assert answer.error_code == 0
             acquired = answer.acquired_records
             assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 0, 1)]
+
+    run(scenario)
+
+
+def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: Path) -> None:
+    """Members that wait get what comes back when its lock ends; each delivery that is counted was somebody's answer."""
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            other = await node.connect()
+            topic_id = await new_topic(node, other)
+            await configure(other, GROUP_TYPE, GROUP, share_delivery_count_limit="10")
+            await other.ask(produce_request("t", records(b"a", b"b", b"c")), 9)
+            services: Any = node.broker.services
+            counts: dict[int, list[int]] = {0: [], 1: [], 2: []}
+
+            async def work(member: Member) -> None:
+                while True:
+                    for first, last, count in await member.fetch(2):
+                        for offset in range(first, last + 1):
+                            counts[offset].append(count)
+
+            async def is_handed_out() -> bool:
+                led = services.share_partitions().led()
+                return bool(led and led[0].core is not None and led[0].core.next_fetch_offset() == 3)
+
+            async with trio.open_nursery() as nursery:
+                for name in ("one", "two", "three"):
+                    nursery.start_soon(work, Member(await node.connect(), topic_id, member_id=name))
+                await until(is_handed_out)
+                for _ in range(8):
+                    services.share_partitions().expire_locks()
+                    await until(is_handed_out)
+
+                async def all_came() -> bool:
+                    return all(len(found) >= 9 for found in counts.values())
+
+                await until(all_came)
+                nursery.cancel_scope.cancel()
+            assert all(sorted(found) == [*range(1, 10)] for found in counts.values()), counts
 
     run(scenario)

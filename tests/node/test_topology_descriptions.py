@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode as E
+from kbroker.metrics.coordinator_families import DESCRIPTION_COUNTS
+from kbroker.metrics.dialect import Dialect
+from kbroker.metrics.rates import Rates
+from kbroker.node.metrics import group_figures
 from kbroker.rules import (
     DescribedSubtopology,
     DescriptionFiles,
@@ -194,6 +198,40 @@ def test_a_keeper_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         assert (await client.ask(push())).error_code == 0
         KEEPER.problem = OSError("the disk is gone")
         assert (await described(client)).topology_description_status == 2
+
+    converse(tmp_path, talk)
+
+
+def test_what_the_keeper_does_is_counted(tmp_path: Path) -> None:
+    async def talk(node: Node, client: Client) -> None:
+        await client.ask(heartbeat())
+        for problem in (OSError("the disk is full"), None):
+            KEEPER.problem = problem
+            await client.ask(push())
+        for problem in (OSError("the disk is gone"), None, None):
+            KEEPER.problem = problem
+            await described(client)
+        await client.ask(heartbeat(member_epoch=-1, topology=None))
+        groups: Any = node.broker.coordinators
+        for problem in (OSError("the disk is gone"), None):
+            KEEPER.problem = problem
+            await groups.groups.descriptions.clean()
+        rates = Rates(lambda: 0.0)
+        told = {
+            family.names[Dialect.STRIMZI].rpartition("topology_description_")[2]: list(samples)
+            for family, samples in group_figures.figures(groups, rates, 0.0)
+            if family in DESCRIPTION_COUNTS.values()
+        }
+        assert told == {
+            "set_error_count": [((), 1)],
+            "set_success_count": [((), 1)],
+            "get_error_count": [((), 1)],
+            "get_success_count": [((), 2)],
+            "delete_error_count": [((), 1)],
+            "delete_success_count": [((), 1)],
+            "cleanup_cycle_count": [((), 2)],
+            "cleanup_eligible_count": [((), 2)],
+        }
 
     converse(tmp_path, talk)
 

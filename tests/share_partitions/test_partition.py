@@ -153,8 +153,8 @@ def test_a_lock_that_ends_gives_the_record_back_at_once() -> None:
     refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 9, ACCEPT)
 
 
-def test_a_word_that_comes_after_another_member_has_ended_the_record_is_refused() -> None:
-    """Also when the start offset has passed the record: otherwise both would hear that theirs is kept."""
+def test_a_word_that_comes_after_another_member_has_ended_the_record_changes_nothing() -> None:
+    """Once the start offset has passed the record, it is not refused, either (as in Kafka's ``SharePartition``)."""
     fixture = Fixture(record_lock_duration_ms=100)
     fixture.fetch("a", 10)
     fixture.now_ms += 100
@@ -162,14 +162,19 @@ def test_a_word_that_comes_after_another_member_has_ended_the_record_is_refused(
     assert fixture.fetch("b", 10) == [Acquired(0, 9, 2)]
     fixture.done("b", 0, 9, ACCEPT)
     assert fixture.partition.start_offset == 10
-    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 9, ACCEPT)
-    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "b", 3, 3, RELEASE)
+    assert fixture.fetch("b", 5, exact=True) == [Acquired(10, 14, 1)]
+    for kind in (ACCEPT, RELEASE, REJECT, RENEW):
+        assert fixture.acknowledge("a", 0, 9, kind) is None
+    refused(ErrorCode.INVALID_RECORD_STATE, fixture, "a", 0, 14, ACCEPT)
+    refused(ErrorCode.INVALID_REQUEST, fixture, "a", 0, 9, 7)
+    fixture.done("b", 10, 14, ACCEPT)
+    assert fixture.partition.start_offset == 15
     again = Fixture(LOADED._replace(start_offset=10))
-    refused(ErrorCode.INVALID_RECORD_STATE, again, "a", 0, 9, ACCEPT)
+    assert again.acknowledge("a", 0, 9, ACCEPT) is None
 
 
 def test_a_lock_that_ends_while_its_end_is_kept_is_not_waited_for_again() -> None:
-    """Whoever waits for the next lock to end would otherwise wait for a time that has passed, again and again."""
+    """The timer would otherwise wait for a time that has passed, again and again."""
     fixture = Fixture(record_lock_duration_ms=100)
     fixture.fetch("a", 10)
     fixture.acknowledge("a", 0, 4, ACCEPT)

@@ -39,10 +39,20 @@ class Told:
         self.history.given(TP, 0, value, hold, at + 0.1)
         return hold
 
-    def say(self, hold: Hold, kind: AcknowledgeType, *, kept: bool = True, at: float = 1.0) -> None:
+    def say(
+        self, hold: Hold, kind: AcknowledgeType, *, kept: bool = True, at: float = 1.0, had_it: bool = True
+    ) -> None:
         self.history.telling(TP, 0, hold, kind)
         if kept:
-            self.history.told(TP, 0, hold, kind, at)
+            self.history.told(TP, 0, hold, kind, at, had_it=had_it)
+
+
+def late(told: Told) -> None:
+    """A word that comes after another member's, and is not refused."""
+    first, second = told.give("a", 1), told.give("b", 2, at=4)
+    told.say(second, ACCEPT, at=5)
+    told.say(first, REJECT, at=6, had_it=False)
+    told.history.check_end(TP, 0, "ACKNOWLEDGED", 2)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +63,7 @@ class Told:
         lambda told: [told.give("a", 1), told.give("b", 1, at=1, by=NEXT_LEADER)],  # a leader that does not know of it
         lambda told: [told.say(told.give("a", 1), ACCEPT, kept=False), told.give("b", 2, at=1)],
         lambda told: [told.say(told.give("a", 1), ACCEPT), told.give("b", 2, at=1, by=None)],  # no leader any more
+        late,
     ],
 )
 def test_what_may_be(right: Callable[[Told], Any]) -> None:

@@ -73,6 +73,11 @@ class Coordinator(Protocol[C]):
 class Descriptions(Protocol):
     """The descriptions of streams groups' topologies (``node.rules.topology_descriptions``, KIP-1331)."""
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Calls of the keeper, and rounds of cleaning, for metrics."""
+        ...
+
     def is_wanted(self, group_id: str, result: StreamsHeartbeatResult) -> bool:
         """Whether the member whose heartbeat had this result is to send the description."""
         ...

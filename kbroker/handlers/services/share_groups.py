@@ -32,6 +32,14 @@ class ShareCoordinators(Coordinator[ShareCoordinator], Protocol):
         """Run a step for each share partition; each one's response, once it is committed, or its error."""
         ...
 
+    def write_each(
+        self,
+        items: Mapping[SharePartitionKey, T],
+        step: Callable[[ShareCoordinator, SharePartitionKey, T, int], CoordinatorResult[R]],
+    ) -> Later[dict[SharePartitionKey, R | ApiError]]:
+        """`run_each` for states that are to be kept, which metrics count."""
+        ...
+
 
 class SharePartitions(Protocol):
     """The share partitions that this node leads, and the share sessions of their readers."""

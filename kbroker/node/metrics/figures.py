@@ -42,11 +42,11 @@ def summary(
     )
     yield (
         family._replace(kind=Kind.GAUGE, labels=(*family.labels, "quantile")),
-        [
+        (  # each when its line is written, as there may be thousands
             ((*labels, quantile), value / unit)
             for labels, histogram in histograms.items()
             for quantile, value in zip(QUANTILES, histogram.quantiles(shares), strict=True)
-        ],
+        ),
     )
 
 

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.metrics import coordinator_families as c
 from kbroker.metrics import families as f
+from kbroker.node.metrics.figures import MILLISECOND, summary
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
+    from kbroker.metrics.rates import Rates
+    from kbroker.metrics.share_traffic import ShareTraffic
+    from kbroker.metrics.traffic import Traffic
     from kbroker.node.coordinator_driver import CoordinatorDriver
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
@@ -20,7 +24,7 @@ LOADS_SECONDS = 30.0
 """Times of loading count for so long, as in Kafka."""
 
 
-def figures(coordinators: Coordinators, now: float) -> Figures:
+def figures(coordinators: Coordinators, rates: Rates, now: float) -> Figures:
     """How many there are, and the members and offsets of each group."""
     admins = [core.admin for core in coordinators.groups.loaded_cores()]
     states = Counter(state for admin in admins for state in admin.states())
@@ -44,6 +48,16 @@ def figures(coordinators: Coordinators, now: float) -> Figures:
     yield f.GROUP_MEMBERS, [((group,), count) for group, _, count in sizes]
     yield f.GROUP_OFFSET, offsets()
     yield c.TRANSACTIONAL_IDS, [((), sum(len(core) for core in coordinators.transactions.loaded_cores()))]
+    for kind, family in c.REBALANCE_COUNTS.items():
+        count = coordinators.groups.rebalances[kind]
+        yield family, [((), count)]
+        yield c.REBALANCE_RATES[kind], [((), rates.of(("rebalances", kind), count))]
+    descriptions = coordinators.groups.descriptions
+    if descriptions is not None:
+        for event, family in c.DESCRIPTION_COUNTS.items():
+            count = descriptions.counts.get(event, 0)
+            yield family, [((), count)]
+            yield c.DESCRIPTION_RATES[event], [((), rates.of(("topology descriptions", event), count))]
     drivers: dict[str, CoordinatorDriver[Any]] = {
         "group": coordinators.groups,
         "transaction": coordinators.transactions,
@@ -60,7 +74,7 @@ def _loading(name: str, driver: CoordinatorDriver[Any], now: float) -> Figures:
     yield c.LOAD_TIME_AVG[name], [((), sum(took) / max(1, len(took)))]
 
 
-def share_figures(parts: ShareGroups | None, now: float) -> Figures:
+def share_figures(parts: ShareGroups | None, traffic: Traffic, rates: Rates, now: float) -> Figures:
     """The share coordinator, share sessions, and the share partitions that this broker leads.
 
     None: no share group has been served yet.
@@ -69,6 +83,7 @@ def share_figures(parts: ShareGroups | None, now: float) -> Figures:
         yield c.SHARE_SESSIONS, [((), 0)]
         yield c.SHARE_SESSION_PARTITIONS, [((), 0)]
         return
+    yield from _share_counts(traffic.shares, rates)
     yield from _loading("share", parts.coordinators, now)
     shares = parts.partitions
     yield c.SHARE_SESSIONS, [((), len(shares.sessions))]
@@ -84,6 +99,16 @@ def share_figures(parts: ShareGroups | None, now: float) -> Figures:
         c.SHARE_IN_FLIGHT,
         each(core.end_offset - core.start_offset - core.delivery_complete_count for _, core in loaded),
     )
+    yield c.SHARE_BATCHES_IN_FLIGHT, each(core.run_count for _, core in loaded)
+    counts = {
+        (led.key.group_id, led.partition.topic_partition.topic, str(led.key.partition)): led.traffic
+        for led, _ in loaded
+        if led.traffic is not None
+    }
+    yield c.EXPIRED_LOCKS, [(labels, found.expired_locks) for labels, found in counts.items()]
+    yield from summary(c.SHARE_BATCH_SIZE, {labels: found.batch_sizes for labels, found in counts.items()}, unit=1)
+    topic, pruned = parts.coordinators.TOPIC, parts.coordinators.pruned_offsets()
+    yield c.PRUNED_OFFSET, [((topic, str(index)), offset) for index, offset in pruned.items()]
     yield c.SHARE_START_OFFSET, each(core.start_offset for _, core in loaded)
     yield (
         c.SHARE_LAG,
@@ -92,3 +117,23 @@ def share_figures(parts: ShareGroups | None, now: float) -> Figures:
             for led, core in loaded
         ),
     )
+
+
+def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
+    from kbroker.metrics.share_traffic import ACKNOWLEDGEMENTS
+
+    yield c.ACKNOWLEDGEMENTS, [((name,), traffic.acknowledged[name]) for name in ACKNOWLEDGEMENTS]
+    yield c.SHARE_SESSION_EVICTIONS, [((), traffic.evicted_sessions)]
+    yield from summary(c.SHARE_LOAD_TIME, {(): traffic.loads})
+    yield from summary(c.SHARE_FETCH_RATIO, {(group,): found for group, found in traffic.fetched.items()}, unit=1)
+    for family, counts in (
+        (c.DEAD_LETTERS, traffic.letters),
+        (c.DEAD_LETTER_REQUESTS, traffic.letter_requests),
+        (c.FAILED_DEAD_LETTER_REQUESTS, traffic.failed_letter_requests),
+    ):
+        yield family, [((group,), count) for group, count in counts.items()]
+    mean, most = traffic.state_writes.take()
+    yield c.STATE_WRITES, [((), traffic.written_states)]
+    yield c.STATE_WRITE_RATE, [((), rates.of("states of share partitions", traffic.written_states))]
+    yield c.STATE_WRITE_TIME_AVG, [((), mean / MILLISECOND)]
+    yield c.STATE_WRITE_TIME_MAX, [((), most / MILLISECOND)]

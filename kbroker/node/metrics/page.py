@@ -99,10 +99,11 @@ class MetricsPage:
         yield from self._connections()
         yield from cluster_figures.figures(broker.metadata, metrics, share)
         if coordinators is not None:
-            yield from group_figures.figures(coordinators, metrics.env.now())
+            yield from group_figures.figures(coordinators, metrics.rates, metrics.env.now())
             yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
         if broker.share_groups is not None:
-            yield from group_figures.share_figures(broker.share_groups.made, metrics.env.now())
+            made = broker.share_groups.made
+            yield from group_figures.share_figures(made, metrics.traffic, metrics.rates, metrics.env.now())
         yield from process_figures.figures(broker.config.node_id, metrics.started_ms)
         yield f.PROCESSOR_IDLE, [((), share)]
         shown = idle if dialect is Dialect.REPORTER else share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ class DescriptionKeeper:
 
     def __init__(self, rule: Any, name: str) -> None:
         """``name`` is the rule's in the node's file."""
+        self.counts: Counter[str] = Counter()
+        """Calls by what they were for and how they ended, by the names of Kafka's metrics; and rounds of cleaning."""
         for method in METHODS:
             if not callable(getattr(rule, method, None)):
                 raise FatalError(f"{name}: it has no method {method}; a keeper of descriptions has {_listed()}")
@@ -30,9 +33,12 @@ class DescriptionKeeper:
         try:
             refused = await self._store.call((group_id, topology_epoch, description))
         except NoAnswer:
+            self.counts["set-error"] += 1
             return False
         if isinstance(refused, DescriptionRefused):
+            self.counts["set-error"] += 1
             raise refused
+        self.counts["set-success"] += 1
         return True
 
     async def get(self, group_id: str, topology_epoch: int) -> TopologyDescription | None:
@@ -47,7 +53,9 @@ class DescriptionKeeper:
         try:
             await self._delete.call((group_id,))
         except NoAnswer:
+            self.counts["delete-error"] += 1
             return False
+        self.counts["delete-success"] += 1
         return True
 
 

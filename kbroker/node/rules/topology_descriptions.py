@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -45,6 +46,11 @@ class TopologyDescriptions:
         self._groups = groups
         self._keeper = keeper
         self._backoff = Backoff(rng)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Calls of the keeper, and rounds of cleaning, for metrics."""
+        return self._keeper.counts
 
     def is_wanted(self, group_id: str, result: StreamsHeartbeatResult) -> bool:
         """Whether the member whose heartbeat had this result is to send the description; others are not asked then."""
@@ -99,11 +105,16 @@ class TopologyDescriptions:
             else:
                 entry.topology_description = wire_description(found)
                 entry.topology_description_status = DescriptionStatus.AVAILABLE
+            self._keeper.counts["get-success"] += 1
         except NoAnswer:
-            entry.topology_description_status = DescriptionStatus.ERROR
+            self._not_shown(entry)
         except (TypeError, ValueError, AttributeError):
             logger.error("group %s: the keeper of topology descriptions gives one that is none", entry.group_id)
-            entry.topology_description_status = DescriptionStatus.ERROR
+            self._not_shown(entry)
+
+    def _not_shown(self, entry: DescribedGroup) -> None:
+        entry.topology_description_status = DescriptionStatus.ERROR
+        self._keeper.counts["get-error"] += 1
 
     async def _ask_again(self, group_id: str, epoch: int) -> None:
         """Have a member asked, in half a minute, for a description that the keeper does not have any more."""
@@ -155,8 +166,10 @@ class TopologyDescriptions:
 
     async def clean(self) -> None:
         """Once: such groups expire afterwards as others do."""
+        self._keeper.counts["cleanup-cycle"] += 1
         for core in self._groups.loaded_cores():
             for group_id in core.descriptions.to_clean():
+                self._keeper.counts["cleanup-eligible"] += 1
                 try:
                     await self._delete_marked(group_id)
                 except ApiError as error:
