@@ -40,7 +40,7 @@ export async function showLog(body, topic, scope, params) {
   };
   const form = h(
     "form",
-    { class: "bar from-above", onsubmit: (event) => (event.preventDefault(), load()) },
+    { class: "bar fields", onsubmit: (event) => (event.preventDefault(), load()) },
     field("Partition", partition),
     field("From offset", from),
     h("button", { type: "submit", class: "primary" }, "Show"),
