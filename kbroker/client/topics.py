@@ -32,7 +32,11 @@ from kbroker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kbroker.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from kbroker.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -262,6 +266,16 @@ def partition_sizes(client: Client) -> dict[TopicPartition, dict[int, int]]:
     ).items():
         add_sizes(sizes, node_id, response)
     return sizes
+
+
+def sizes_request(partitions: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
+    """The request for sizes of some partitions on one broker."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return DescribeLogDirsRequest(
+        topics=[DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    )
 
 
 def add_sizes(sizes: dict[TopicPartition, dict[int, int]], node_id: int, response: DescribeLogDirsResponse) -> None:

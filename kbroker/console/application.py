@@ -27,7 +27,7 @@ EXPLORER: Final = Path(explorer.__file__).parent / "static"
 STATIC: Final = Path(__file__).parent / "static"
 
 _OF_EXPLORER: Final = ("explorer.js", "explorer.css")
-"""What the page takes from the protocol explorer's own."""
+"""Files of the protocol explorer that the page takes."""
 
 
 def application(console: Console) -> Starlette:

@@ -204,7 +204,7 @@ def _shown(data: bytes) -> str:
 
 
 def _marker(key: bytes) -> str:
-    """What a control record is, by its key: a version and a type."""
+    """The kind of a control record, by its key: a version and a type."""
     kind = int.from_bytes(key[2:4], "big", signed=True)
     try:
         return f"a marker: {ControlRecordType(kind).name}"

@@ -52,7 +52,7 @@ class Topics:
 
 
 class Rates:
-    """What is known of earlier looks at the topics of one cluster."""
+    """Rates by earlier looks at the topics of one cluster."""
 
     def __init__(self) -> None:
         self.bytes: Meter[str] = Meter()
