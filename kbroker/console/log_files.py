@@ -47,7 +47,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """One directory of a partition: its newest segments, the oldest of them first, and how many there are."""
+    """A directory of a partition: its newest segments, the oldest of them first, and how many there are."""
 
     directory: Path
     segments: list[Segment]

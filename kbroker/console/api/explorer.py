@@ -35,7 +35,7 @@ async def list_nodes(call: Call) -> Json:
 
 
 async def describe_exchange(call: Call) -> Json:
-    """One exchange with its fields beside their bytes."""
+    """An exchange with its fields beside their bytes."""
     watching = await _watched(call)
     node, number = call.number("node", lowest=-(2**31)), call.number("number")
     found = await call.compute(lambda: watching.feed.details(node, number))
