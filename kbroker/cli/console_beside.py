@@ -45,7 +45,7 @@ class ConsoleBeside(NamedTuple):
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleBeside:
-        """Judges the options. ``UsageError`` or ``FatalError`` says what is wrong, before the node starts."""
+        """Judge the options. ``UsageError`` or ``FatalError`` says what is wrong, before the node starts."""
         host, colon, port = arguments.console.rpartition(":")
         host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
         if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
