@@ -19,7 +19,14 @@ NOTHING: Final = "-"
 ASKED: Final = (TOPICS, GROUPS, PROFILES)
 """Kinds of values that the command itself is asked for."""
 
-_KINDS: Final = {"FILE": FILES, "DIR": DIRECTORIES, "TOPIC": TOPICS, "GROUP": GROUPS}
+_KINDS: Final = {
+    "FILE": FILES,
+    "DIR": DIRECTORIES,
+    "TOPIC": TOPICS,
+    "FROM_TOPIC": TOPICS,
+    "TO_TOPIC": TOPICS,
+    "GROUP": GROUPS,
+}
 
 
 class Value(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Final
 from kbroker.console.api import (
     access,
     brokers,
+    copies,
     explorer,
     faults,
     groups,
@@ -45,6 +46,8 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/records/export", records.export_records),
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
+    ("POST", "/api/records/replay", copies.replay_records),
+    ("POST", "/api/records/import", copies.import_records),
     ("GET", "/api/log", log.list_batches),
     ("GET", "/api/log/batch", log.describe_batch),
     ("GET", "/api/log/producers", log.list_producers),

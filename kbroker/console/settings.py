@@ -10,6 +10,7 @@ from kbroker.console.masking import Masking, MaskRule
 
 if TYPE_CHECKING:
     from kbroker.client.properties import ClientProperties
+    from kbroker.schemas.settings import RegistrySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ConsoleSettings:
 
     faults_fd: int | None = None
     """A socket of ``kbroker faults``."""
+    registry: RegistrySettings | None = None
 
     def masking(self, topic: str) -> Masking:
         """The masks of a topic's records."""
