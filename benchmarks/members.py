@@ -76,6 +76,13 @@ class Loop:
         self._selector.unregister(wire.socket)
         wire.socket.close()
 
+    def close_all(self) -> None:
+        """Close every connection that is open, and the loop."""
+        for key in list(self._selector.get_map().values()):
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
+        self._selector.close()
+
 
 class Wire:
     """A connection; responses come in the order of the requests."""

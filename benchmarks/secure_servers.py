@@ -8,7 +8,6 @@ TLS_AES_256_GCM_SHA384 first, and either broker takes it.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from benchmarks.servers import COMMON, Apache, Kbroker, Server, ServerError
+from benchmarks.servers import COMMON, Apache, Kbroker, Server, ServerError, is_readable
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command, random_uuid
 from compat_tests.client_security import Security
 from compat_tests.security.certificates import Authority
@@ -128,7 +127,7 @@ class SecureKbroker(Secure, Kbroker):
         output, seen = self._process.stdout.fileno(), b""
         while b"kbroker ready:" not in seen:
             left = self.launched_at + 30 - time.monotonic()
-            chunk = os.read(output, 4096) if select.select([output], [], [], max(0.0, left))[0] else b""
+            chunk = os.read(output, 4096) if is_readable(output, max(0.0, left)) else b""
             if not chunk:
                 raise ServerError(f"kbroker did not start:\n{self.log_tail()}")
             seen += chunk

@@ -164,7 +164,7 @@ class Kbroker(Server):
         output = self._process.stdout.fileno()
         seen = b""
         while time.monotonic() < self.launched_at + 30:
-            if not select.select([output], [], [], 0.1)[0]:
+            if not is_readable(output, 0.1):
                 continue
             chunk = os.read(output, 4096)
             seen += chunk
@@ -175,6 +175,13 @@ class Kbroker(Server):
             if not chunk:
                 break
         raise ServerError(f"kbroker did not start:\n{self.log_tail()}")
+
+
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read within so many seconds; the descriptor may be above 1,024."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 class Apache(Server):

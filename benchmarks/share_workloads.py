@@ -93,6 +93,11 @@ class ShareMember:
         self._session = 0
         self._acquired: list[tuple[int, int]] = []
 
+    @property
+    def has_record(self) -> bool:
+        """Whether there is a record to accept."""
+        return bool(self._acquired)
+
     def heartbeat(self, told: list[Any]) -> None:
         """Join, or ask for the assignment."""
 
@@ -174,6 +179,16 @@ def held_groups(bench: Bench, server: Server) -> Figures:
     topic_id = talk.topic_id(topic)
     before = server.resident_bytes()
     loop = Loop(server.host, server.port)
+    try:
+        figures = _hold_groups(loop, server, topic, topic_id, before)
+    finally:
+        loop.close_all()
+    talk.close()
+    return figures
+
+
+def _hold_groups(loop: Loop, server: Server, topic: str, topic_id: Uuid, before: int) -> Figures:
+    """The work of :func:`held_groups`; ``before`` is the memory, in bytes, of a server without connections."""
     members = [ShareMember(loop.open(), f"held-{number}", topic, topic_id) for number in range(GROUPS)]
     connected = server.resident_bytes()
     deadline = time.monotonic() + 120
@@ -183,13 +198,13 @@ def held_groups(bench: Bench, server: Server) -> Figures:
         _all(loop, waiting, "heartbeat")
         time.sleep(0.5)
     _all(loop, members, "fetch")  # from here on what comes is theirs
-    raw.await_record(server.host, server.port, topic)
-    _all(loop, members, "fetch")
+    deadline = time.monotonic() + 120
+    while waiting := [member for member in members if not member.has_record]:
+        if time.monotonic() > deadline:
+            raise LoadError(f"{len(waiting)} of {GROUPS} groups have not been handed the record after 120 s")
+        raw.await_record(server.host, server.port, topic)  # each time: a group may begin after the last one
+        _all(loop, waiting, "fetch")
     _all(loop, members, "accept")
-    accepted = sum(bool(member.accepted) for member in members)
-    if accepted != GROUPS:
-        raise LoadError(f"only {accepted} of {GROUPS} groups have accepted the record")
-    talk.close()
     return {
         "MB": server.resident_bytes() / 1e6,
         "more_MB": (server.resident_bytes() - connected) / 1e6,

@@ -45,8 +45,10 @@ SECTIONS = {
         "docs/commands",
         "docs/configuration",
         "docs/testing",
+        "docs/security/README",
         "docs/metrics",
         "docs/operations",
+        "docs/doctor",
         "docs/apis",
         "docs/compatibility",
         "docs/benchmarks",
@@ -71,9 +73,17 @@ SECTIONS = {
 BELOW = {
     "docs/architecture": "docs/architecture/*",
     "docs/decisions/README": "docs/decisions/0*",
+    "docs/security/README": "docs/security/[a-z]*",
     "compat_tests/README": "compat_tests/*/README",
 }
 """A page of the menu -> the pages below it."""
+
+
+def menu() -> dict[str, list[str]]:
+    """The pages of each section: those above, and in the first one all others that lie in docs/ itself."""
+    known = {page for pages in SECTIONS.values() for page in pages}
+    others = sorted({f"docs/{path.stem}" for path in (ROOT / "docs").glob("*.md")} - known)
+    return {caption: pages + (others if caption == "Use" else []) for caption, pages in SECTIONS.items()}
 
 
 def toctree(caption: str, pages: list[str]) -> str:
@@ -86,10 +96,8 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """Add the menu to pages as they are read: a code host would show it as a block of code."""
     del app
     if name == root_doc:
-        known = {page for pages in SECTIONS.values() for page in pages}
-        others = sorted({f"docs/{path.stem}" for path in (ROOT / "docs").glob("*.md")} - known)
-        for caption, pages in SECTIONS.items():
-            source[0] += toctree(caption, pages + (others if caption == "Use" else []))
+        for caption, pages in menu().items():
+            source[0] += toctree(caption, pages)
     elif name in BELOW and any(ROOT.glob(f"{BELOW[name]}.md")):
         source[0] += toctree("", [BELOW[name]])
 

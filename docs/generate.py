@@ -124,6 +124,13 @@ def metrics() -> str:
     return page(NOTE)
 
 
+def doctor() -> str:
+    """The page of ``kbroker doctor``, from its checks."""
+    from docs.doctor_page import page
+
+    return page(NOTE)
+
+
 def apis() -> str:
     """The page of the APIs that are served, from the handlers' registrations."""
     from kbroker.handlers import load_handlers
@@ -211,7 +218,7 @@ def commands() -> str:
         "",
         NOTE,
         "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
-        "`user`, `token`, `acl` and `quota` talk to",
+        "`user`, `token`, `acl`, `quota`, `doctor` and `bundle` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
         "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",
@@ -308,6 +315,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "apis.md": apis,
     "metrics.md": metrics,
+    "doctor.md": doctor,
     "../monitoring/grafana/dashboards/kbroker.json": dashboard,
     "commands.md": commands,
     "kips.md": kips,

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from docs import conf
 from docs.generate import DOCS, PAGES
 from kbroker.config import (
     BROKER_CONFIGS,
@@ -17,6 +18,7 @@ from kbroker.config import (
 )
 from kbroker.config.share_group import SHARE_GROUP_BOUNDS
 from kbroker.config.streams_group import STREAMS_GROUP_BOUNDS
+from tests.test_links import FOLDERS
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -25,13 +27,13 @@ def test_generated_pages_are_up_to_date(name: str) -> None:
 
 
 def readers() -> str:
-    """The code that acts on properties: all but the tables, declarations and checks, the command and its client."""
+    """The code that acts on properties: all but the tables, declarations and checks, the commands and their client."""
     package = DOCS.parent / "kbroker"
     texts = [
         # A property that a topic of ours is made with has no effect by that.
         re.sub(r"\(\"[a-z.]+\", \"[a-z0-9]+\"\)", "", path.read_text("utf-8"))
         for path in sorted(package.rglob("*.py"))
-        if path.relative_to(package).parts[0] not in ("config", "cli", "client")
+        if path.relative_to(package).parts[0] not in ("config", "cli", "client", "doctor")
     ]
     checks = (package / "config" / "broker_checks.py").read_text("utf-8")
     config = "".join(
@@ -157,3 +159,33 @@ def test_the_table_of_decisions_is_whole() -> None:
 def test_every_page_of_the_architecture_is_in_its_table() -> None:
     named = set(re.findall(r"\]\(architecture/(.+?)\)", (DOCS / "architecture.md").read_text("utf-8")))
     assert named == {path.name for path in (DOCS / "architecture").glob("*.md")}
+
+
+def test_the_sites_menu_has_every_page_that_the_site_takes() -> None:
+    """Sphinx refuses a page that no table of contents has; the site itself is built by `make site` alone."""
+
+    def matches(pattern: str, name: str) -> bool:
+        regex = re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+        return re.fullmatch(regex, name) is not None
+
+    pages = [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
+    names = {page.relative_to(ROOT).as_posix() for page in pages}
+    taken = {name for name in names if any(matches(pattern, name) for pattern in conf.include_patterns)}
+    below = {
+        page.relative_to(ROOT).as_posix() for pattern in conf.BELOW.values() for page in ROOT.glob(f"{pattern}.md")
+    }
+    in_menu = {f"{page}.md" for pages in conf.menu().values() for page in pages}
+    assert in_menu <= taken
+    assert taken == in_menu | below | {f"{conf.root_doc}.md"}
+    assert set(conf.BELOW) <= {name.removesuffix(".md") for name in in_menu}
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    """A clause with "what" or "who" for a subject is hard to read at first sight."""
+    begins_otherwise = re.compile(r'^ *"""(?:What|Who|Whom|Whose|Whoever|Whatever)\b.*', re.MULTILINE)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sorted((ROOT / "kbroker").rglob("*.py"))
+        for line in begins_otherwise.findall(path.read_text("utf-8"))
+    ]
+    assert wrong == []

@@ -170,7 +170,7 @@ def test_what_is_not_supported_is_refused() -> None:
 
 
 def test_a_launch_declares_its_classes_here() -> None:
-    """Whatever a node has imported when it serves: each class of the standard library's would cost a launch time."""
+    """A node has imported these classes when it serves: each of the standard library's would cost a launch time."""
     program = (
         "import sys, typing\n"
         "from kbroker.cli import start\n"

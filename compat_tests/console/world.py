@@ -1,4 +1,4 @@
-"""What the console is to show: topics with records, a group that is behind, a transaction that is open."""
+"""A cluster for the console to show: topics with records, a group that is behind, a transaction that is open."""
 
 from __future__ import annotations
 

@@ -69,6 +69,8 @@ public final class Driver {
     private static final Map<String, Admin> ADMINS = new ConcurrentHashMap<>();
     private static final Map<String, KafkaProducer<byte[], byte[]>> KEPT = new ConcurrentHashMap<>();
 
+    private static final Map<String, KafkaConsumer<byte[], byte[]>> KEPT_CONSUMERS = new ConcurrentHashMap<>();
+
     private static final class ReadTimeout extends RuntimeException {
         final ArrayNode records;
 
@@ -125,7 +127,11 @@ public final class Driver {
             case "produce":
                 return produce(command, topic);
             case "kept_produce":
-                keptProduce(command, topic);
+                return JSON.getNodeFactory().numberNode(keptProduce(command, topic));
+            case "kept_consume":
+                return JSON.getNodeFactory().textNode(keptConsume(command, topic));
+            case "end_kept_consumer":
+                KEPT_CONSUMERS.remove(keyOf(command)).close(Duration.ofSeconds(5));
                 return null;
             case "authorized_operations":
                 return authorizedOperations(command, topic);
@@ -217,16 +223,42 @@ public final class Driver {
         return new TopicPartition(topic, command.get("partition").asInt());
     }
 
-    private static void keptProduce(JsonNode command, String topic) throws Exception {
-        String key = command.get("bootstrap").asText() + command.path("security");
-        var producer = KEPT.computeIfAbsent(key, each -> {
+    private static String keyOf(JsonNode command) {
+        return command.get("bootstrap").asText() + command.path("security");
+    }
+
+    /** Sends a record, and tells the longest throttle time of late, in milliseconds. */
+    private static double keptProduce(JsonNode command, String topic) throws Exception {
+        var producer = KEPT.computeIfAbsent(keyOf(command), each -> {
             Properties properties = connection(command);
             properties.put("max.block.ms", 5000);
             properties.put("request.timeout.ms", 4000);
             properties.put("delivery.timeout.ms", 5000);
             return new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
         });
-        producer.send(new ProducerRecord<>(topic, "kept".getBytes(StandardCharsets.UTF_8))).get();
+        producer.send(new ProducerRecord<>(topic, bytes(command.get("value")))).get();
+        for (var metric : producer.metrics().entrySet()) {
+            if (metric.getKey().name().equals("produce-throttle-time-max")) {
+                return (double) metric.getValue().metricValue();
+            }
+        }
+        throw new IllegalStateException("there is no metric of the throttle time");
+    }
+
+    private static String keptConsume(JsonNode command, String topic) {
+        var consumer = KEPT_CONSUMERS.computeIfAbsent(keyOf(command), each -> {
+            Properties properties = connection(command);
+            properties.put("auto.offset.reset", "earliest");
+            properties.put("max.poll.records", 1);
+            properties.put("metadata.max.age.ms", 500);
+            var made = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+            made.assign(List.of(new TopicPartition(topic, 0)));
+            return made;
+        });
+        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
+            return text(record.value());
+        }
+        return null;
     }
 
     private static JsonNode authorizedOperations(JsonNode command, String topic) throws Exception {
@@ -283,8 +315,7 @@ public final class Driver {
     }
 
     private static Admin admin(JsonNode command) {
-        String key = command.get("bootstrap").asText() + command.path("security");
-        return ADMINS.computeIfAbsent(key, each -> Admin.create(connection(command)));
+        return ADMINS.computeIfAbsent(keyOf(command), each -> Admin.create(connection(command)));
     }
 
     private static JsonNode describeCluster(JsonNode command) throws Exception {

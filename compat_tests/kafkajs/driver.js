@@ -120,7 +120,7 @@ const OPS = {
       await made.connect()
       return made
     })()
-    await (await kept[keyOf(c)]).send({ topic: c.topic, acks: -1, messages: [{ value: 'kept' }] })
+    await (await kept[keyOf(c)]).send({ topic: c.topic, acks: -1, messages: [{ value: decode(c.value) }] })
   },
   async create_acl(c) {
     return (await admin(c)).createAcls({ acl: [c.acl] })

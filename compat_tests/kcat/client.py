@@ -156,6 +156,13 @@ class KcatClient(Client):
                 raise self._fail(result)
         return [-1] * len(records)
 
+    def produce_one_by_one(self, topic: str, values: Sequence[bytes], timeout: float = 30) -> None:
+        """In one run of the program, a request for each value."""
+        options = ["-P", "-t", topic, "-p", "0", "-D", "\x1e", "-X", "linger.ms=0", "-X", "batch.num.messages=1"]
+        result = self._kcat(*options, "-X", "max.in.flight=1", stdin=b"\x1e".join(values), timeout=timeout)
+        if result.returncode or _FAILED.search(result.stderr):
+            raise self._fail(result)
+
     def produce_steps(
         self,
         steps: Sequence[Step],

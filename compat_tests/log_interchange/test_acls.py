@@ -1,4 +1,4 @@
-"""ACLs in the metadata log of one broker, opened by the other: from the log and from its snapshots."""
+"""ACLs and quotas in the metadata log of one broker, opened by the other: from the log and from its snapshots."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
 
 from compat_tests.log_interchange.content import wait_for
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
+from kbroker.client import Client
+from kbroker.client.quotas import Entity, alter_quotas, describe_quotas
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -63,6 +65,32 @@ def _row(acl: AclBinding) -> _Row:
     return tuple(str(getattr(acl, field)) for field in fields)
 
 
+_Quotas = set[tuple[tuple[tuple[str, str | None], ...], tuple[tuple[str, float], ...]]]
+
+GONE: Entity = {"user": "gone"}
+
+
+def quotas_of(name: str) -> list[tuple[Entity, dict[str, float | None]]]:
+    """One quota of each kind of entity."""
+    return [
+        ({"user": f"{name}-ü"}, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2.0**60}),
+        ({"user": name, "client-id": None}, {"request_percentage": 12.5}),
+        ({"user": None}, {"controller_mutation_rate": 0.25}),
+        ({"client-id": name}, {"producer_byte_rate": 1.0}),
+        ({"ip": "10.0.0.1"}, {"connection_creation_rate": 7.0}),
+        (GONE, {"producer_byte_rate": 1.0}),
+    ]
+
+
+def quotas(client: Client) -> _Quotas:
+    """All quotas."""
+    return {(tuple(each.entity.items()), tuple(each.values.items())) for each in describe_quotas(client, {})}
+
+
+def _has_quotas(client: Client, expected: _Quotas) -> bool:
+    return quotas(client) == expected
+
+
 @pytest.fixture(params=["log", "snapshots"])
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Place, Node, Node]]:
     place = Place(tmp_path)
@@ -73,9 +101,10 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Plac
     theirs.kill()
 
 
-def test_acls_there_and_back(nodes: tuple[Place, Node, Node]) -> None:
+def test_acls_and_quotas_there_and_back(nodes: tuple[Place, Node, Node]) -> None:
     place, ours, theirs = nodes
     expected: set[_Row] = set()
+    limited: _Quotas = set()
     for turn, node in enumerate((theirs, ours, theirs)):
         node.start()
         admin = AdminClient({"bootstrap.servers": place.bootstrap})
@@ -91,5 +120,25 @@ def test_acls_there_and_back(nodes: tuple[Place, Node, Node]) -> None:
         [deleted] = admin.delete_acls([gone], request_timeout=10).values()
         expected -= {_row(each) for each in deleted.result()}
         wait_for(partial(_has, admin, expected), "the change to be told")
+        with Client(place.bootstrap) as client:
+            assert quotas(client) == limited
+            limited = _changed_quotas(client, limited, f"t{turn}")
         node.stop()
     assert len(expected) == 1 + 3 * 3
+    assert len(limited) == 3 * 3 + 2
+
+
+def _changed_quotas(client: Client, before: _Quotas, name: str) -> _Quotas:
+    """Set quotas and take some away; all that there are then."""
+    for entity, values in quotas_of(name):
+        alter_quotas(client, entity, values)
+        before = before | {(tuple(sorted(entity.items())), tuple(sorted(_given(values))))}
+    wait_for(partial(_has_quotas, client, before), "the quotas to be told")
+    alter_quotas(client, GONE, {"producer_byte_rate": None})
+    left = {each for each in before if each[0] != tuple(GONE.items())}
+    wait_for(partial(_has_quotas, client, left), "the quota to be gone")
+    return left
+
+
+def _given(values: dict[str, float | None]) -> Iterator[tuple[str, float]]:
+    return ((key, value) for key, value in values.items() if value is not None)

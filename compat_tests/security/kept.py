@@ -1,39 +1,70 @@
-"""A producer of each client that stays connected while rights change: one record a call."""
+"""Producers and consumers of each client that stay connected while rights and quotas change: one record a call."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from compat_tests.client import ClientError, error_name
 from compat_tests.client_security import Security
-from compat_tests.line_driver import LineDriverClient
-from compat_tests.security.world import World
+from compat_tests.line_driver import LineDriverClient, decode_bytes, encode_bytes
+from compat_tests.security.world import OPEN, World
 
-Send = Callable[[str], None]
-"""Send one record to a topic and wait; ClientError if it is refused."""
-Close = Callable[[], None]
+T = TypeVar("T")
 
 
-def _kafka_python(bootstrap: str, security: Security) -> tuple[Send, Close]:
-    import kafka
-    from kafka.errors import KafkaError
+class KeptProducer(Protocol):
+    """A producer that stays connected."""
 
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=bootstrap, max_block_ms=5000, retries=0, metadata_max_age_ms=500, **security.kafka_python()
-    )
+    def send(self, topic: str, value: bytes = b"kept") -> None:
+        """Send one record and wait; ClientError if it is refused."""
+        ...
 
-    def send(topic: str) -> None:
+    def throttled_ms(self) -> float | None:
+        """The longest throttle time that the client has told of, in milliseconds; None if it tells of none at all."""
+        ...
+
+    def close(self) -> None:
+        """End the producer."""
+        ...
+
+
+def _refusal(error: Exception) -> ClientError:
+    """An error of kafka-python or aiokafka by Kafka's name."""
+    errno = getattr(error, "errno", -1)
+    return ClientError(error_name(errno) if errno > 0 else type(error).__name__, str(error))
+
+
+class _KafkaPython:
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        import kafka
+
+        self._producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap,
+            max_block_ms=5000,
+            retries=0,
+            metadata_max_age_ms=500,
+            **security.kafka_python(),
+        )
+
+    def send(self, topic: str, value: bytes = b"kept") -> None:
+        from kafka.errors import KafkaError
+
         try:
-            producer.send(topic, b"kept").get(5)
+            self._producer.send(topic, value).get(5)
         except KafkaError as error:
-            errno = getattr(error, "errno", -1)
-            raise ClientError(error_name(errno) if errno > 0 else type(error).__name__, str(error)) from error
+            raise _refusal(error) from error
 
-    def close() -> None:
+    def throttled_ms(self) -> float | None:
+        return float(self._producer.metrics()["producer-metrics"]["throttle-time-max"])
+
+    def close(self) -> None:
+        from kafka.errors import KafkaError
+
+        producer = self._producer
         try:
             producer.close(timeout=1)
         except KafkaError:  # it could not send all while it was refused, and its thread would try to log in for ever
@@ -42,27 +73,30 @@ def _kafka_python(bootstrap: str, security: Security) -> tuple[Send, Close]:
             with contextlib.suppress(KafkaError):
                 producer.close(timeout=0)
 
-    return send, close
 
+class _ConfluentKafka:
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        from confluent_kafka import Producer
 
-def _confluent_kafka(bootstrap: str, security: Security) -> tuple[Send, Close]:
-    from confluent_kafka import KafkaException, Producer
+        self._throttled = [0.0]
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "log_level": 0,
+                "message.timeout.ms": 3000,
+                "topic.metadata.refresh.interval.ms": 500,
+                "throttle_cb": lambda event: self._throttled.append(event.throttle_time * 1000),
+                **security.librdkafka(),
+            }
+        )
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "log_level": 0,
-            "message.timeout.ms": 3000,
-            "topic.metadata.refresh.interval.ms": 500,
-            **security.librdkafka(),
-        }
-    )
+    def send(self, topic: str, value: bytes = b"kept") -> None:
+        from confluent_kafka import KafkaException
 
-    def send(topic: str) -> None:
         errors: list[Any] = []
         try:
-            producer.produce(topic, b"kept", on_delivery=lambda error, message: errors.append(error))
-            producer.flush(10)
+            self._producer.produce(topic, value, on_delivery=lambda error, message: errors.append(error))
+            self._producer.flush(10)
         except KafkaException as known:  # what its metadata has told already
             errors.append(known.args[0])
         if not errors:
@@ -71,55 +105,227 @@ def _confluent_kafka(bootstrap: str, security: Security) -> tuple[Send, Close]:
         if error is not None:
             raise ClientError(error_name(error.code()) if error.code() >= 0 else error.name(), error.str())
 
-    return send, lambda: None
+    def throttled_ms(self) -> float | None:
+        self._producer.poll(0)
+        return max(self._throttled)
+
+    def close(self) -> None:
+        pass
 
 
-def _aiokafka(bootstrap: str, security: Security) -> tuple[Send, Close]:
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import KafkaError
+class _Loop:
+    """An event loop in a thread of its own, for libraries that need one."""
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
 
-    def run(coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
-    async def begin() -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap, metadata_max_age_ms=500, request_timeout_ms=5000, **security.aiokafka()
-        )
-        await producer.start()
-        return producer
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
 
-    producer = run(begin())
 
-    def send(topic: str) -> None:
+class _Aiokafka:
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        from aiokafka import AIOKafkaProducer
+
+        async def begin() -> AIOKafkaProducer:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=bootstrap, metadata_max_age_ms=500, request_timeout_ms=5000, **security.aiokafka()
+            )
+            await producer.start()
+            return producer
+
+        self._loop = _Loop()
+        self._producer = self._loop.run(begin())
+
+    def send(self, topic: str, value: bytes = b"kept") -> None:
+        from aiokafka.errors import KafkaError
+
         try:
-            run(producer.send_and_wait(topic, b"kept"))
+            self._loop.run(self._producer.send_and_wait(topic, value))
         except KafkaError as error:
-            errno = getattr(error, "errno", -1)
-            raise ClientError(error_name(errno) if errno > 0 else type(error).__name__, str(error)) from error
+            raise _refusal(error) from error
 
-    def close() -> None:
-        run(producer.stop())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+    def throttled_ms(self) -> float | None:
+        return None
 
-    return send, close
+    def close(self) -> None:
+        self._loop.run(self._producer.stop())
+        self._loop.close()
 
 
-def kept_producer(world: World, name: str, listener: str, security: Security) -> tuple[Send, Close]:
-    """A producer of the client `name` that stays connected, and how to close it."""
+class _InDriver:
+    """The producer that a driver in another language keeps for an address and a way to connect."""
+
+    def __init__(self, driver: LineDriverClient) -> None:
+        self._driver = driver
+        self._throttled: float | None = None
+
+    def send(self, topic: str, value: bytes = b"kept") -> None:
+        self._throttled = self._driver.call("kept_produce", topic=topic, value=encode_bytes(value))
+
+    def throttled_ms(self) -> float | None:
+        return self._throttled
+
+    def close(self) -> None:
+        pass
+
+
+_PRODUCERS: dict[str, Callable[[str, Security], KeptProducer]] = {
+    "kafka-python": _KafkaPython,
+    "confluent-kafka": _ConfluentKafka,
+    "aiokafka": _Aiokafka,
+}
+
+
+def kept_producer(world: World, name: str, listener: str, security: Security) -> KeptProducer:
+    """A producer of the client `name` that stays connected."""
     client = world.client(name, listener, security)
     if isinstance(client, LineDriverClient):
-        driver = client
-
-        def send(topic: str) -> None:
-            driver.call("kept_produce", topic=topic)
-
-        return send, lambda: None
+        return _InDriver(client)
     client.close()
-    make = {"kafka-python": _kafka_python, "confluent-kafka": _confluent_kafka, "aiokafka": _aiokafka}[name]
-    return make(world.servers.bootstrap(listener), security)
+    return _PRODUCERS[name](world.servers.bootstrap(listener), security)
+
+
+class KeptConsumer(Protocol):
+    """A consumer without a group that stays connected to the one partition of a topic."""
+
+    def read(self) -> bytes | None:
+        """The value of the next record, None if none comes within half a second; ClientError if it is refused."""
+        ...
+
+    def close(self) -> None:
+        """End the consumer."""
+        ...
+
+
+class _KafkaPythonConsumer:
+    def __init__(self, bootstrap: str, security: Security, topic: str) -> None:
+        import kafka
+
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=None,
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=500,
+            **security.kafka_python(),
+        )
+        self._consumer.assign([kafka.TopicPartition(topic, 0)])
+
+    def read(self) -> bytes | None:
+        from kafka.errors import KafkaError
+
+        try:
+            told = self._consumer.poll(timeout_ms=500, max_records=1)
+        except KafkaError as error:
+            raise _refusal(error) from error
+        for (record,) in told.values():
+            value: bytes = record.value
+            return value
+        return None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class _ConfluentKafkaConsumer:
+    def __init__(self, bootstrap: str, security: Security, topic: str) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"{OPEN}none",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                "fetch.wait.max.ms": 100,
+                "topic.metadata.refresh.interval.ms": 500,
+                **security.librdkafka(),
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+
+    def read(self) -> bytes | None:
+        message = self._consumer.poll(0.5)
+        if message is None:
+            return None
+        error = message.error()
+        if error is not None:
+            raise ClientError(error_name(error.code()) if error.code() >= 0 else error.name(), error.str())
+        return message.value()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class _AiokafkaConsumer:
+    def __init__(self, bootstrap: str, security: Security, topic: str) -> None:
+        from aiokafka import AIOKafkaConsumer, TopicPartition
+
+        async def begin() -> AIOKafkaConsumer:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=bootstrap,
+                group_id=None,
+                auto_offset_reset="earliest",
+                metadata_max_age_ms=500,
+                **security.aiokafka(),
+            )
+            await consumer.start()
+            consumer.assign([TopicPartition(topic, 0)])
+            return consumer
+
+        self._loop = _Loop()
+        self._consumer = self._loop.run(begin())
+
+    def read(self) -> bytes | None:
+        from aiokafka.errors import KafkaError
+
+        try:
+            told = self._loop.run(self._consumer.getmany(timeout_ms=500, max_records=1))
+        except KafkaError as error:
+            raise _refusal(error) from error
+        for (record,) in told.values():
+            value: bytes | None = record.value
+            return value
+        return None
+
+    def close(self) -> None:
+        self._loop.run(self._consumer.stop())
+        self._loop.close()
+
+
+class _ConsumerInDriver:
+    def __init__(self, driver: LineDriverClient, topic: str) -> None:
+        self._driver = driver
+        self._topic = topic
+
+    def read(self) -> bytes | None:
+        return decode_bytes(self._driver.call("kept_consume", topic=self._topic))
+
+    def close(self) -> None:
+        self._driver.call("end_kept_consumer")
+
+
+WITH_KEPT_CONSUMER = ("kafka-python", "confluent-kafka", "aiokafka", "java")
+"""kafkajs has no consumer without a group, and ends it for good when it is refused; kcat ends, too."""
+
+_CONSUMERS: dict[str, Callable[[str, Security, str], KeptConsumer]] = {
+    "kafka-python": _KafkaPythonConsumer,
+    "confluent-kafka": _ConfluentKafkaConsumer,
+    "aiokafka": _AiokafkaConsumer,
+}
+
+
+def kept_consumer(world: World, name: str, listener: str, security: Security, topic: str) -> KeptConsumer:
+    """A consumer of the client `name` that stays connected, from a topic's start on."""
+    client = world.client(name, listener, security)
+    if isinstance(client, LineDriverClient):
+        return _ConsumerInDriver(client, topic)
+    client.close()
+    return _CONSUMERS[name](world.servers.bootstrap(listener), security, topic)

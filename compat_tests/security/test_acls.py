@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.client import Client, ReadTimeout, Record, Step
+from compat_tests.client import Client, ClientError, ReadTimeout, Record, Step
 from compat_tests.clients import client_class, unavailable
 from compat_tests.security.conftest import FULL
-from compat_tests.security.kept import kept_producer
+from compat_tests.security.kept import WITH_KEPT_CONSUMER, KeptConsumer, kept_consumer, kept_producer
 from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, eventually, feature, refused
 
 _WITH_KEPT = tuple(name for name in CLIENTS if name != "kcat")
@@ -23,21 +23,67 @@ def test_rights_change_while_connected(world: World, name: str) -> None:
     user, password = world.user()
     topic = world.topic()
     security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-256", user, password)
-    send, close = kept_producer(world, name, "SASL_PLAINTEXT", security)
+    producer = kept_producer(world, name, "SASL_PLAINTEXT", security)
     try:
-        assert refused(lambda: send(topic)) in _NO_TOPIC
+        assert refused(lambda: producer.send(topic)) in _NO_TOPIC
         world.allow(user, "topic", topic, "write")
-        eventually(lambda: refused(lambda: send(topic)) == "")
+        eventually(lambda: refused(lambda: producer.send(topic)) == "")
         world.deny(user, "topic", topic, "write")
-        eventually(lambda: refused(lambda: send(topic)) in _NO_TOPIC)
+        eventually(lambda: refused(lambda: producer.send(topic)) in _NO_TOPIC)
         assert world.forget(user) == 2
         world.allow(user, "topic", topic[:-3], "write", prefixed=True)
-        eventually(lambda: refused(lambda: send(topic)) == "")
+        eventually(lambda: refused(lambda: producer.send(topic)) == "")
         world.forget(user)
-        eventually(lambda: refused(lambda: send(topic)) in _NO_TOPIC)
+        eventually(lambda: refused(lambda: producer.send(topic)) in _NO_TOPIC)
     finally:
-        close()
+        producer.close()
         world.forget(user)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=feature(name, "the right to read, given and taken while connected"))
+        for name in WITH_KEPT_CONSUMER
+    ],
+)
+def test_the_right_to_read_changes_while_connected(world: World, name: str) -> None:
+    user, password = world.user()
+    topic, later = world.topic(), world.topic()
+    security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-256", user, password)
+    world.peer.produce(topic, [Record(b"first")])
+    consumer = kept_consumer(world, name, "SASL_PLAINTEXT", security, topic)
+    try:
+        _reads_nothing(consumer, tells=name == "java")
+        world.allow(user, "topic", topic, "read")
+        assert eventually(lambda: _told(consumer)[0]) == b"first"
+        world.deny(user, "topic", topic, "read")
+        world.allow(user, "topic", later, "describe")  # nodes know what was changed before once they know this
+        eventually(lambda: world.sees(world.servers.bootstrap("SASL_PLAINTEXT"), security, later))
+        world.peer.produce(topic, [Record(b"second")])
+        _reads_nothing(consumer, tells=name in ("java", "confluent-kafka"))
+        assert world.forget(user) == 3
+        world.allow(user, "topic", topic[:-3], "read", prefixed=True)
+        assert eventually(lambda: _told(consumer)[0]) == b"second"
+    finally:
+        consumer.close()
+        world.forget(user)
+
+
+def _reads_nothing(consumer: KeptConsumer, *, tells: bool) -> None:
+    """Most wait, and note at most in their log why; librdkafka tells it only of a topic that it knows already."""
+    if tells:
+        eventually(lambda: _told(consumer)[1])
+    assert _told(consumer)[0] is None
+
+
+def _told(consumer: KeptConsumer) -> tuple[bytes | None, bool]:
+    """The next record, and whether the consumer is told that it may not read."""
+    try:
+        return consumer.read(), False
+    except ClientError as error:
+        assert error.name in _NO_TOPIC, error
+        return None, True
 
 
 _NO_TOPIC = {"TOPIC_AUTHORIZATION_FAILED"}

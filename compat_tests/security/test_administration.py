@@ -300,17 +300,17 @@ def test_user_comes_changes_and_goes(world: World, by: str) -> None:
     eventually(lambda: logs_in(address, first))
     assert describe() == [f"{_MECHANISM}=4096"]
     topic = world.topic(world.open_name())
-    send, close = kept_producer(world, "confluent-kafka", "SASL_SSL", first)
-    send(topic)
+    producer = kept_producer(world, "confluent-kafka", "SASL_SSL", first)
+    producer.send(topic)
     if by != "kafka-configs":  # a tool takes seconds, and it is the same request
         change("second-password")
         eventually(lambda: logs_in(address, second))
         assert not logs_in(address, first)
-        send(topic)  # who is connected stays so
+        producer.send(topic)  # who is connected stays so
     change(None)
     eventually(lambda: not logs_in(address, second) and not logs_in(address, first))
-    send(topic)
-    close()
+    producer.send(topic)
+    producer.close()
 
 
 def test_authorized_operations(world: World) -> None:

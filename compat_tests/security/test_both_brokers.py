@@ -92,7 +92,7 @@ def _refuses(address: str, token: Security) -> bool:
 
 
 def test_files_of_one_are_opened_by_the_other(alone: World, tmp_path: Path) -> None:
-    """Users, passwords, rights, tokens and records stay what they are, there and back."""
+    """Users, passwords, rights, quotas, tokens and records stay what they are, there and back."""
     first = alone.servers.kinds[0]
     other = {"apache": "kbroker", "kbroker": "apache"}[first]
     topic = alone.topic()
@@ -104,6 +104,8 @@ def test_files_of_one_are_opened_by_the_other(alone: World, tmp_path: Path) -> N
     alone.allow(allowed, "topic", topic[:-2], "read", "write", prefixed=True)
     alone.allow(denied, "topic", topic, "read")
     alone.deny(denied, "topic", "*", "all")
+    alone.limit(allowed, producer_byte_rate=1_000_000.0, controller_mutation_rate=7.0)
+    alone.limit(denied, request_percentage=12.5)
     alice = alone.servers.plain("alice", "SASL_SSL")
     tokens = Tokens(alone, tmp_path)
     made = [tokens.create(alice, "--renewer-principal", "User:bob")]
@@ -119,6 +121,9 @@ def test_files_of_one_are_opened_by_the_other(alone: World, tmp_path: Path) -> N
         eventually(partial(_refreshed, tokens, alice, made))
         eventually(partial(alone.sees, address, known[allowed], topic))
         assert alone.misses(address, known[denied], topic)
+        assert alone.limits(allowed) == {"producer_byte_rate": 1_000_000.0, "controller_mutation_rate": 7.0}
+        assert alone.limits(denied) == ({"request_percentage": 12.5} if kind == other else {})
+        alone.limit(denied, request_percentage=None)
         client = alone.client("confluent-kafka", "SASL_SSL", known[allowed])
         client.produce(topic, [Record(kind.encode())])
         alone.done_with(client)

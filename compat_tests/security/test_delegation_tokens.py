@@ -17,11 +17,8 @@ from compat_tests.client_security import Security
 from compat_tests.clients import unavailable
 from compat_tests.java_tools.driver import Output, ToolDriver
 from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, eventually, feature
-from kbroker.client import Client
+from compat_tests.security.world import World, eventually, feature, own_client
 from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.properties import ClientProperties
-from kbroker.client.security import security_of
 
 _ROW = re.compile(r"^(\S{22})\s+(\S{88})\s+(\S+)\s+(\S+)\s+\[(.*?)\]\s+(\S+)\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
 """TOKENID HMAC OWNER REQUESTER RENEWERS ISSUEDATE EXPIRYDATE MAXDATE."""
@@ -74,9 +71,8 @@ def tokens(world: World, tmp_path: Path) -> Iterator[Tokens]:
 
 def logs_in_with(address: str, token: Security) -> bool:
     """Whether the node at `address` lets in kbroker's own client with a token."""
-    security = security_of(ClientProperties(token.java_properties()))
     try:
-        with Client(address, security=security, timeout=10) as client:
+        with own_client(address, token) as client:
             client.any_broker(client.deadline())
     except AuthenticationFailed:
         return False

@@ -49,14 +49,14 @@ def test_session_is_renewed_and_ends_with_its_user(world: World, name: str) -> N
     user, password = world.user("session", "SCRAM-SHA-512")
     security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-512", user, password)
     topic = world.topic(world.open_name())
-    send, close = kept_producer(world, name, "NARROW", security)
+    producer = kept_producer(world, name, "NARROW", security)
     try:
-        send(topic)
+        producer.send(topic)
         begin = time.monotonic()
         while time.monotonic() < begin + 1.6 * SESSION_SECONDS:
-            assert refused(lambda: send(topic)) == ""
+            assert refused(lambda: producer.send(topic)) == ""
             time.sleep(0.05)  # the load of a slow producer, over the ends of sessions
         world.put_password(user, "another", "SCRAM-SHA-512")
-        eventually(lambda: refused(lambda: send(topic)) != "")
+        eventually(lambda: refused(lambda: producer.send(topic)) != "")
     finally:
-        close()
+        producer.close()

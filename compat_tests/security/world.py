@@ -34,6 +34,10 @@ from compat_tests.line_driver import LineDriverClient
 from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.tokens import jvm_option
+from kbroker.client import Client as OwnClient
+from kbroker.client.properties import ClientProperties
+from kbroker.client.quotas import alter_quotas, describe_quotas
+from kbroker.client.security import security_of
 
 T = TypeVar("T")
 
@@ -204,6 +208,25 @@ class World:
         (future,) = self.admin.delete_acls([every]).values()
         return len(future.result(30))
 
+    # quotas
+
+    def limit(self, user: str, **rates: float | None) -> None:
+        """Set quotas of `user`, such as ``producer_byte_rate``; None takes one away."""
+        with self._own_client() as client:
+            alter_quotas(client, {"user": user}, rates)
+        given = {key: rate for key, rate in rates.items() if rate is not None}
+        eventually(lambda: given.items() <= self.limits(user).items())
+
+    def limits(self, user: str) -> dict[str, float]:
+        """The quotas of `user`."""
+        with self._own_client() as client:
+            found = [each for each in describe_quotas(client, {"user": user}) if each.entity == {"user": user}]
+        return found[0].values if found else {}
+
+    def _own_client(self) -> OwnClient:
+        """The client of kbroker's commands: confluent-kafka has no quotas."""
+        return own_client(self.servers.bootstrap("SASL_SSL"), self.servers.plain("admin", "SASL_SSL"))
+
     # users
 
     def user(self, hint: str = "user", mechanism: str = "SCRAM-SHA-256") -> tuple[str, str]:
@@ -246,6 +269,11 @@ def running_world(servers: SecureServers, *, checks_log: bool = True) -> Iterato
         assert not checks_log or not world.told_secrets(), "secrets are in the log of a node"
     finally:
         servers.stop()
+
+
+def own_client(address: str, security: Security) -> OwnClient:
+    """The client of kbroker's commands."""
+    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=10)
 
 
 def logs_in(address: str, security: Security) -> bool:

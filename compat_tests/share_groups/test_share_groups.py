@@ -441,7 +441,7 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
 
 @pytest.mark.parametrize("members", ["java"], indirect=True)
 def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:
-    """Whoever leads or coordinates: each record that is rejected is in the dead-letter topic, once or more."""
+    """Each record that is rejected is in the dead-letter topic, once or more, whichever node leads or coordinates."""
     if not isinstance(broker, ApacheNodes | KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
     nodes = broker.nodes

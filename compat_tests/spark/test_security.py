@@ -5,6 +5,7 @@ Batch, stream and sink by each way to connect. `KBROKER_COMPAT_SECURITY_FULL=1`:
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -203,6 +204,25 @@ def test_a_stream_loses_its_right_and_goes_on_where_it_was(spark: Any, world: Wo
     write(values(spark, 30, 60), world, account, topic)
     run_available(stream, tmp_path / "checkpoint", collected)
     assert collected.numbers == list(range(60))
+
+
+@feature("spark", "throttled by a quota")
+def test_a_batch_is_throttled(spark: Any, world: World) -> None:
+    """Spark's producer waits for its quota, and loses nothing. A rate counts over ten seconds and those that pass."""
+    account = by_password(world, "SCRAM-SHA-512")
+    topic = granted(world, account, world.topic(), "read", "write")
+    rate, waits = 10_000, 2.0
+    padding = "=" * int(rate * (10 + waits) / RECORDS)
+    world.limit(account.user, producer_byte_rate=rate)
+    begin = time.monotonic()
+    frame = values(spark, 0, RECORDS).selectExpr("key", f"concat(value, '{padding}') AS value").coalesce(1)
+    write(frame, world, account.with_java({"batch.size": "4000"}), topic)
+    assert time.monotonic() - begin >= waits
+    world.limit(account.user, producer_byte_rate=None)
+    rows = rows_of(spark, world, account, topic).selectExpr(
+        "key", "trim(TRAILING '=' FROM CAST(value AS STRING)) AS value"
+    )
+    assert numbers(rows) == list(range(RECORDS))
 
 
 class TokenAccount(Account):

@@ -1,4 +1,4 @@
-"""Delegation tokens: the same requests, in the same order and in each version, to Apache Kafka 4.3.1 and to kbroker.
+"""Delegation tokens: the same requests, in the same order and in each version, to Apache Kafka 4.4.0 and to kbroker.
 
 Users log in with PLAIN and with tokens, on a listener of clients; another listener and the controller's have no
 authentication. kbroker runs in the test's own process. Ids, secrets and times differ: times are compared in minutes

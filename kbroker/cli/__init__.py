@@ -35,6 +35,10 @@ COMMANDS = {
     "watch": Command("kbroker.cli.watch", "show requests and answers as they happen, explained"),
     "decode": Command("kbroker.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
     "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
+    "doctor": Command(
+        "kbroker.doctor.command", "say what is wrong with a cluster, a configuration or a machine, and what to do"
+    ),
+    "bundle": Command("kbroker.doctor.bundle_command", "pack what a report of a mistake needs, without secrets"),
     "verify-log": Command("kbroker.cli.verify_log", "check that everything in log directories is what it should be"),
 }
 """All commands, in the order of the help."""

@@ -76,14 +76,19 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
 
 def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]], ClientProperties | None]:
     """Where the cluster is, and the properties of ``--command-config``; ``UsageError``, ``ClientError``."""
+    properties = _client_properties(arguments.command_config)
+    return bootstrap_addresses(arguments, properties), properties
+
+
+def bootstrap_addresses(arguments: argparse.Namespace, properties: ClientProperties | None) -> list[tuple[str, int]]:
+    """The addresses that the options name, or the properties, the environment, the default; ``UsageError``."""
     from kbroker.client.cluster import parse_bootstrap
 
-    properties = _client_properties(arguments.command_config)
     told, text = "--bootstrap-server", arguments.bootstrap_server
     if properties is not None and not text and properties["bootstrap.servers"]:
         told, text = f"{properties.source}: bootstrap.servers", properties["bootstrap.servers"]
     try:
-        return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP), properties
+        return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP)
     except ValueError as error:
         raise UsageError(f"{told}: {error}") from None
 

@@ -31,7 +31,8 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the tree; of a damaged frame what can be read, and 1."""
     from kbroker.wire.errors import WireError
-    from kbroker.wire.layouts import DamagedFrame, render_frame
+    from kbroker.wire.layout_text import render_frame
+    from kbroker.wire.layouts import DamagedFrame
 
     data = read_frame(arguments.frame)
     if is_saved(data):

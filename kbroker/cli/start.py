@@ -327,13 +327,6 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
         besides.cancel_scope.cancel()
 
 
-_ADMINISTERS_SECURITY = frozenset({17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51})
-"""API keys of SASL, ACLs, delegation tokens, quotas and SCRAM users."""
-
-_OF_SHARE_AND_STREAMS_GROUPS = frozenset({76, 77, 78, 79, *range(83, 94)})
-"""API keys of share groups and their coordinator, and of Streams groups."""
-
-
 def _is_plain(config: BrokerConfig) -> bool:
     """Whether a node has no security: each listener is PLAINTEXT, and all may do all."""
     protocols = {config.listener_security_protocol_map[listener.name] for listener in config.listeners}
@@ -344,21 +337,20 @@ async def _import_the_rest(is_plain: bool = False) -> None:
     """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
 
     No later request waits for an import, nor gets a module of the release that was installed over this one since.
-    Except what most nodes are never asked for, and everybody would have in memory: share and Streams groups, and what
-    administers security in a node that ``is_plain``.
+    Handlers that few nodes are asked for are left out (`Preload` of each registration); a node that ``is_plain`` has no
+    security.
     """
     import trio
 
-    from kbroker.handlers.registration import BOTH, registrations
+    from kbroker.handlers.registration import BOTH, Preload, registrations
 
-    left_out = _OF_SHARE_AND_STREAMS_GROUPS | (_ADMINISTERS_SECURITY if is_plain else frozenset())
+    wanted = {Preload.ALL} if is_plain else {Preload.ALL, Preload.SECURED}
     await trio.sleep(_IMPORT_AFTER_SECONDS)
     try:
         for registration in registrations(BOTH).values():
-            if registration.api_key in left_out:
-                continue
-            registration.load()
-            await trio.lowlevel.checkpoint()
+            if registration.preload in wanted:
+                registration.load()
+                await trio.lowlevel.checkpoint()
         importlib.import_module("kbroker.groups.group_coordinator")
         gc.freeze()  # as what the start itself made
     except Exception:  # an installation that is being changed: what is there goes on being served

@@ -38,7 +38,7 @@ QUEUED_BYTES: Final = 32 << 20
 """Bytes of exchanges that wait to be shown, as in a pause. Newer ones are counted and not shown."""
 
 EXCHANGE_BYTES: Final = 1000
-"""What one takes beside its frames."""
+"""The bytes that an exchange takes beside its frames."""
 
 TOO_MANY: Final = "too many wait to be shown"
 

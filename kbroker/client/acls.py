@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Final, NamedTuple, TypedDict, TypeVar
+from typing import Final, NamedTuple, TypedDict
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
+from kbroker.security.authorizer.acls import word
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from kbroker.wire.messages.delete_acls import (
@@ -22,8 +22,6 @@ from kbroker.wire.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-
-_Word = TypeVar("_Word", bound=IntEnum)
 
 _CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 
@@ -161,22 +159,14 @@ def _told_acl(
 ) -> Acl:
     """A rule of an answer: DescribeAcls has the pattern once for its rules, DeleteAcls each rule in one piece."""
     return Acl(
-        _word(ResourceType, pattern.resource_type),
+        word(ResourceType, pattern.resource_type),
         pattern.resource_name,
-        _word(PatternType, pattern.pattern_type),
+        word(PatternType, pattern.pattern_type),
         rule.principal,
         rule.host,
-        _word(AclOperation, rule.operation),
-        _word(AclPermission, rule.permission_type),
+        word(AclOperation, rule.operation),
+        word(AclPermission, rule.permission_type),
     )
-
-
-def _word(kind: type[_Word], value: int) -> _Word:
-    """A word of authorization; UNKNOWN for one that is newer than this package."""
-    try:
-        return kind(value)
-    except ValueError:
-        return kind(0)
 
 
 def _told(acl: Acl) -> str:

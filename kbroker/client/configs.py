@@ -54,6 +54,9 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+_RESOURCES = 500
+"""Resources in one request: a broker answers for so many at once."""
+
 _TYPES = ("unknown", "boolean", "string", "int", "short", "long", "double", "list", "class", "password")
 
 
@@ -137,6 +140,31 @@ def describe_configs(
     response = client.retrying(ask, deadline) if kind is not ResourceType.TOPIC else ask()
     entries = [_entry(config) for result in response.results for config in result.configs]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def describe_many(
+    client: Client, kind: ResourceType, names: Sequence[str], *, keys: Sequence[str], node_id: int | None = None
+) -> dict[str, dict[str, str]]:
+    """Resource -> some of its configs; null and secret ones, and resources that cannot be seen, are left out.
+
+    ``node_id``: the broker to ask, which has to be the resource itself if that is a broker.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for start in range(0, len(names), _RESOURCES):
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys))
+                for name in names[start : start + _RESOURCES]
+            ]
+        )
+        response: DescribeConfigsResponse = (
+            client.ask_any(request) if node_id is None else client.ask_node(node_id, request)
+        )
+        for result in response.results:
+            if not result.error_code:
+                values = {config.name: config.value for config in result.configs}
+                found[result.resource_name] = {name: value for name, value in values.items() if value is not None}
+    return found
 
 
 def _entry(config: Any) -> ConfigEntry:

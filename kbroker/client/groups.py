@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -119,45 +119,63 @@ def list_groups(client: Client, *, states: Sequence[str] = (), types: Sequence[s
 
 def describe_group(client: Client, group_id: str) -> GroupDescription:
     """One group of consumers, of either type; ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
-
-    def check(response: Any) -> None:
-        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
-
-    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
     try:
-        response = client.ask_coordinator(group_id, request, check)
+        group = ask_about_group(client, group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]))
     except ApiNotServed:
         return _describe_classic(client, group_id)
     except ResponseError as error:
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             raise
         return _describe_classic(client, group_id)
-    group = response.groups[0]
+    return description_of(client, group_id, group, CONSUMER, group.assignor_name, _consumer_member)
+
+
+def ask_about_group(client: Client, group_id: str, request: Any) -> Any:
+    """What the coordinator answers about the one group that a request names: the first of its ``groups``.
+
+    ``ResponseError`` for the error of that group.
+    """
+
+    def check(response: Any) -> None:
+        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
+
+    return client.ask_coordinator(group_id, request, check).groups[0]
+
+
+def description_of(
+    client: Client, group_id: str, group: Any, group_type: str, assignor: str, member_of: Callable[[Any], GroupMember]
+) -> GroupDescription:
+    """A group with epochs, as its coordinator describes it: of consumers (KIP-848), a share or a Streams group."""
     return GroupDescription(
         group_id,
-        CONSUMER,
+        group_type,
         group.group_state,
-        "consumer",
-        group.assignor_name,
+        group_type.lower(),
+        assignor,
         client.coordinator(group_id),
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                partitions_of(member.assignment.topic_partitions),
-                tuple(sorted(member.subscribed_topic_names)),
-                member.subscribed_topic_regex or None,
-                member.member_epoch,
-                member.rack_id,
-                partitions_of(member.target_assignment.topic_partitions),
-                "classic" if member.member_type == 0 else "consumer",
-            )
-            for member in sorted(group.members, key=lambda member: str(member.member_id))
-        ),
+        _members_of(group, member_of),
         group.group_epoch,
         group.assignment_epoch,
+    )
+
+
+def _members_of(group: Any, member_of: Callable[[Any], GroupMember]) -> tuple[GroupMember, ...]:
+    return tuple(member_of(member) for member in sorted(group.members, key=lambda member: str(member.member_id)))
+
+
+def _consumer_member(member: Any) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        partitions_of(member.assignment.topic_partitions),
+        tuple(sorted(member.subscribed_topic_names)),
+        member.subscribed_topic_regex or None,
+        member.member_epoch,
+        member.rack_id,
+        partitions_of(member.target_assignment.topic_partitions),
+        "classic" if member.member_type == 0 else "consumer",
     )
 
 
@@ -167,14 +185,9 @@ def partitions_of(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
 
 
 def _describe_classic(client: Client, group_id: str) -> GroupDescription:
-    def check(response: Any) -> None:
-        group = response.groups[0]
-        refuse(group.error_code, f"group {group_id}", group.error_message)
-        if group.group_state == "Dead":  # how brokers before DescribeGroups 6 say that there is none
-            raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
-
-    response = client.ask_coordinator(group_id, DescribeGroupsRequest(groups=[group_id]), check)
-    group = response.groups[0]
+    group = ask_about_group(client, group_id, DescribeGroupsRequest(groups=[group_id]))
+    if group.group_state == "Dead":  # how brokers before DescribeGroups 6 say that there is none
+        raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
     return GroupDescription(
         group_id,
         CLASSIC,
@@ -182,17 +195,18 @@ def _describe_classic(client: Client, group_id: str) -> GroupDescription:
         group.protocol_type,
         group.protocol_data,
         client.coordinator(group_id),
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                classic_assignment(member.member_assignment),
-                classic_subscription(member.member_metadata),
-            )
-            for member in sorted(group.members, key=lambda member: str(member.member_id))
-        ),
+        _members_of(group, _classic_member),
+    )
+
+
+def _classic_member(member: Any) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        classic_assignment(member.member_assignment),
+        classic_subscription(member.member_metadata),
     )
 
 

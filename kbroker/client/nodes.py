@@ -80,6 +80,11 @@ def describe_cluster(client: Client) -> ClusterDescription:
 def describe_features(client: Client) -> tuple[int, list[Feature]]:
     """The epoch of the finalized features (-1 without any), and all features by name."""
     told = api_versions(client)
+    return told.finalized_features_epoch, features_of(told)
+
+
+def features_of(told: ApiVersionsResponse) -> list[Feature]:
+    """The features that a broker tells in ApiVersions, by name."""
     finalized = {feature.name: feature.max_version_level for feature in told.finalized_features}
     supported = {
         feature.name: Feature(feature.name, feature.min_version, feature.max_version, finalized.get(feature.name))
@@ -87,7 +92,7 @@ def describe_features(client: Client) -> tuple[int, list[Feature]]:
     }
     for name, level in finalized.items():
         supported.setdefault(name, Feature(name, 0, 0, level))
-    return told.finalized_features_epoch, [supported[name] for name in sorted(supported)]
+    return [supported[name] for name in sorted(supported)]
 
 
 def api_versions(client: Client, node_id: int | None = None) -> ApiVersionsResponse:

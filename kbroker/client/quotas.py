@@ -23,7 +23,7 @@ _EXACT = 0
 _DEFAULT = 1
 
 Entity = Mapping[str, "str | None"]
-"""Whom a quota is for: a name by type (``user``, ``client-id``, ``ip``), None for the default of all."""
+"""The owner of a quota: a name by type (``user``, ``client-id``, ``ip``), None for the default of all."""
 
 
 class EntityQuotas(NamedTuple):

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
-from kbroker.client.groups import GroupDescription, GroupMember, describe_group, partitions_of
+from kbroker.client.groups import (
+    GroupDescription,
+    GroupMember,
+    ask_about_group,
+    describe_group,
+    description_of,
+    partitions_of,
+)
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_share_group_offsets import (
@@ -45,47 +52,30 @@ def describe_any_group(client: Client, group_id: str) -> GroupDescription:
 
 def describe_share_group(client: Client, group_id: str) -> GroupDescription:
     """One share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none, ``ApiNotServed``."""
+    group = ask_about_group(client, group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
+    return description_of(client, group_id, group, SHARE, group.assignor_name, _member)
 
-    def check(response: Any) -> None:
-        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
 
-    group = client.ask_coordinator(group_id, ShareGroupDescribeRequest(group_ids=[group_id]), check).groups[0]
-    return GroupDescription(
-        group_id,
-        SHARE,
-        group.group_state,
-        "share",
-        group.assignor_name,
-        client.coordinator(group_id),
-        tuple(
-            GroupMember(
-                member.member_id,
-                None,
-                member.client_id,
-                member.client_host,
-                partitions_of(member.assignment.topic_partitions),
-                tuple(sorted(member.subscribed_topic_names)),
-                epoch=member.member_epoch,
-                rack=member.rack_id,
-                protocol="share",
-            )
-            for member in sorted(group.members, key=lambda member: str(member.member_id))
-        ),
-        group.group_epoch,
-        group.assignment_epoch,
+def _member(member: Any) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        None,
+        member.client_id,
+        member.client_host,
+        partitions_of(member.assignment.topic_partitions),
+        tuple(sorted(member.subscribed_topic_names)),
+        epoch=member.member_epoch,
+        rack=member.rack_id,
+        protocol="share",
     )
 
 
 def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOffset]:
     """The place of a share group in each of its partitions, in order. ``ResponseError``."""
-
-    def check(response: Any) -> None:
-        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
-
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
-    response = client.ask_coordinator(group_id, DescribeShareGroupOffsetsRequest(groups=[asked]), check)
+    group = ask_about_group(client, group_id, DescribeShareGroupOffsetsRequest(groups=[asked]))
     found: dict[TopicPartition, ShareOffset] = {}
-    for topic in response.groups[0].topics:
+    for topic in group.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.topic_name, each.partition_index)
             refuse(each.error_code, f"group {group_id}, partition {partition}", each.error_message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kbroker.client.cluster import Client, refuse
-from kbroker.client.groups import GroupDescription, GroupMember
+from kbroker.client.cluster import Client
+from kbroker.client.groups import GroupDescription, GroupMember, ask_about_group, description_of
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 
@@ -15,34 +15,21 @@ STREAMS: Final = "Streams"
 
 def describe_streams_group(client: Client, group_id: str) -> GroupDescription:
     """One Streams group. What is assigned are tasks: the name of a subtopology in place of a topic's."""
+    group = ask_about_group(client, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
+    return description_of(client, group_id, group, STREAMS, "", _member)
 
-    def check(response: Any) -> None:
-        refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
 
-    group = client.ask_coordinator(group_id, StreamsGroupDescribeRequest(group_ids=[group_id]), check).groups[0]
-    return GroupDescription(
-        group_id,
-        STREAMS,
-        group.group_state,
-        "streams",
-        "",
-        client.coordinator(group_id),
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                _tasks(member.assignment.active_tasks),
-                epoch=member.member_epoch,
-                rack=member.rack_id,
-                target=_tasks(member.target_assignment.active_tasks),
-                protocol="streams",
-            )
-            for member in sorted(group.members, key=lambda member: str(member.member_id))
-        ),
-        group.group_epoch,
-        group.assignment_epoch,
+def _member(member: Any) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        _tasks(member.assignment.active_tasks),
+        epoch=member.member_epoch,
+        rack=member.rack_id,
+        target=_tasks(member.target_assignment.active_tasks),
+        protocol="streams",
     )
 
 

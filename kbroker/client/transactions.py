@@ -131,10 +131,23 @@ def abort_transaction(client: Client, transactional_id: str) -> TransactionDescr
 
 def describe_producers(client: Client, partition: TopicPartition) -> list[ProducerState]:
     """The producers that a partition's leader knows; ``ResponseError`` where the partition cannot be asked."""
+    found = producers_of(client, [partition])[partition]
+    if isinstance(found, ResponseError):
+        raise found
+    return found
+
+
+def producers_of(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, list[ProducerState] | ResponseError]:
+    """Partition -> the producers that its leader knows, by id, or why it cannot be asked."""
 
     def make(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
+        topics: dict[str, list[int]] = {}
+        for topic, index in wanted:
+            topics.setdefault(topic, []).append(index)
         return DescribeProducersRequest(
-            topics=[TopicRequest(name=topic, partition_indexes=[index]) for topic, index in wanted]
+            topics=[TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in topics.items()]
         )
 
     def read(response: Any) -> Iterable[tuple[TopicPartition, int, list[ProducerState]]]:
@@ -151,12 +164,10 @@ def describe_producers(client: Client, partition: TopicPartition) -> list[Produc
                     )
                     for state in each.active_producers
                 ]
+                states.sort(key=lambda state: state.producer_id)
                 yield TopicPartition(topic.name, each.partition_index), each.error_code, states
 
-    found = client.ask_leaders({partition: None}, make, read)[partition]
-    if isinstance(found, ResponseError):
-        raise found
-    return sorted(found, key=lambda each: each.producer_id)
+    return client.ask_leaders(dict.fromkeys(partitions), make, read)
 
 
 def abort_hanging(client: Client, partition: TopicPartition, start_offset: int) -> ProducerState:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kbroker.config.assignors import STREAMS_ASSIGNORS
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
 from kbroker.config.share_group import (
     KEYS as SHARE_GROUP_KEYS,
 )
@@ -80,12 +81,11 @@ GROUP_CONFIG_SYNONYMS: Mapping[str, str] = {
 }
 """The broker property that stands for a group which has not set its own."""
 
-GROUP_CONFIG_BOUNDS: Mapping[str, tuple[str, str]] = {
+GROUP_CONFIG_BOUNDS: Bounds = {
     name: (f"group.consumer.min.{rest}", f"group.consumer.max.{rest}")
     for name in (_HEARTBEAT_INTERVAL, _SESSION_TIMEOUT, _ASSIGNMENT_INTERVAL)
     for rest in [name.removeprefix("consumer.")]
 }
-"""Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
 _NOT_SERVED = {
     "share.assignor.offload.enable": "this broker makes assignments on its event loop",
@@ -120,9 +120,7 @@ def validate_group_configs(configs: Mapping[str, str], broker: Mapping[str, Any]
     values.update((name, GROUP_CONFIGS.parse(name, text)) for name, text in configs.items())
     validate_streams_group(configs, broker)
     validate_share_group(configs, broker)
-    for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
-        if not broker[low] <= values[name] <= broker[high]:
-            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
+    check_group_values(GROUP_CONFIG_BOUNDS, values, broker)
     if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
 
@@ -134,33 +132,17 @@ def check_group_bounds(broker: Mapping[str, Any]) -> None:
     """
     check_streams_group_bounds(broker)
     check_share_group_bounds(broker)
-    for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
-        value = GROUP_CONFIG_SYNONYMS[name]
-        if broker[high] < broker[low]:
-            raise InvalidConfig(f"{high} must be greater than or equal to {low}")
-        if broker[value] < broker[low]:
-            raise InvalidConfig(f"{value} must be greater than or equal to {low}")
-        if broker[value] > broker[high]:
-            raise InvalidConfig(f"{value} must be less than or equal to {high}")
-    heartbeat, session = GROUP_CONFIG_SYNONYMS[_HEARTBEAT_INTERVAL], GROUP_CONFIG_SYNONYMS[_SESSION_TIMEOUT]
-    if broker[heartbeat] >= broker[session]:
-        raise InvalidConfig(f"{heartbeat} must be less than {session}")
+    check_broker_values(GROUP_CONFIG_BOUNDS, broker, heartbeat=_HEARTBEAT_INTERVAL, session=_SESSION_TIMEOUT)
 
 
 def effective_group_config(configs: Mapping[str, str], broker: Mapping[str, Any]) -> GroupConfig:
-    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_group_configs`.
-
-    A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
-    """
-    values: dict[str, int] = {}
-    for name, (low, high) in GROUP_CONFIG_BOUNDS.items():
-        value = broker[GROUP_CONFIG_SYNONYMS[name]]
-        if name in configs:
-            try:
-                value = min(max(GROUP_CONFIGS.parse(name, configs[name]), broker[low]), broker[high])
-            except InvalidConfig:
-                pass  # stored by another release
-        values[name] = value
+    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_group_configs`."""
+    values: dict[str, int] = {
+        name: effective_value(
+            name, configs, broker[GROUP_CONFIG_SYNONYMS[name]], GROUP_CONFIGS.parse, GROUP_CONFIG_BOUNDS, broker
+        )
+        for name in GROUP_CONFIG_BOUNDS
+    }
     return GroupConfig(
         values[_SESSION_TIMEOUT],
         values[_HEARTBEAT_INTERVAL],

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf, Range
+from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
 from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
 from kbroker.value_types import NamedTuple
 
@@ -153,7 +154,7 @@ WITHOUT_SYNONYM = frozenset({_RESET, _ISOLATION, _RENEW, _DEAD_LETTER_TOPIC, _DE
 
 _CONFIGS = ConfigDef("share group", KEYS)
 
-SHARE_GROUP_BOUNDS: Mapping[str, tuple[str, str]] = {
+SHARE_GROUP_BOUNDS: Bounds = {
     name: (f"group.share.min.{rest}", f"group.share.max.{rest}")
     for name in (
         _HEARTBEAT_INTERVAL,
@@ -165,7 +166,6 @@ SHARE_GROUP_BOUNDS: Mapping[str, tuple[str, str]] = {
     )
     for rest in [name.removeprefix("share.")]
 }
-"""Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
 
 class ShareGroupConfig(NamedTuple):
@@ -200,9 +200,7 @@ def validate_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) 
     """
     own = {name: _CONFIGS.parse(name, text) for name, text in configs.items() if name in _CONFIGS}
     values = {name: own.get(name, broker[f"group.{name}"]) for name in SHARE_GROUP_BOUNDS}
-    for name, (low, high) in SHARE_GROUP_BOUNDS.items():
-        if not broker[low] <= values[name] <= broker[high]:
-            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
+    check_group_values(SHARE_GROUP_BOUNDS, values, broker)
     if values[_SESSION_TIMEOUT] <= values[_HEARTBEAT_INTERVAL]:
         raise InvalidConfig(f"{_SESSION_TIMEOUT} must be greater than {_HEARTBEAT_INTERVAL}")
     if own.get(_DEAD_LETTER_TOPIC, "").startswith("__"):
@@ -211,36 +209,16 @@ def validate_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) 
 
 def check_share_group_bounds(broker: Mapping[str, Any]) -> None:
     """Judge the broker's own ``group.share.*`` against one another (Kafka's ``ShareGroupConfig``)."""
-    for name, (low, high) in SHARE_GROUP_BOUNDS.items():
-        value = broker[f"group.{name}"]
-        if broker[high] < broker[low]:
-            raise InvalidConfig(f"{high} must be greater than or equal to {low}")
-        if value < broker[low]:
-            raise InvalidConfig(f"group.{name} must be greater than or equal to {low}")
-        if value > broker[high]:
-            raise InvalidConfig(f"group.{name} must be less than or equal to {high}")
-    if broker[f"group.{_HEARTBEAT_INTERVAL}"] >= broker[f"group.{_SESSION_TIMEOUT}"]:
-        raise InvalidConfig(f"group.{_HEARTBEAT_INTERVAL} must be less than group.{_SESSION_TIMEOUT}")
+    check_broker_values(SHARE_GROUP_BOUNDS, broker, heartbeat=_HEARTBEAT_INTERVAL, session=_SESSION_TIMEOUT)
 
 
 def effective_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> ShareGroupConfig:
-    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_share_group`.
-
-    A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
-    """
+    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_share_group`."""
     values: dict[str, Any] = {}
     for key in KEYS:
         name = key.name
-        value = _CONFIGS.parse(name, str(key.default)) if name in WITHOUT_SYNONYM else broker[f"group.{name}"]
-        if name in configs:
-            try:
-                value = _CONFIGS.parse(name, configs[name])
-            except InvalidConfig:
-                pass  # stored by another release
-        if name in SHARE_GROUP_BOUNDS:
-            low, high = SHARE_GROUP_BOUNDS[name]
-            value = min(max(value, broker[low]), broker[high])
-        values[name] = value
+        default = _CONFIGS.parse(name, str(key.default)) if name in WITHOUT_SYNONYM else broker[f"group.{name}"]
+        values[name] = effective_value(name, configs, default, _CONFIGS.parse, SHARE_GROUP_BOUNDS, broker)
     return ShareGroupConfig(
         session_timeout_ms=values[_SESSION_TIMEOUT],
         heartbeat_interval_ms=values[_HEARTBEAT_INTERVAL],

@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.config.assignors import STREAMS_ASSIGNORS, assignor_names
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
 from kbroker.config.shorthand import INT, LIST, LONG, LOW, MEDIUM, STRING
 from kbroker.value_types import NamedTuple
 
@@ -91,14 +92,13 @@ _WITH_DEFAULT = [name for name in _CONFIGS if name != ASSIGNOR_NAME]
 """Those whose default is the broker property of the same name behind ``group.``."""
 _TAGS = "streams.rack.aware.assignment.tags"
 
-STREAMS_GROUP_BOUNDS: Mapping[str, tuple[str | None, str | None]] = {
+STREAMS_GROUP_BOUNDS: Bounds = {
     _HEARTBEAT_INTERVAL: ("group.streams.min.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
     _SESSION_TIMEOUT: ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
     _STANDBY_REPLICAS: (None, "group.streams.max.standby.replicas"),
     _ASSIGNMENT_INTERVAL: ("group.streams.min.assignment.interval.ms", "group.streams.max.assignment.interval.ms"),
     _OFFSET_INTERVAL: ("group.streams.min.task.offset.interval.ms", None),
 }
-"""Names of the broker properties that bound each one, in the order in which Kafka checks them."""
 
 
 class StreamsGroupConfig(NamedTuple):
@@ -125,14 +125,7 @@ def validate_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]
     """
     own = {name: _CONFIGS.parse(name, text) for name, text in configs.items() if name in _CONFIGS}
     values = {name: own.get(name, broker[f"group.{name}"]) for name in _WITH_DEFAULT}
-    for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
-        value = values[name]
-        if low is not None and high is not None and not broker[low] <= value <= broker[high]:
-            raise InvalidConfig(f"{name} must be in the range {broker[low]} to {broker[high]} inclusive.")
-        if low is not None and value < broker[low]:
-            raise InvalidConfig(f"{name} must be greater than or equal to {low}")
-        if high is not None and value > broker[high]:
-            raise InvalidConfig(f"{name} must be less than or equal to {high}")
+    check_group_values(STREAMS_GROUP_BOUNDS, values, broker)
     _check_assignor(own.get(ASSIGNOR_NAME), broker)
     tags = values[_TAGS]
     if len(set(tags)) < len(tags):
@@ -153,37 +146,15 @@ def _check_assignor(name: str | None, broker: Mapping[str, Any]) -> None:
 
 def check_streams_group_bounds(broker: Mapping[str, Any]) -> None:
     """Judge the broker's own ``group.streams.*`` against one another (Kafka's ``GroupCoordinatorConfig``)."""
-    for name, (low, high) in STREAMS_GROUP_BOUNDS.items():
-        value = broker[f"group.{name}"]
-        if low is not None and high is not None and broker[high] < broker[low]:
-            raise InvalidConfig(f"{high} must be greater than or equal to {low}")
-        if low is not None and value < broker[low]:
-            raise InvalidConfig(f"group.{name} must be greater than or equal to {low}")
-        if high is not None and value > broker[high]:
-            raise InvalidConfig(f"group.{name} must be less than or equal to {high}")
-    if broker[f"group.{_HEARTBEAT_INTERVAL}"] >= broker[f"group.{_SESSION_TIMEOUT}"]:
-        raise InvalidConfig(f"group.{_HEARTBEAT_INTERVAL} must be less than group.{_SESSION_TIMEOUT}")
+    check_broker_values(STREAMS_GROUP_BOUNDS, broker, heartbeat=_HEARTBEAT_INTERVAL, session=_SESSION_TIMEOUT)
 
 
 def effective_streams_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> StreamsGroupConfig:
-    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_streams_group`.
-
-    A value that was set under other bounds is moved within today's; one that cannot be read gives way to the broker's.
-    """
-    values: dict[str, Any] = {}
-    for name in _WITH_DEFAULT:
-        value = broker[f"group.{name}"]
-        if name in configs:
-            try:
-                value = _CONFIGS.parse(name, configs[name])
-            except InvalidConfig:
-                pass  # stored by another release
-        low, high = STREAMS_GROUP_BOUNDS.get(name, (None, None))
-        if low is not None:
-            value = max(value, broker[low])
-        if high is not None:
-            value = min(value, broker[high])
-        values[name] = value
+    """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_streams_group`."""
+    values = {
+        name: effective_value(name, configs, broker[f"group.{name}"], _CONFIGS.parse, STREAMS_GROUP_BOUNDS, broker)
+        for name in _WITH_DEFAULT
+    }
     registered = assignor_names(broker[STREAMS_ASSIGNORS])
     named = configs.get(ASSIGNOR_NAME)
     is_missing = named is not None and named not in registered

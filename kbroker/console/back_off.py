@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kbroker.exponential_backoff import exponential_backoff
+
 FREE: Final = 3
 """Failures after which there is nothing to wait for: people mistype."""
 
+FIRST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 300.0
 MAX_REMEMBERED: Final = 10_000
 
@@ -39,7 +42,7 @@ class BackOff:
         """Count a failure; the oldest is forgotten when there are too many."""
         known = self._failures.pop((address, user), None)
         count = 1 if known is None else known.count + 1
-        seconds = 0.0 if count <= FREE else min(5 * 2.0 ** min(count - FREE - 1, 30), LONGEST_SECONDS)
+        seconds = 0.0 if count <= FREE else exponential_backoff(FIRST_SECONDS, count - FREE - 1, LONGEST_SECONDS)
         while len(self._failures) >= MAX_REMEMBERED:
             del self._failures[next(iter(self._failures))]
         self._failures[address, user] = _Failures(count, self._clock() + seconds)

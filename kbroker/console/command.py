@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, host: str) -> None:
-    """What the network could reach has to be meant so."""
+    """Refuse a console that the network could reach, unless that is meant."""
     if _is_loopback(host):
         return
     if arguments.writes and not arguments.sign_in:

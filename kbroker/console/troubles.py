@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
+from kbroker.wire.messages.describe_quorum import ResponsePartitionData as PartitionOfQuorum
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -41,6 +42,22 @@ class QuorumNode(NamedTuple):
     end_offset: int
     behind: int | None
     caught_up: int | None
+
+
+def quorum_nodes(partition: PartitionOfQuorum) -> tuple[QuorumNode, ...]:
+    """The nodes in the answer to DescribeQuorum, voters first."""
+    end = max((int(state.log_end_offset) for state in partition.current_voters), default=0)
+    return tuple(
+        QuorumNode(
+            state.replica_id,
+            role,
+            state.log_end_offset,
+            max(end - state.log_end_offset, 0) if state.log_end_offset >= 0 else None,
+            state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None,
+        )
+        for role, states in (("voter", partition.current_voters), ("observer", partition.observers))
+        for state in states
+    )
 
 
 def cluster_troubles(

@@ -1,4 +1,4 @@
-"""What a browser is fed with: exchanges as documents for server-sent events, and the fields of those that it asks for.
+"""Exchanges for a browser: documents for server-sent events, and the fields of those that it asks for.
 
 A feed keeps the latest exchanges, within bounds, and has readers. It is fed by one thread and read by others.
 """

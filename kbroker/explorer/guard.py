@@ -1,4 +1,4 @@
-"""Who may ask an HTTP server that listens for one person: no page of another site, under no foreign name."""
+"""The guard of an HTTP server that listens for one person: no page of another site may ask, under no foreign name."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ may have secrets and cannot be read again exactly is overwritten altogether.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
@@ -33,7 +33,7 @@ def may_have_secrets(api_key: int) -> bool:
     return api is None or api_key == ENVELOPE or _has_secrets(api.request) or _has_secrets(api.response)
 
 
-def _has_secrets(cls: type[Any]) -> bool:
+def _has_secrets(cls: type[object]) -> bool:
     fields = struct_spec(cls).fields
     names = {field.name for field in fields}
     if names & SECRET_FIELDS or {"name", "value"} <= names:
@@ -101,7 +101,7 @@ def _inner(request: bytes) -> bytes:
     return bytes(envelope.request_data)
 
 
-def _hide(message: Any, inner: bytes | None) -> bool:
+def _hide(message: Message, inner: bytes | None) -> bool:
     """Overwrite the secrets in a message; whether there was one, or anything that may hold one."""
     found = False
     names = type(message).__slots__
@@ -127,7 +127,7 @@ def _hide(message: Any, inner: bytes | None) -> bool:
     return found
 
 
-def _written_again(frame: bytes, offset: int, end: int, message: Any, version: int) -> bytes:
+def _written_again(frame: bytes, offset: int, end: int, message: Message, version: int) -> bytes:
     body = encode(message, version)
     if len(body) != end - offset:
         return _overwritten(frame, offset)  # it has fields that this side does not know

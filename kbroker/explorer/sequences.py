@@ -1,4 +1,4 @@
-"""What an exchange belongs to: a login, a rebalance, a transaction, a fetch session, the search for a new leader.
+"""Sequences of exchanges: a login, a rebalance, a transaction, a fetch session, the search for a new leader.
 
 Exchanges are given in the order in which they were complete. Each is told the sequences that it is a step of, with a
 sentence about the step. A sequence is recognised by what it has in common: the connection, the group, the member, the

@@ -12,7 +12,8 @@ from kbroker.explorer.lines import Item
 from kbroker.explorer.sequences import Sequences, Step
 from kbroker.explorer.summary import answer_summary, request_summary
 from kbroker.wire.errors import WireError
-from kbroker.wire.layouts import DamagedFrame, parse_frame, rows
+from kbroker.wire.layout_text import rows
+from kbroker.wire.layouts import DamagedFrame, parse_frame
 
 LookUp = Callable[[Collection[str]], dict[str, str]]
 """Names of topics by the texts of their ids, as far as they are known. It may wait for a node, and raises nothing."""

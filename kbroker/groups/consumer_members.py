@@ -78,6 +78,15 @@ def find_static_member(group: StaticMembers[M], member_id: str, instance_id: str
     return member
 
 
+def unreleased_instance(member_id: str, instance_id: str, owner_id: str) -> ApiError:
+    """The error of a static member that joins while another one has its instance id, and has not left."""
+    return ApiError(
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+        f"is owned by {owner_id} member.",
+    )
+
+
 def subscribe_static(
     group: ConsumerGroup,
     member_id: str,
@@ -95,11 +104,7 @@ def subscribe_static(
         return group.members.get(member_id) or ConsumerGroupMember(member_id)
     is_away = existing.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH
     if not is_classic and existing.classic is None and not is_away:
-        raise ApiError(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
-            f"is owned by {existing.member_id} member.",
-        )
+        raise unreleased_instance(member_id, instance_id, existing.member_id)
     member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_removal(group.group_id, existing.member_id)
     records.append(member_record(group.group_id, member))

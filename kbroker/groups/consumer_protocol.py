@@ -55,9 +55,6 @@ from kbroker.wire.messages.consumer_group_heartbeat import (
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-_FENCING_BACKOFF_MS = 500
-"""After which a member whose time is over is fenced again, if the last try could not be stored."""
-
 
 class ConsumerProtocol:
     """Moves consumer groups. ``group_config`` gives a group's own times."""
@@ -384,15 +381,7 @@ class ConsumerProtocol:
         except ApiError as error:
             logger.error("group %s: member %s cannot be fenced: %s", timer.group_id, timer.member_id, error)
             return CoordinatorResult(None)
-        then = result.on_stored
-
-        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
-            if error is not None:
-                self.timers.again(timer, epoch, later_ms + _FENCING_BACKOFF_MS)
-            return CoordinatorResult(None) if then is None else then(error, later_ms)
-
-        result.on_stored = stored
-        return result
+        return self.timers.again_unless_stored(timer, epoch, result)
 
     def on_loaded(self, now_ms: int) -> None:
         """Replay has rebuilt the groups: their members get a full session to be heard of again."""

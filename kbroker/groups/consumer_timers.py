@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from kbroker.coordinator.deadlines import DeadlineQueue
+from kbroker.coordinator.result import CoordinatorResult
+from kbroker.errors import ErrorCode
+from kbroker.groups.modern_group import FENCING_BACKOFF_MS
 
 TimerKind = Literal["session", "rebalance", "join", "sync"]
 _KINDS: tuple[TimerKind, ...] = ("session", "rebalance", "join", "sync")
@@ -45,12 +48,24 @@ class ConsumerTimers:
         self._rebalance_epochs[group_id, member_id] = member_epoch
         self.schedule("rebalance", group_id, member_id, deadline_ms)
 
-    def again(self, timer: ConsumerTimer, epoch: int | None, deadline_ms: int) -> None:
-        """Set a deadline that `pop_due` gave again, unless there is a newer one."""
-        if timer not in self._queue:
-            if epoch is not None:
-                self._rebalance_epochs[timer.group_id, timer.member_id] = epoch
-            self._queue.schedule(timer, deadline_ms)
+    def again_unless_stored(
+        self, timer: ConsumerTimer, epoch: int | None, result: CoordinatorResult[None]
+    ) -> CoordinatorResult[None]:
+        """Set a deadline that `pop_due` gave again if what follows from it is not stored, unless there is a newer one.
+
+        The result with that as the first of its rest.
+        """
+        then = result.on_stored
+
+        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            if error is not None and timer not in self._queue:
+                if epoch is not None:
+                    self._rebalance_epochs[timer.group_id, timer.member_id] = epoch
+                self._queue.schedule(timer, later_ms + FENCING_BACKOFF_MS)
+            return CoordinatorResult(None) if then is None else then(error, later_ms)
+
+        result.on_stored = stored
+        return result
 
     def cancel(self, kind: TimerKind, group_id: str, member_id: str) -> None:
         """Forget the deadline, if there is one."""

@@ -23,6 +23,8 @@ METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 """A group trusts its metadata hash for this time, unless it is notified of a change."""
 RETRY_ASSIGNMENT_MS = 5_000
 """An assignor of one's own that has failed is asked again for the same group after this time."""
+FENCING_BACKOFF_MS = 500
+"""A member whose time is over is fenced again after this, if the last try could not be stored."""
 UNSETTLED_INTERVAL_MS = 1_000
 """After which a member sends its next heartbeat while there is something to come for it."""
 

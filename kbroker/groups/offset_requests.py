@@ -6,16 +6,28 @@ Rules: Kafka's ``OffsetMetadataManager`` and the groups' ``validateOffset...`` (
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
 from kbroker.groups.classic_protocol import ClassicRebalanceProtocol
-from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
+from kbroker.groups.consumer_group import ConsumerGroup
 from kbroker.groups.consumer_group_records import group_removal
 from kbroker.groups.groups import Groups
+from kbroker.groups.offset_committers import (
+    CONSUMER_MEMBER_VERSION,
+    TRANSACTIONAL_ERRORS_VERSION,
+    Committer,
+    streams_committer,
+    validate_by_assignment,
+    validate_fetch,
+    validate_member_commit,
+    validate_partition,
+    wrong_epoch,
+    wrong_transactional_epoch,
+)
 from kbroker.groups.offsets import CommittedOffsets, expired_offsets
 from kbroker.groups.pending_offsets import OffsetKey, PendingOffsets
 from kbroker.groups.records import (
@@ -59,10 +71,6 @@ if TYPE_CHECKING:
 
 _S = ClassicGroupState
 _pack_index = struct.Struct(">i").pack
-_CONSUMER_MEMBER_VERSION = 9
-"""A member of the consumer protocol commits with this version of OffsetCommit or a later one (KIP-848)."""
-_TRANSACTIONAL_ERRORS_VERSION = 6
-"""TxnOffsetCommit tells a missing group and a stale member apart from this version on (KIP-1319)."""
 _FOR_EVER = 2**63 - 1
 """The latest time that a record can hold, in ms since the epoch."""
 
@@ -75,15 +83,6 @@ class _Place(NamedTuple):
     partition: int
     leader_epoch: int
     metadata: str
-
-
-class _Committer(NamedTuple):
-    """A member that commits in an older epoch, for partitions that it has had since then."""
-
-    member: ConsumerGroupMember | StreamsGroupMember
-    epoch: int
-    partition_epoch: Callable[[Uuid, int], int | None]
-    """Since which epoch the member has a partition; None if it has not."""
 
 
 class OffsetsToCommit:
@@ -156,12 +155,12 @@ class OffsetRequests:
         records = []
         for (key, topic_id, partition, leader_epoch, metadata), offset in zip(commit.places, offsets, strict=True):
             if by_partition is not None:
-                _validate_partition(by_partition, topic_id, partition)
+                validate_partition(by_partition, topic_id, partition)
             value = offset_value(offset, leader_epoch, metadata, now_ms, expires, topic_id)
             records.append(CoordinatorRecord(key, value))
         return CoordinatorResult(None, records)
 
-    def _validate_commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> _Committer | None:
+    def _validate_commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Committer | None:
         """`ApiError` where the request must not commit.
 
         Returns the member and its epoch where each partition is to be judged by the epoch that it was assigned in.
@@ -185,19 +184,19 @@ class OffsetRequests:
         self._classic.renew_session(group, member, now_ms)
         return None
 
-    def _validate_modern_commit(self, request: OffsetCommitRequest, api_version: int) -> _Committer | None:
+    def _validate_modern_commit(self, request: OffsetCommitRequest, api_version: int) -> Committer | None:
         """`_validate_commit` where no classic group has the id: for a modern group, or for none."""
         epoch = request.generation_id_or_member_epoch
         consumer = self._groups.consumer.get(request.group_id)
         if consumer is not None:
-            return _validate_member_commit(consumer, request.member_id, epoch, api_version)
+            return validate_member_commit(consumer, request.member_id, epoch, api_version)
         streams = self._groups.streams.get(request.group_id)
         if streams is not None:
             if epoch < 0 and not streams.members:
                 return None
-            if streams.member(request.member_id) and api_version < _CONSUMER_MEMBER_VERSION:
+            if streams.member(request.member_id) and api_version < CONSUMER_MEMBER_VERSION:
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-            return _streams_committer(streams, request.member_id, epoch, request.topics, _wrong_epoch)
+            return streams_committer(streams, request.member_id, epoch, request.topics, wrong_epoch)
         self._groups.check_has_offsets(request.group_id)
         if epoch >= 0:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION)
@@ -222,7 +221,7 @@ class OffsetRequests:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     if by_partition is not None:
-                        _validate_by_assignment(by_partition, topic_id, partition.partition_index, api_version)
+                        validate_by_assignment(by_partition, topic_id, partition.partition_index, api_version)
                     committed = OffsetAndMetadata(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
@@ -239,7 +238,7 @@ class OffsetRequests:
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic_id, partitions=partitions))
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
-    def _validate_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> _Committer | None:
+    def _validate_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> Committer | None:
         """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
         middle of a rebalance takes offsets of members of the generation before."""
         epoch = request.generation_id_or_member_epoch
@@ -251,21 +250,21 @@ class OffsetRequests:
                 return None
             member = consumer.member(request.member_id)
             if epoch > member.member_epoch:
-                raise _wrong_transactional_epoch(member, api_version)
-            return None if epoch == member.member_epoch else _Committer(member, epoch, member.partition_epoch)
+                raise wrong_transactional_epoch(member, api_version)
+            return None if epoch == member.member_epoch else Committer(member, epoch, member.partition_epoch)
         streams = self._groups.streams.get(request.group_id)
         if streams is not None:
             if anonymous or (epoch < 0 and not streams.members):
                 return None
 
             def wrong(member: StreamsGroupMember) -> ApiError:
-                return _wrong_transactional_epoch(member, api_version)
+                return wrong_transactional_epoch(member, api_version)
 
-            return _streams_committer(streams, request.member_id, epoch, request.topics, wrong)
+            return streams_committer(streams, request.member_id, epoch, request.topics, wrong)
         group = self._groups.classic.get(request.group_id)
         if group is None:
             if epoch >= 0:
-                named = api_version >= _TRANSACTIONAL_ERRORS_VERSION
+                named = api_version >= TRANSACTIONAL_ERRORS_VERSION
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if named else ErrorCode.ILLEGAL_GENERATION)
             return None
         if group.state is _S.DEAD:
@@ -303,7 +302,7 @@ class OffsetRequests:
         unstable = frozenset(self.pending.of_group(group_id)) if require_stable else frozenset()
         group = self._groups.consumer.get(group_id) or self._groups.streams.get(group_id)
         if group is not None:
-            _validate_fetch(group, request.member_id, request.member_epoch)
+            validate_fetch(group, request.member_id, request.member_epoch)
         classic = self._groups.classic.get(group_id)
         known = group is not None or (classic is not None and classic.state is not _S.DEAD)
         topics = []
@@ -424,85 +423,6 @@ def removal_of(group: ConsumerGroup | StreamsGroup | ShareGroup) -> list[Coordin
     from kbroker.groups.streams.records import group_removal as streams_group_removal
 
     return streams_group_removal(group)
-
-
-class _NamedTopic(Protocol):
-    """A topic of a commit, with its name and its id."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def topic_id(self) -> bytes: ...
-
-
-def _streams_committer(
-    group: StreamsGroup,
-    member_id: str,
-    epoch: int,
-    topics: Iterable[_NamedTopic],
-    wrong: Callable[[StreamsGroupMember], ApiError],
-) -> _Committer | None:
-    """A member of a streams group that commits; None if it is in the member's epoch. `ApiError` of ``wrong``."""
-    member = group.member(member_id)
-    if epoch == member.member_epoch:
-        return None
-    if epoch > member.member_epoch or group.topology is None:
-        raise wrong(member)
-    sources = group.topology.source_topics
-    readers = {Uuid(topic.topic_id): sources.get(topic.name) for topic in topics}
-
-    def partition_epoch(topic_id: Uuid, partition: int) -> int | None:
-        subtopology_id = readers.get(topic_id)
-        return None if subtopology_id is None else member.active_task_epoch((subtopology_id, partition))
-
-    return _Committer(member, epoch, partition_epoch)
-
-
-def _validate_member_commit(group: ConsumerGroup, member_id: str, epoch: int, api_version: int) -> _Committer | None:
-    if epoch < 0 and not group.members:
-        return None
-    member = group.member(member_id)
-    if member.classic is None and api_version < _CONSUMER_MEMBER_VERSION:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-    if epoch == member.member_epoch:
-        return None
-    if epoch > member.member_epoch:
-        raise _wrong_epoch(member)
-    return _Committer(member, epoch, member.partition_epoch)
-
-
-def _validate_partition(by: _Committer, topic_id: Uuid, partition: int) -> None:
-    """Let an older epoch commit for partitions that the member has had since then (KIP-1251). `ApiError`."""
-    assigned_in = by.partition_epoch(topic_id, partition)
-    if assigned_in is None or by.epoch < assigned_in:
-        raise _wrong_epoch(by.member)
-
-
-def _validate_by_assignment(by: _Committer, topic_id: Uuid, partition: int, api_version: int) -> None:
-    """`_validate_partition` of an offset in a transaction."""
-    assigned_in = by.partition_epoch(topic_id, partition)
-    if assigned_in is None or by.epoch < assigned_in:
-        raise _wrong_transactional_epoch(by.member, api_version)
-
-
-def _validate_fetch(group: ConsumerGroup | StreamsGroup, member_id: str | None, epoch: int) -> None:
-    if member_id is None and epoch < 0:
-        return  # an administrator, or a client that names no member
-    member = group.member(member_id or "")
-    if epoch != member.member_epoch:
-        raise _wrong_epoch(member)
-
-
-def _wrong_epoch(member: ConsumerGroupMember | StreamsGroupMember) -> ApiError:
-    is_classic = isinstance(member, ConsumerGroupMember) and member.classic is not None
-    return ApiError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
-
-
-def _wrong_transactional_epoch(member: ConsumerGroupMember | StreamsGroupMember, api_version: int) -> ApiError:
-    if api_version >= _TRANSACTIONAL_ERRORS_VERSION:
-        return _wrong_epoch(member)
-    return ApiError(ErrorCode.ILLEGAL_GENERATION)
 
 
 def _fetched(index: int, committed: OffsetAndMetadata | None, is_unstable: bool) -> OffsetFetchResponsePartitions:

@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 NO_ASSIGNORS: Mapping[str, TaskAssignor] = MappingProxyType({})
-_FENCING_BACKOFF_MS = 500
-"""After which a member whose time is over is fenced again, if the last try could not be stored."""
 
 
 class StreamsHeartbeatResult(NamedTuple):
@@ -219,16 +217,7 @@ class StreamsProtocol:
         if group is None or member is None or (timer.kind == "rebalance" and member.member_epoch != epoch):
             return CoordinatorResult(None)
         logger.info("group %s: member %s is fenced, its %s time is over", timer.group_id, timer.member_id, timer.kind)
-        result = self._fence(group, member, None)
-        then = result.on_stored
-
-        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
-            if error is not None:
-                self._timers.again(timer, epoch, later_ms + _FENCING_BACKOFF_MS)
-            return CoordinatorResult(None) if then is None else then(error, later_ms)
-
-        result.on_stored = stored
-        return result
+        return self._timers.again_unless_stored(timer, epoch, self._fence(group, member, None))
 
     def _assign_after_delay(self, group_id: str, now_ms: int) -> CoordinatorResult[None]:
         """Make the first target assignment of a group, for the members that came during the initial delay."""

@@ -5,11 +5,9 @@ Served: 0 to 1. 1: tells classic members from those of the consumer protocol (KI
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
 from kbroker.handlers.consumer_group_heartbeat import check_enabled
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.described_groups import described_groups
-from kbroker.handlers.duplicates_in_request import encoded_size
+from kbroker.handlers.described_groups import answer_described
 from kbroker.handlers.registration import handler
 from kbroker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -21,13 +19,6 @@ from kbroker.wire.messages.consumer_group_describe import (
 @handler(ConsumerGroupDescribeRequest)
 async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> ConsumerGroupDescribeResponse:
     """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
-    try:
-        check_enabled(ctx)
-    except ApiError as error:
-        return ConsumerGroupDescribeResponse(
-            groups=[DescribedGroup(group_id=group_id, error_code=error.code) for group_id in request.group_ids]
-        )
-    version = ctx.api_version
 
     async def describe(group_id: str) -> DescribedGroup:
         entry: DescribedGroup = await ctx.services.groups.read(
@@ -35,19 +26,16 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
         )
         return entry
 
-    groups = await described_groups(
+    return await answer_described(
+        request,
         ctx,
-        request.group_ids,
+        response=ConsumerGroupDescribeResponse,
+        entry=DescribedGroup,
+        check=check_enabled,
         describe=describe,
-        failed=lambda group_id, code, message: DescribedGroup(
-            group_id=group_id, error_code=code, error_message=message
-        ),
-        size=lambda entry: encoded_size(ConsumerGroupDescribeResponse(groups=[entry]), version),
         topics_of=_topics_of,
         hidden="The group has described topic(s) that the client is not authorized to describe.",
-        with_operations=request.include_authorized_operations,
     )
-    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _topics_of(group: DescribedGroup) -> set[str]:

@@ -6,7 +6,6 @@ Served: 0 to 2. 2: flexible.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import trio
 
@@ -15,7 +14,7 @@ from kbroker.handlers.authorization import may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.replication.offset_waiter import Key, OffsetWaiter
+from kbroker.replication.offset_waiter import Key, OffsetWaiter, Results
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (
@@ -70,7 +69,7 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     return DeleteRecordsResponse(topics=topics)
 
 
-async def _followed(required: dict[Key, int], seconds: float, ctx: RequestContext) -> dict[Key, Any]:
+async def _followed(required: dict[Key, int], seconds: float, ctx: RequestContext) -> Results:
     """Wait until the low watermarks have come so far; an error, or None, for each partition."""
     done = trio.Event()
     operation = OffsetWaiter(required, lambda results: done.set())

@@ -1,4 +1,4 @@
-"""The groups of a describing API of KIP-848 or KIP-1071, one after the other, each with its own error."""
+"""The groups of a describing API of KIP-848, KIP-932 or KIP-1071, one after the other, each with its own error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import authorized_operations, may, may_each
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers
+from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
 from kbroker.handlers.fair_share import FairShare
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 
@@ -20,47 +20,67 @@ class DescribedGroup(Protocol):
     authorized_operations: int
 
 
+class DescribeRequest(Protocol):
+    """A request of any of the APIs."""
+
+    @property
+    def group_ids(self) -> Sequence[str]: ...
+
+    @property
+    def include_authorized_operations(self) -> bool: ...
+
+
 G = TypeVar("G", bound=DescribedGroup)
+R = TypeVar("R")
 
 
-async def described_groups(
+async def answer_described(
+    request: DescribeRequest,
     ctx: RequestContext,
-    group_ids: Sequence[str],
     *,
+    response: Callable[..., R],
+    entry: Callable[..., G],
+    check: Callable[[RequestContext], None],
     describe: Callable[[str], Awaitable[G]],
-    failed: Callable[[str, ErrorCode, str | None], G],
-    size: Callable[[G], int],
     topics_of: Callable[[G], Iterable[str]],
     hidden: str,
-    with_operations: bool,
-) -> list[G]:
+) -> R:
     """Describe each group, as often as it is named; as in Kafka, those that the principal may not describe come first.
 
-    ``describe`` raises `ApiError` for a group that cannot be described; ``failed`` makes the entry of an error, and
-    ``size`` tells the bytes of one. A group with topics (``topics_of``) that the principal may not describe has
-    TOPIC_AUTHORIZATION_FAILED with the text ``hidden``.
+    ``response`` and ``entry`` are the API's classes. ``check`` raises `ApiError` if groups of this type are not served,
+    ``describe`` for a group that cannot be described. A group with topics (``topics_of``) that the principal may not
+    describe has TOPIC_AUTHORIZATION_FAILED with the text ``hidden``.
     """
-    answers = DuplicateAnswers[G](size)
+    try:
+        check(ctx)
+    except ApiError as error:
+        return response(groups=[entry(group_id=group_id, error_code=error.code) for group_id in request.group_ids])
+    version = ctx.api_version
+    answers = DuplicateAnswers[G](lambda told: encoded_size(response(groups=[told]), version))
     described, denied = [], []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
     share = FairShare()
-    for group_id in group_ids:
+
+    def failed(group_id: str, code: ErrorCode, message: str | None) -> G:
+        return entry(group_id=group_id, error_code=code, error_message=message)
+
+    for group_id in request.group_ids:
         await share.next()
         if not may(ctx, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
             denied.append(failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
             continue
         try:
-            entry = answers.again(group_id)
-            if entry is None:
+            told = answers.again(group_id)
+            if told is None:
                 if not group_id:
                     raise ApiError(ErrorCode.INVALID_GROUP_ID)
-                entry = await describe(group_id)
-                if may_see is not None and not all(may_see(topic) for topic in topics_of(entry)):
-                    entry = failed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden)
-                elif with_operations:
-                    entry.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group_id)
-                answers.add(group_id, entry)
+                told = await describe(group_id)
+                if may_see is not None and not all(may_see(topic) for topic in topics_of(told)):
+                    told = failed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden)
+                elif request.include_authorized_operations:
+                    told.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group_id)
+                answers.add(group_id, told)
         except ApiError as error:
-            entry = failed(group_id, error.code, error.message)
-        described.append(entry)
-    return denied + described
+            told = failed(group_id, error.code, error.message)
+        described.append(told)
+    return response(groups=denied + described)

@@ -62,7 +62,7 @@ _RESOURCE = (("resource_type", "resource_type"), ("resource_name", "resource_nam
 _SHARE_STATES = _topics(
     "topics", "results", _partitions("partitions", "partitions", "partition"), ("topic_id", "topic_id")
 )
-"""What a group asks of the states of its share partitions."""
+"""The requests of a group about the states of its share partitions."""
 
 _ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
     # API -> (lowest version, rows), the highest first; None where these versions have one error for the request.

@@ -16,7 +16,7 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.transactional_produce import Response, Unverified, Verified, is_transactional
 from kbroker.later import Later
 from kbroker.log.validation import check_produce_version
-from kbroker.replication.offset_waiter import Appended, Key
+from kbroker.replication.offset_waiter import Appended, Results
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
     from kbroker.handlers.services.partitions import Partition, Partitions
     from kbroker.log.partition_log import AppendInfo
-    from kbroker.log.producer_state import VerificationGuard
+    from kbroker.log.verification_guard import VerificationGuard
     from kbroker.round import Round
 
 logger = logging.getLogger(__name__)
@@ -311,7 +311,7 @@ def _delay(
     A batch may also have been lost: others have had turns since the append, if the request is long or was flushed.
     """
 
-    def finish(results: dict[Key, Any]) -> None:
+    def finish(results: Results) -> None:
         failed = False
         for answer, appended in unreplicated:
             error = results[appended.partition.topic_partition]

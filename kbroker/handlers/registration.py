@@ -48,6 +48,16 @@ class Forwarding(enum.Enum):
     """The handler passes it on, after checks that only the broker that was asked can make."""
 
 
+class Preload(enum.Enum):
+    """The nodes that import a handler before anybody asks for it, once their first clients are served."""
+
+    ALL = enum.auto()
+    SECURED = enum.auto()
+    """Those with a listener that is not PLAINTEXT, or with an authorizer: the API administers security."""
+    NONE = enum.auto()
+    """No node: most are never asked for the API, and all would have its handler in memory."""
+
+
 @dataclass(slots=True, init=False, eq=False)
 class Registration:
     """One served API. ``request_class`` and ``handle`` come with the handler's module, on their first use.
@@ -63,6 +73,7 @@ class Registration:
     listeners: ListenerKind
     forwarding: Forwarding
     is_async: bool
+    preload: Preload
     request_class: type[Any]
     handle: Callable[[Any, RequestContext], Any]
     check: Callable[[Any], None] | None
@@ -83,6 +94,7 @@ class Registration:
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
         ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
+        preload: Preload = Preload.ALL,
     ) -> None:
         self.api_key = api_key
         self.versions = versions
@@ -91,6 +103,7 @@ class Registration:
         self.listeners = listeners
         self.forwarding = forwarding
         self.is_async = is_async
+        self.preload = preload
         self.check = check
         self.ask_ahead = ask_ahead
         if request_class is not None and handle is not None:
@@ -115,7 +128,15 @@ class Registration:
         """The same API with its unstable versions; itself where it has none."""
         if self.unstable is None:
             return self
-        return Registration(self.api_key, self.unstable, self.unstable, self.listeners, self.forwarding, self.is_async)
+        return Registration(
+            self.api_key,
+            self.unstable,
+            self.unstable,
+            self.listeners,
+            self.forwarding,
+            self.is_async,
+            preload=self.preload,
+        )
 
     @property
     def is_for_controller(self) -> bool:
@@ -200,6 +221,7 @@ def _served(
     listeners: ListenerKind = BROKER,
     forwarding: Forwarding = Forwarding.NONE,
     is_async: bool = True,
+    preload: Preload = Preload.ALL,
 ) -> Registration:
     return Registration(
         _KEYS[module],
@@ -209,11 +231,14 @@ def _served(
         forwarding,
         is_async,
         unstable=unstable,
+        preload=preload,
     )
 
 
 _BY_CONNECTION: Final = Forwarding.BY_CONNECTION
 _BY_HANDLER: Final = Forwarding.BY_HANDLER
+_SECURED: Final = Preload.SECURED
+_NONE: Final = Preload.NONE
 
 
 _ROWS: Final = (
@@ -230,7 +255,7 @@ _ROWS: Final = (
     _served("sync_group", Versions(0, 5)),
     _served("describe_groups", Versions(0, 6)),
     _served("list_groups", Versions(0, 5)),
-    _served("sasl_handshake", Versions(0, 1), listeners=BOTH),
+    _served("sasl_handshake", Versions(0, 1), listeners=BOTH, preload=_SECURED),
     _served("api_versions", Versions(0, 5), listeners=BOTH),
     _served("create_topics", Versions(2, 7), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("delete_topics", Versions(1, 6), listeners=BOTH, forwarding=_BY_CONNECTION),
@@ -242,29 +267,31 @@ _ROWS: Final = (
     _served("end_txn", Versions(0, 5), is_async=False),
     _served("write_txn_markers", Versions(1, 2)),
     _served("txn_offset_commit", Versions(0, 6)),
-    _served("describe_acls", Versions(1, 3), listeners=BOTH),
-    _served("create_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("delete_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("describe_acls", Versions(1, 3), listeners=BOTH, preload=_SECURED),
+    _served("create_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_SECURED),
+    _served("delete_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_SECURED),
     _served("describe_configs", Versions(1, 4), listeners=BOTH),
     _served("alter_configs", Versions(0, 2), listeners=BOTH, forwarding=_BY_HANDLER),
     _served("alter_replica_log_dirs", Versions(1, 2)),
     _served("describe_log_dirs", Versions(1, 5)),
-    _served("sasl_authenticate", Versions(0, 2), listeners=BOTH),
+    _served("sasl_authenticate", Versions(0, 2), listeners=BOTH, preload=_SECURED),
     _served("create_partitions", Versions(0, 3), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("create_delegation_token", Versions(1, 3), listeners=BOTH, forwarding=_BY_HANDLER),
-    _served("renew_delegation_token", Versions(1, 2), listeners=BOTH, forwarding=_BY_HANDLER),
-    _served("expire_delegation_token", Versions(1, 2), listeners=BOTH, forwarding=_BY_HANDLER),
-    _served("describe_delegation_token", Versions(1, 3), listeners=BOTH),
+    _served("create_delegation_token", Versions(1, 3), listeners=BOTH, forwarding=_BY_HANDLER, preload=_SECURED),
+    _served("renew_delegation_token", Versions(1, 2), listeners=BOTH, forwarding=_BY_HANDLER, preload=_SECURED),
+    _served("expire_delegation_token", Versions(1, 2), listeners=BOTH, forwarding=_BY_HANDLER, preload=_SECURED),
+    _served("describe_delegation_token", Versions(1, 3), listeners=BOTH, preload=_SECURED),
     _served("delete_groups", Versions(0, 3)),
     _served("elect_leaders", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("incremental_alter_configs", Versions(0, 1), listeners=BOTH, forwarding=_BY_HANDLER),
     _served("alter_partition_reassignments", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("list_partition_reassignments", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("offset_delete", Versions(0, 0)),
-    _served("describe_client_quotas", Versions(0, 1)),
-    _served("alter_client_quotas", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("describe_user_scram_credentials", Versions(0, 0), listeners=BOTH),
-    _served("alter_user_scram_credentials", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
+    _served("describe_client_quotas", Versions(0, 1), preload=_SECURED),
+    _served("alter_client_quotas", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_SECURED),
+    _served("describe_user_scram_credentials", Versions(0, 0), listeners=BOTH, preload=_SECURED),
+    _served(
+        "alter_user_scram_credentials", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_SECURED
+    ),
     _served("vote", Versions(0, 2), listeners=CONTROLLER),
     _served("begin_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
     _served("end_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
@@ -289,25 +316,25 @@ _ROWS: Final = (
     _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
     _served("list_config_resources", Versions(0, 1)),
     _served("describe_topic_partitions", Versions(0, 0)),
-    _served("share_group_heartbeat", Versions(1, 1)),
-    _served("share_group_describe", Versions(1, 1)),
-    _served("describe_share_group_offsets", Versions(0, 1)),
-    _served("alter_share_group_offsets", Versions(0, 0)),
-    _served("delete_share_group_offsets", Versions(0, 0)),
+    _served("share_group_heartbeat", Versions(1, 1), preload=_NONE),
+    _served("share_group_describe", Versions(1, 1), preload=_NONE),
+    _served("describe_share_group_offsets", Versions(0, 1), preload=_NONE),
+    _served("alter_share_group_offsets", Versions(0, 0), preload=_NONE),
+    _served("delete_share_group_offsets", Versions(0, 0), preload=_NONE),
     _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
-    _served("initialize_share_group_state", Versions(0, 0)),
-    _served("read_share_group_state", Versions(0, 0)),
-    _served("write_share_group_state", Versions(0, 1)),
-    _served("delete_share_group_state", Versions(0, 0)),
-    _served("read_share_group_state_summary", Versions(0, 1)),
-    _served("streams_group_heartbeat", Versions(0, 1)),
-    _served("streams_group_describe", Versions(0, 1)),
-    _served("streams_group_topology_description_update", Versions(0, 0)),
+    _served("initialize_share_group_state", Versions(0, 0), preload=_NONE),
+    _served("read_share_group_state", Versions(0, 0), preload=_NONE),
+    _served("write_share_group_state", Versions(0, 1), preload=_NONE),
+    _served("delete_share_group_state", Versions(0, 0), preload=_NONE),
+    _served("read_share_group_state_summary", Versions(0, 1), preload=_NONE),
+    _served("streams_group_heartbeat", Versions(0, 1), preload=_NONE),
+    _served("streams_group_describe", Versions(0, 1), preload=_NONE),
+    _served("streams_group_topology_description_update", Versions(0, 0), preload=_NONE),
     _served("unregister_controller", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("share_fetch", Versions(1, 2)),
-    _served("share_acknowledge", Versions(1, 2)),
+    _served("share_fetch", Versions(1, 2), preload=_NONE),
+    _served("share_acknowledge", Versions(1, 2), preload=_NONE),
 )
 
 _REGISTRATIONS: Final = {row.api_key: row for row in _ROWS}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.described_groups import described_groups
-from kbroker.handlers.duplicates_in_request import encoded_size
+from kbroker.handlers.described_groups import answer_described
 from kbroker.handlers.registration import handler
 from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.wire.messages.share_group_describe import (
@@ -18,13 +16,6 @@ from kbroker.wire.messages.share_group_describe import (
 @handler(ShareGroupDescribeRequest)
 async def handle(request: ShareGroupDescribeRequest, ctx: RequestContext) -> ShareGroupDescribeResponse:
     """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
-    try:
-        check_share_groups_enabled(ctx)
-    except ApiError as error:
-        return ShareGroupDescribeResponse(
-            groups=[DescribedGroup(group_id=group_id, error_code=error.code) for group_id in request.group_ids]
-        )
-    version = ctx.api_version
 
     async def describe(group_id: str) -> DescribedGroup:
         entry: DescribedGroup = await ctx.services.groups.read(
@@ -32,19 +23,16 @@ async def handle(request: ShareGroupDescribeRequest, ctx: RequestContext) -> Sha
         )
         return entry
 
-    groups = await described_groups(
+    return await answer_described(
+        request,
         ctx,
-        request.group_ids,
+        response=ShareGroupDescribeResponse,
+        entry=DescribedGroup,
+        check=check_share_groups_enabled,
         describe=describe,
-        failed=lambda group_id, code, message: DescribedGroup(
-            group_id=group_id, error_code=code, error_message=message
-        ),
-        size=lambda entry: encoded_size(ShareGroupDescribeResponse(groups=[entry]), version),
         topics_of=_topics_of,
         hidden="The group has described topic(s) that the client is not authorized to describe.",
-        with_operations=request.include_authorized_operations,
     )
-    return ShareGroupDescribeResponse(groups=groups)
 
 
 def _topics_of(group: DescribedGroup) -> set[str]:

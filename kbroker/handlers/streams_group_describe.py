@@ -5,10 +5,8 @@ Served: 0 to 1. 1: descriptions of topologies (KIP-1331), if the node has a keep
 
 from __future__ import annotations
 
-from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.described_groups import described_groups
-from kbroker.handlers.duplicates_in_request import encoded_size
+from kbroker.handlers.described_groups import answer_described
 from kbroker.handlers.registration import handler
 from kbroker.handlers.streams_groups import check_streams_groups_enabled
 from kbroker.wire.messages.streams_group_describe import (
@@ -24,13 +22,7 @@ _NOT_STORED = 1
 @handler(StreamsGroupDescribeRequest)
 async def handle(request: StreamsGroupDescribeRequest, ctx: RequestContext) -> StreamsGroupDescribeResponse:
     """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
-    try:
-        check_streams_groups_enabled(ctx)
-    except ApiError as error:
-        return StreamsGroupDescribeResponse(
-            groups=[DescribedGroup(group_id=group_id, error_code=error.code) for group_id in request.group_ids]
-        )
-    version, groups_here = ctx.api_version, ctx.services.groups
+    groups_here = ctx.services.groups
 
     async def describe(group_id: str) -> DescribedGroup:
         assignor = groups_here.group_config(group_id).streams.assignor
@@ -41,19 +33,16 @@ async def handle(request: StreamsGroupDescribeRequest, ctx: RequestContext) -> S
             await _attach(entry, ctx)
         return entry
 
-    groups = await described_groups(
+    return await answer_described(
+        request,
         ctx,
-        request.group_ids,
+        response=StreamsGroupDescribeResponse,
+        entry=DescribedGroup,
+        check=check_streams_groups_enabled,
         describe=describe,
-        failed=lambda group_id, code, message: DescribedGroup(
-            group_id=group_id, error_code=code, error_message=message
-        ),
-        size=lambda entry: encoded_size(StreamsGroupDescribeResponse(groups=[entry]), version),
         topics_of=_topics_of,
         hidden="The described group uses topics that the client is not authorized to describe.",
-        with_operations=request.include_authorized_operations,
     )
-    return StreamsGroupDescribeResponse(groups=groups)
 
 
 async def _attach(entry: DescribedGroup, ctx: RequestContext) -> None:

@@ -15,7 +15,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.later import Later
-from kbroker.log.producer_state import VerificationGuard
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_FLAG, BatchHeader, parse_header

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import Services
-from kbroker.log.producer_state import VerificationGuard
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 

@@ -17,7 +17,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
-from kbroker.log.producer_state import VerificationGuard
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition

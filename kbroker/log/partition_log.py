@@ -20,7 +20,7 @@ from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER
 from kbroker.log.log_config import LogConfig
-from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager, VerificationGuard
+from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
 from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
@@ -30,6 +30,7 @@ from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.types import TopicPartition, Uuid
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import CONTROL_FLAG, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, Buffer

@@ -28,6 +28,7 @@ from kbroker.log.file_names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
 from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
+from kbroker.log.verification_guard import VerificationGuard, VerificationState
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import CONTROL_FLAG, NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
@@ -39,7 +40,6 @@ __all__ = [
     "CorruptSnapshot",
     "ProducerStateEntry",
     "ProducerStateManager",
-    "VerificationGuard",
     "decode_snapshot",
     "encode_snapshot",
 ]
@@ -62,36 +62,6 @@ class CompletedTxn(NamedTuple):
     is_aborted: bool
 
 
-class VerificationGuard:
-    """Stands for one question to the transaction coordinator: is the partition in the transaction (KIP-890)?
-
-    Compared by identity: an answer overtaken by the end of its transaction does not fit the next one.
-    """
-
-    __slots__ = ()
-
-
-class _VerificationState:
-    """A producer that waits for verification, and the lowest sequence it has tried with."""
-
-    __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
-
-    def __init__(self, timestamp: int, sequence: int, epoch: int, supports_epoch_bump: bool) -> None:
-        self.timestamp = timestamp
-        self.guard = VerificationGuard()
-        self.lowest_sequence = sequence
-        self.epoch = epoch
-        self.supports_epoch_bump = supports_epoch_bump
-
-    def note(self, sequence: int, epoch: int) -> None:
-        """A lower sequence must come first when retried, so higher ones are to be refused until then."""
-        if epoch > self.epoch:
-            self.epoch = epoch
-            self.lowest_sequence = sequence
-        elif epoch == self.epoch and sequence < self.lowest_sequence:
-            self.lowest_sequence = sequence
-
-
 class ProducerStateManager:
     """The producers of one partition, and their snapshots in its directory."""
 
@@ -110,7 +80,7 @@ class ProducerStateManager:
         self._directory = os.fspath(directory)
         self._disk = disk
         self._producers: dict[int, ProducerStateEntry] = {}
-        self._verification: dict[int, _VerificationState] = {}
+        self._verification: dict[int, VerificationState] = {}
         self._ongoing: dict[int, int] = {}
         """First offset -> producer id of each open transaction, in the order of first offsets."""
         self._unreplicated: dict[int, int] = {}
@@ -178,7 +148,7 @@ class ProducerStateManager:
             return None
         state = self._verification.get(producer_id)
         if state is None:
-            state = _VerificationState(now_ms, sequence, epoch, supports_epoch_bump)
+            state = VerificationState(now_ms, sequence, epoch, supports_epoch_bump)
             self._verification[producer_id] = state
         else:
             state.note(sequence, epoch)

@@ -65,7 +65,7 @@ class StageTimes:
 
 
 class CountingConnection(Protocol):
-    """A connection that counts its requests itself (``kbroker.node.metrics.measured_dispatcher``)."""
+    """A connection that counts its requests itself (``kbroker.node.metrics.measured_requests``)."""
 
     def flush(self) -> None:
         """Add what it has counted."""

@@ -2,6 +2,9 @@
 
 ``run_broker`` starts the parts in the order in which they need one another and stops them the other way round; what
 is long enough to be cut by a kill (flushing the logs) comes last and leaves the marker of a clean stop.
+
+Some parts are made in modules of their own: those that only properties ask for in ``node.optional_parts``, the
+coordinators in ``node.coordinators``, what other brokers are for in ``node.replication``.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_m
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
-from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
@@ -30,10 +32,19 @@ from kbroker.node.listeners import Listeners
 from kbroker.node.log_flusher import LogFlusher
 from kbroker.node.long_steps import LongSteps
 from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.node.optional_parts import (
+    make_authorizer,
+    make_explorer,
+    make_metrics,
+    make_observers,
+    make_rules,
+    make_telemetry,
+    make_tokens,
+)
 from kbroker.node.produce_queue import ProduceQueue
 from kbroker.node.producer_ids import ProducerIdAllocator
+from kbroker.node.registrations import Registrations
 from kbroker.node.replica_manager import ReplicaManager
-from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.security import NodeSecurity
 from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
 from kbroker.node.start_limit import StartLimit
@@ -48,33 +59,14 @@ from kbroker.types import Uuid
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinators import Coordinators
-    from kbroker.node.explorer.service import ExplorerService
     from kbroker.node.fetch_reader import FetchReader
     from kbroker.node.log_cleaner import LogCleaner
-    from kbroker.node.metrics.service import MetricsService
     from kbroker.node.quota_loader import QuotaLoader
-    from kbroker.node.replies import MakeDispatcher
-    from kbroker.node.rules.setup import NodeRules
-    from kbroker.node.telemetry.telemetry import Telemetry
-    from kbroker.security.authorizer.standard import StandardAuthorizer
-    from kbroker.security.delegation_tokens import DelegationTokens
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 4.5
 """How long the flushes of a clean stop may take."""
-
-RULES = (
-    "alter.config.policy.class.name",
-    "authorizer.class.name",
-    "create.topic.policy.class.name",
-    "client.quota.callback.class",
-    "group.consumer.assignors",
-    "group.share.assignors",
-    "group.streams.assignors",
-    "group.streams.topology.description.plugin.class",
-)
-"""Properties that may name callables in Python for the whole node."""
 
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
@@ -105,17 +97,13 @@ class Broker:
         self.config = config
         self.env = env
         self.security = NodeSecurity(config, env)
-        self._authorizer = _make_authorizer(config)
+        self._authorizer = make_authorizer(config)
         """The one that ACLs are for."""
-        self._rules = _make_rules(config, self._authorizer, env)
-        self._metrics = _make_metrics(config, env, self)
-        self.telemetry = _make_telemetry(config, env, self._metrics)
-        self._explorer = _make_explorer(config, env, self)
-        dispatcher: MakeDispatcher = Dispatcher if self._metrics is None else self._metrics.counts.dispatcher
-        if self._explorer is not None:
-            dispatcher = self._explorer.watched(dispatcher)
-        replies = ReplyQueue if self._metrics is None else self._metrics.counts.replies
-        self._listeners = Listeners(config, self.security, dispatcher, replies)
+        self._rules = make_rules(config, self._authorizer, env)
+        self._metrics = make_metrics(config, env, self)
+        self.telemetry = make_telemetry(config, env, self._metrics)
+        self._explorer = make_explorer(config, env, self)
+        self._listeners = Listeners(config, self.security, make_observers(self._metrics, self._explorer))
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
@@ -186,14 +174,16 @@ class Broker:
         if self._metrics is not None:
             self.replica_manager.progress.traffic = self._metrics.counts.traffic
         try:
-            self._make_parts(properties)
+            self._make_metadata(properties)
+            self._make_services(properties.cluster_id)
         except BaseException:
             self.log_manager.close(high_watermarks=self.replica_manager.high_watermarks(), broker_epoch=-1)
             raise
 
-    def _make_parts(self, properties: MetaProperties) -> None:
+    def _make_metadata(self, properties: MetaProperties) -> None:
+        """The metadata of the cluster, whoever follows it before all others, and this node's registration in it."""
         config, env = self.config, self.env
-        self.metadata = MetadataPlane(
+        self.metadata = metadata = MetadataPlane(
             config,
             env,
             self.security.to_controllers,
@@ -202,18 +192,23 @@ class Broker:
             services=lambda: self.services,
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
         )
-        self.metadata.subscribe(self._dynamic_config.on_image)
+        metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
             from kbroker.node.authorizer import AclLoader
 
-            metadata, loader = self.metadata, AclLoader(self._authorizer)
+            loader = AclLoader(self._authorizer)
             metadata.subscribe(loader.on_image)
             metadata.when_loaded(lambda: loader.begin(metadata.image))
-        self.lifecycle = lifecycle = BrokerLifecycle(config, self.metadata, self.log_manager)
+        self.lifecycle = lifecycle = BrokerLifecycle(config, metadata, self.log_manager)
+        self._registrations = Registrations(config, metadata, lifecycle, self._listeners, self.log_manager)
         cordoned = CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon)
-        self.metadata.subscribe(cordoned.on_image)
+        metadata.subscribe(cordoned.on_image)
+
+    def _make_services(self, cluster_id: str) -> None:
+        """The coordinators, and all that handlers ask of a node."""
+        config, env = self.config, self.env
         self._producer_ids = ProducerIdAllocator(
-            lambda: self.metadata.client.allocate_producer_ids(lifecycle.broker_epoch)
+            lambda: self.metadata.client.allocate_producer_ids(self.lifecycle.broker_epoch)
         )
         self._timestamp_lookups = TimestampLookupQueue(env)
         self._produce_queue = ProduceQueue(env)
@@ -223,7 +218,7 @@ class Broker:
             env=env,
             config=config,
             node_id=config.node_id,
-            cluster_id=properties.cluster_id,
+            cluster_id=cluster_id,
             metadata=self.metadata,
             replica_manager=self.replica_manager,
             log_manager=self.log_manager,
@@ -240,7 +235,7 @@ class Broker:
             transactions=absent if coordinators is None else coordinators.transactions,
             markers=absent if coordinators is None else coordinators.markers,
             authorizer=self._authorizer,
-            tokens=_make_tokens(config),
+            tokens=make_tokens(config),
         )
         self.share_groups = None if coordinators is None else self._make_share_groups(coordinators)
         if self._rules is not None:
@@ -371,11 +366,11 @@ class Broker:
             nursery.start_soon(LeaderBalancer(metadata, config).run)
             nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
         level = metadata.image.features.metadata_version  # what is registered is of this level at least
-        await self._register()
+        await self._registrations.register()
         if config.is_broker:
             self._replicate_with_others(nursery)
         if level < DIRECTORIES:
-            self._refresh_registrations(nursery)
+            self._registrations.refresh(nursery)
         metadata.subscribe(self.replica_manager.metadata.on_image)
         if self.coordinators is not None:
             coordinators = self.coordinators
@@ -392,7 +387,7 @@ class Broker:
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
         if config.is_broker:
-            await self._unfence(nursery)
+            await self._registrations.unfence(nursery)
         self._listeners.open(self.services, nursery)
         self.on_opening()
         logger.info(
@@ -401,95 +396,24 @@ class Broker:
             ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self.ports.items()),
         )
 
-    async def _register(self) -> None:
-        """Register with the active controller as what this node is."""
-        config, metadata = self.config, self.metadata
-        if config.is_controller and metadata.knows_controllers:
-            await self._register_controller()
-        if config.is_broker:
-            epoch = await self._register_broker(self._previous_epoch())
-            # Only then may it act on its metadata: those of its last life may call it the leader of what it has lost.
-            await metadata.wait_for_image(lambda image: image.offset >= epoch)
-
-    async def _register_controller(self) -> None:
-        await self.lifecycle.register_controller(self._listeners.endpoints(self.config.advertised_controller_listeners))
-
-    async def _register_broker(self, previous_broker_epoch: int) -> int:
-        directory_ids = (log_dir.directory_id for log_dir in self.log_manager.log_dirs)
-        return await self.lifecycle.register_broker(
-            self._listeners.endpoints(self.config.advertised_listeners),
-            [directory_id for directory_id in directory_ids if directory_id is not None],
-            self.config.broker_rack,
-            previous_broker_epoch=previous_broker_epoch,
-        )
-
-    def _previous_epoch(self) -> int:
-        """This broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
-        epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in self.log_manager.log_dirs}
-        return epochs.pop() if len(epochs) == 1 else -1
-
-    def _refresh_registrations(self, nursery: trio.Nursery) -> None:
-        """Register more of this node once the level of ``metadata.version`` allows it."""
-        from kbroker.node.registration_refresh import RegistrationRefresh
-
-        refresh = RegistrationRefresh(
-            self.metadata,
-            register_controller=self._register_controller,
-            register_broker=lambda: self._register_broker(self.broker_epoch),
-        )
-        self.metadata.subscribe(refresh.on_image)
-        nursery.start_soon(refresh.run)
-
-    async def _unfence(self, nursery: trio.Nursery) -> None:
-        """Wait until this broker is unfenced and its image shows that, before any client is served.
-
-        Clients that know its address connect at once, and would get NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR for
-        partitions that other brokers say it leads. (Kafka's ``BrokerServer`` waits, too; librdkafka never retries
-        OffsetFetch after such an error.)
-        """
-        await nursery.start(self.lifecycle.run)
-
-        def is_unfenced(image: MetadataImage) -> bool:
-            own = image.brokers.get(self.config.node_id)
-            return own is not None and own.epoch == self.broker_epoch and not own.fenced
-
-        await self.metadata.wait_for_image(is_unfenced)
-
     def _replicate_with_others(self, nursery: trio.Nursery) -> None:
         """Begin to replicate as soon as this node is not alone, before the replica manager hears of the others."""
 
         def on_image(delta: MetadataDelta, image: MetadataImage) -> None:
             if self.replica_manager.fetchers is None and not self.lifecycle.is_alone:
-                self._replicate(nursery)
+                from kbroker.node.replication import Replication
+
+                replication = Replication(
+                    config=self.config,
+                    network=self.security.to_brokers,
+                    replicas=self.replica_manager,
+                    metadata=self.metadata,
+                    broker_epoch=lambda: self.broker_epoch,
+                    address=self._address_of,
+                )
+                replication.start(nursery.start_soon)
 
         self.metadata.subscribe(on_image)
-
-    def _replicate(self, nursery: trio.Nursery) -> None:
-        """Start to follow partitions of other leaders, and to propose ISR changes to the controller."""
-        from kbroker.node.replication import Replication
-
-        ask_controller = self.metadata.client.ask
-
-        def broker_epoch() -> int:
-            return self.broker_epoch
-
-        replication = Replication(
-            config=self.config,
-            network=self.security.to_brokers,
-            replicas=self.replica_manager,
-            broker_epoch=broker_epoch,
-            address=self._address_of,
-            ask_controller=ask_controller,
-        )
-        replication.start(nursery.start_soon)
-        if len(self.log_manager.log_dirs) > 1:
-            from kbroker.node.directory_assignments import DirectoryAssignments
-
-            assignments = DirectoryAssignments(
-                self.replica_manager, lambda: self.metadata.image, broker_epoch, ask_controller
-            )
-            self.metadata.subscribe(assignments.on_image)
-            nursery.start_soon(assignments.run)
 
     async def _run_cleaner(self) -> None:
         await trio.sleep(CLEANER_DELAY_SECONDS)
@@ -524,71 +448,6 @@ class Broker:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
-
-
-def _make_metrics(config: BrokerConfig, env: Env, node: Broker) -> MetricsService | None:
-    """The metrics of a node that is to show some; None, and nothing imported, for all others."""
-    if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
-        return None
-    from kbroker.config.metrics import metrics_address
-    from kbroker.node.metrics.service import MetricsService
-
-    address = metrics_address(config.raw)
-    return None if address is None else MetricsService(address, env, node)
-
-
-def _make_explorer(config: BrokerConfig, env: Env, node: Broker) -> ExplorerService | None:
-    """The explorer of a node that is to be watched; None, and nothing imported, for all others."""
-    if not config.raw.get("kbroker.explorer.listener", "").strip():
-        return None
-    from kbroker.config.explorer import explorer_address
-    from kbroker.node.explorer.service import ExplorerService
-
-    address = explorer_address(config.raw)
-    return None if address is None else ExplorerService(address, env, node)
-
-
-def _make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
-    """The authorizer that the properties ask for; None if everybody may do everything."""
-    if not config.values.get("authorizer.class.name"):
-        return None
-    from kbroker.config.security.authorization import has_authorizer
-    from kbroker.security.authorizer.settings import standard_authorizer
-
-    return standard_authorizer(config) if has_authorizer(config) else None
-
-
-def _make_rules(config: BrokerConfig, authorizer: StandardAuthorizer | None, env: Env) -> NodeRules | None:
-    """The rules in Python for the whole node, by its own file; None if there are none."""
-    if not any("python:" in str(config.values.get(name)) for name in RULES):
-        return None
-    from kbroker.node.rules.setup import NodeRules
-
-    return NodeRules(config, authorizer, env)
-
-
-def _make_telemetry(config: BrokerConfig, env: Env, metrics: MetricsService | None) -> Telemetry | None:
-    """The node's part of KIP-714, which asks clients for metrics; None if nothing would take them."""
-    if not config.is_broker or (metrics is None and "metric.reporters" not in config.raw):
-        return None
-    from kbroker.config.telemetry import receivers_of
-
-    if metrics is None and not receivers_of(config.metric_reporters):
-        return None
-    from kbroker.node.telemetry.receivers import make_receivers
-    from kbroker.node.telemetry.telemetry import Telemetry
-
-    page = None if metrics is None else metrics.counts.clients.push
-    return Telemetry(env, make_receivers(config.metric_reporters), config.telemetry_max_bytes, page)
-
-
-def _make_tokens(config: BrokerConfig) -> DelegationTokens | None:
-    """The key of delegation tokens; None, and nothing imported, if the properties have none."""
-    if not config.values.get("delegation.token.secret.key"):
-        return None
-    from kbroker.security.delegation_tokens import DelegationTokens
-
-    return DelegationTokens.of_config(config)
 
 
 def _is_cancelled(error: BaseException) -> bool:

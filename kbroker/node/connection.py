@@ -25,16 +25,13 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
 if TYPE_CHECKING:
-    from kbroker.env import Env, Poller, Stream
+    from kbroker.env import Poller, Stream
     from kbroker.handlers.context import Services
     from kbroker.handlers.registration import Registration
     from kbroker.node.memory_budget import MemoryBudget
+    from kbroker.node.observed_requests import RequestObservers
     from kbroker.node.refusal_log import RefusalLog
-    from kbroker.node.replies import MakeDispatcher
     from kbroker.wire.buffer_pool import BufferPool
-
-MakeReplies = Callable[["Stream", "Env", trio.CancelScope, Callable[..., Any], Callable[[], None]], ReplyQueue]
-"""Makes the reply queue of a connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +71,7 @@ class Connection:
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
         session: object | None = None,
-        dispatcher: MakeDispatcher = Dispatcher,
-        replies: MakeReplies = ReplyQueue,
+        observers: RequestObservers | None = None,
     ) -> None:
         self.stream = stream
         self.principal = principal
@@ -102,8 +98,13 @@ class Connection:
         self._budget = budget
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
-        self._replies = replies(stream, services.env, self.scope, start_soon, self._progressed)
-        self._dispatcher = dispatcher(self, services, table, self._replies)
+        if observers is None:
+            self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
+            self._dispatcher = Dispatcher(self, services, table, self._replies)
+        else:
+            self._replies, self._dispatcher = observers.parts(
+                self, services, table, stream, start_soon, self._progressed
+            )
         self._poller = poller
         self._produce_queue = services.produce_queue
         self._queued = services.produce_queue.waiting if services.produce_queue is not None else {}
@@ -195,7 +196,8 @@ class Connection:
 
     async def _serve(self) -> None:
         recv_into = self.stream.recv_into
-        reader, replies, serve = self._reader, self._replies, self._dispatcher.serve
+        reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
+        serve_now, serve = dispatcher.serve_now, dispatcher.serve
         requests = 0
         received = 0
         while True:
@@ -204,7 +206,8 @@ class Connection:
                 frame = reader.next_frame()
             while frame is not None:
                 requests += 1
-                await serve(frame)
+                if not serve_now(frame):
+                    await serve(frame)
                 frame = reader.next_frame()
                 if frame is not None and (requests >= FAIR_REQUESTS or replies.ends_large):
                     await self._give_way()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import trio
 
@@ -21,13 +21,14 @@ from kbroker.later import Later
 from kbroker.node.coordinator_loading import replay_log
 from kbroker.node.coordinator_shard import C, Shard
 from kbroker.node.coordinator_steps import CoordinatorSteps
-from kbroker.replication.offset_waiter import Key, OffsetWaiter
+from kbroker.replication.offset_waiter import OffsetWaiter, Results
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -75,7 +76,7 @@ class CoordinatorDriver(Generic[C]):
 
     # -- leadership ----------------------------------------------------------------------------
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the leadership of the topic's partitions."""
         topic = image.topics.by_name.get(self.TOPIC)
         led: dict[int, int] = {}
@@ -310,7 +311,7 @@ class CoordinatorDriver(Generic[C]):
             self._cannot_load(shard)
             return
 
-        def loaded(results: dict[Key, Any]) -> None:
+        def loaded(results: Results) -> None:
             if self._shards.get(shard.index) is not shard:
                 return
             if results[key] is not None:

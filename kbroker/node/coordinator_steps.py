@@ -19,7 +19,7 @@ from kbroker.coordinator.result import (
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.later import Later
 from kbroker.node.coordinator_shard import C, GatheredStep, Shard
-from kbroker.replication.offset_waiter import Appended, Key
+from kbroker.replication.offset_waiter import Appended, Results
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -119,7 +119,7 @@ class CoordinatorSteps(Generic[C]):
         key = shard.partition.topic_partition
         appended = Appended(shard.partition, shard.partition.state.leader_epoch, end_offset)
 
-        def replicated(results: dict[Key, Any]) -> None:
+        def replicated(results: Results) -> None:
             error = results[key]
             finished(error)
             if error is not None and self.replay_on_commit:
@@ -158,7 +158,7 @@ class CoordinatorSteps(Generic[C]):
         committed: Later[None] = Later()
         name = partition.topic_partition
 
-        def replicated(results: dict[Key, Any]) -> None:
+        def replicated(results: Results) -> None:
             error = results[name]
             if error is None:
                 committed.set(None)

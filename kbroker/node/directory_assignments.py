@@ -24,6 +24,7 @@ from kbroker.wire.messages.assign_replicas_to_dirs import (
 
 if TYPE_CHECKING:
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class DirectoryAssignments:
     def __init__(
         self,
         manager: ReplicaManager,
-        image: Callable[[], Any],
+        image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], int],
         ask_controller: Callable[[Any], Awaitable[Any]],
     ) -> None:
@@ -52,7 +53,7 @@ class DirectoryAssignments:
         self._ask_controller = ask_controller
         self._wanted = trio.Event()
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
         if delta.changed_topics or delta.features_changed:
             self._wanted.set()

@@ -1,13 +1,13 @@
 """From a request frame to its reply: a shortcut, or decoding and the API's handler; and what happens when that fails.
 
 There are two ways in. `Dispatcher.serve_now` serves what never waits and may be called by the poller's task;
-`Dispatcher.serve` is for the connection's own task, and serves everything.
+`Dispatcher.serve` is for the connection's own task, and serves what that has left.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.quotas import DispatchedMeter
-    from kbroker.node.replies import Replies
     from kbroker.node.reply_queue import ReplyQueue
     from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round
@@ -69,7 +68,7 @@ class Dispatcher:
         self._services = services
         self._all = table
         self._table = table
-        self._replies: Replies = replies
+        self._replies = replies
         self._shortcuts = ShortcutCache(services.authorizer)
         self._known_limits: tuple[object, bytes, KafkaPrincipal, ClientLimits | None] | None = None
         """The quotas as they were looked up last: their state, client id, principal, and what holds for them."""
@@ -77,10 +76,6 @@ class Dispatcher:
         """Requests so far."""
         self.surplus_bytes = 0
         """Bytes that followed requests within their frames. They are ignored, as Kafka does."""
-
-    def show_replies(self, between: Callable[[Replies], Replies]) -> None:
-        """Put something between this side and the queue of replies, that sees them."""
-        self._replies = between(self._replies)
 
     def forget_requests(self) -> None:
         """Forget what earlier requests have left: the connection has ended, or its client has authenticated again."""
@@ -134,12 +129,10 @@ class Dispatcher:
         return True
 
     async def serve(self, frame: memoryview) -> None:
-        """Serve any request, waiting as long as its handler does.
+        """Serve a request that `serve_now` has not served, waiting as long as its handler does.
 
         ``WireError``: it is none that the listener serves. ``CloseConnection`` and ``ConnectionLost`` as from handlers.
         """
-        if self.serve_now(frame):
-            return
         self.requests += 1
         api_key, version, correlation_id = _PREFIX.unpack_from(frame)
         registration = self._table.get(api_key)

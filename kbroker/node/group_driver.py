@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.share_state import Persister
     from kbroker.types import TopicPartition
 
@@ -41,7 +42,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         env: Env,
         replica_manager: ReplicaManager,
         settings: Callable[[], GroupSettings],
-        group_config: Callable[[Any, str], GroupConfig],
+        group_config: Callable[[MetadataImage, str], GroupConfig],
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         request_timeout_ms: int,
@@ -85,7 +86,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
             core.on_topics(self._topics, (), False)
         return core
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, configs and topics, and forget offsets of deleted topics."""
         self._follow_configs_and_topics(delta, image)
         super().on_image(delta, image)
@@ -148,7 +149,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         )
         return await asking.of(partitions)
 
-    def _follow_configs_and_topics(self, delta: Any, image: Any) -> None:
+    def _follow_configs_and_topics(self, delta: MetadataDelta, image: MetadataImage) -> None:
         before, self._image = self._image, image
         if before is None or before.configs is not image.configs:
             self._group_configs = {}

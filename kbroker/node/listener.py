@@ -16,10 +16,8 @@ import trio
 from kbroker.handlers.registration import Registration
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
-from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
-from kbroker.node.reply_queue import ReplyQueue
 from kbroker.security.shown import shown
 from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.admission import Admission
-    from kbroker.node.connection import MakeReplies
-    from kbroker.node.replies import MakeDispatcher
+    from kbroker.node.observed_requests import RequestObservers
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +139,7 @@ class Listener:
         quota: ConnectionQuota,
         budget: MemoryBudget,
         admission: Admission | None = None,
-        dispatcher: MakeDispatcher = Dispatcher,
-        replies: MakeReplies = ReplyQueue,
+        observers: RequestObservers | None = None,
     ) -> None:
         """Without an ``admission`` every client is let in, as ANONYMOUS."""
         self.name = name
@@ -155,7 +151,7 @@ class Listener:
         self._quota = quota
         self._budget = budget
         self._admission = admission
-        self._dispatcher, self._replies = dispatcher, replies
+        self._observers = observers
         self.admitted = 0
         """Connections that were let in, ever."""
         self._buffers = BufferPool()
@@ -300,8 +296,7 @@ class Listener:
             buffers=self._buffers,
             poller=self._poller,
             refusals=self.refusals,
-            dispatcher=self._dispatcher,
-            replies=self._replies,
+            observers=self._observers,
         )
         self.admitted += 1
         self._connections[connection] = _Seen(trio.current_time())

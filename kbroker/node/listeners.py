@@ -10,20 +10,17 @@ import trio
 
 from kbroker.config import BrokerConfig, Listener
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
-from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.memory_budget import MemoryBudget
-from kbroker.node.reply_queue import ReplyQueue
 from kbroker.raft_metadata.image import Endpoint
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
-    from kbroker.node.connection import MakeReplies
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-    from kbroker.node.replies import MakeDispatcher
+    from kbroker.node.observed_requests import RequestObservers
     from kbroker.node.security import NodeSecurity
 
 MAX_CONNECTIONS = "max.connections"
@@ -39,15 +36,9 @@ OTHER_FILES = 64
 class Listeners:
     """The configured listeners, from ``bind`` to ``close``."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        security: NodeSecurity,
-        dispatcher: MakeDispatcher = Dispatcher,
-        replies: MakeReplies = ReplyQueue,
-    ) -> None:
+    def __init__(self, config: BrokerConfig, security: NodeSecurity, observers: RequestObservers | None = None) -> None:
         self._config = config
-        self._dispatcher, self._replies = dispatcher, replies
+        self._observers = observers
         self._security = security
         self.ports: dict[str, tuple[str, int]] = {}
         """The address that each listener is bound to, by listener name."""
@@ -109,8 +100,7 @@ class Listeners:
                 quota=quota,
                 budget=budget,
                 admission=self._security.admission(configured[name], services),
-                dispatcher=self._dispatcher,
-                replies=self._replies,
+                observers=self._observers,
             )
             self.servers.append(server)
             nursery.start_soon(serve, server)

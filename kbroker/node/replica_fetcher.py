@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.exponential_backoff import exponential_backoff
 from kbroker.node.follower_writer import FollowerWriter, log_of
 from kbroker.node.leader_session import Followed, Key, LeaderSession, Position
 from kbroker.node.peer import GivenUp, Peer, UnsupportedByPeer
@@ -263,8 +264,7 @@ class LeaderFetcher:
         await self._sleep(self._env.now() + self._backoff(self._failures))
 
     def _backoff(self, attempts: int) -> float:
-        doubled: float = FIRST_BACKOFF * 2 ** min(attempts - 1, 20)
-        return min(self._longest_backoff, doubled)
+        return exponential_backoff(FIRST_BACKOFF, attempts - 1, self._longest_backoff)
 
     @property
     def _longest_backoff(self) -> float:

@@ -22,7 +22,7 @@ from kbroker.node.partition_table import PartitionTable
 from kbroker.node.progress import CheckpointRequests, Progress
 from kbroker.node.replica_log_dirs import ReplicaLogDirs
 from kbroker.node.replication_throttles import ReplicationThrottles
-from kbroker.replication.offset_waiter import Appended, Key, OffsetWaiter
+from kbroker.replication.offset_waiter import Appended, Key, OffsetWaiter, Results
 from kbroker.replication.purgatory import Purgatory
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class ReplicaManager(PartitionTable):
     # --- requests ---------------------------------------------------------------------------------------------
 
     def watch_produce(
-        self, appends: Sequence[Appended], on_complete: Callable[[dict[Key, Any]], None], timeout_ms: int
+        self, appends: Sequence[Appended], on_complete: Callable[[Results], None], timeout_ms: int
     ) -> None:
         """Have ``on_complete(results)`` called once all is replicated or cannot be any more, perhaps at once.
 

@@ -1,12 +1,13 @@
-"""The parts of a node that replicate with other brokers: fetchers of partitions led elsewhere, and the ISR of its own.
+"""The parts of a node that replicate with other brokers: fetchers, proposals of ISR changes, reports of
+the replicas' log directories.
 
 Made once there are others, so that a node that is alone does not import it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kbroker.node.alter_partition_manager import AlterPartitionManager
 from kbroker.node.replica_fetchers import ReplicaFetchers
@@ -14,11 +15,12 @@ from kbroker.node.replica_fetchers import ReplicaFetchers
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Network
+    from kbroker.node.metadata_plane import MetadataPlane
     from kbroker.node.replica_manager import ReplicaManager
 
 
 class Replication:
-    """The two directions. ``start`` it before the image that names partitions of others."""
+    """Both directions. ``start`` it before the image that names partitions of others."""
 
     def __init__(
         self,
@@ -26,11 +28,14 @@ class Replication:
         config: BrokerConfig,
         network: Network,
         replicas: ReplicaManager,
+        metadata: MetadataPlane,
         broker_epoch: Callable[[], int],
         address: Callable[[int], tuple[str, int] | None],
-        ask_controller: Callable[[Any], Awaitable[Any]],
     ) -> None:
         """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
+        self._replicas = replicas
+        self._metadata = metadata
+        self._broker_epoch = broker_epoch
         self.fetchers = ReplicaFetchers(
             env=replicas.env,
             network=network,
@@ -48,12 +53,20 @@ class Replication:
             progress=replicas.progress,
             isr=replicas.isr,
             broker_epoch=broker_epoch,
-            ask_controller=ask_controller,
+            ask_controller=metadata.client.ask,
         )
-        self._metadata = replicas.metadata
 
     def start(self, start_soon: Callable[..., object]) -> None:
         """Follow from the next image on. ``start_soon`` starts a task that lives with the node."""
-        self._metadata.fetchers = self.fetchers
+        self._replicas.metadata.fetchers = self.fetchers
         start_soon(self.fetchers.run)
         start_soon(self.alter_partition.run)
+        if len(self._replicas.log_manager.log_dirs) > 1:
+            from kbroker.node.directory_assignments import DirectoryAssignments
+
+            metadata = self._metadata
+            assignments = DirectoryAssignments(
+                self._replicas, lambda: metadata.image, self._broker_epoch, metadata.client.ask
+            )
+            metadata.subscribe(assignments.on_image)
+            start_soon(assignments.run)

@@ -5,7 +5,8 @@ Readers and fetchers decide what they hold back; ``replication.replication_quota
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.dynamic import (
@@ -20,6 +21,7 @@ from kbroker.replication.replication_quota import UNLIMITED, ReplicationQuota, p
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
+    from kbroker.raft_metadata.image import ConfigsImage, MetadataDelta, MetadataImage
 
 LEADER_THROTTLED_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED_REPLICAS = "follower.replication.throttled.replicas"
@@ -43,7 +45,7 @@ class ReplicationThrottles:
         """The time that rates are measured by."""
         return int(self._env.now() * 1000)
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
         """Follow the metadata; without ``delta`` all of them."""
         configs = image.configs
         for resource in configs.by_resource if delta is None else delta.changed_configs:
@@ -52,7 +54,7 @@ class ReplicationThrottles:
             elif resource.type == ResourceType.TOPIC:
                 self._set_topic(resource.name, configs.for_topic(resource.name))
 
-    def _set_rates(self, configs: Any) -> None:
+    def _set_rates(self, configs: ConfigsImage) -> None:
         values = {**configs.for_broker(None), **configs.for_broker(self._node_id)}
         for name, quota in (
             (LEADER_THROTTLED_RATE, self.leader),
@@ -61,7 +63,7 @@ class ReplicationThrottles:
         ):
             quota.bound = _rate(name, values.get(name))
 
-    def _set_topic(self, topic: str, configs: Any) -> None:
+    def _set_topic(self, topic: str, configs: Mapping[str, str]) -> None:
         for name, quota in ((LEADER_THROTTLED_REPLICAS, self.leader), (FOLLOWER_THROTTLED_REPLICAS, self.follower)):
             replicas = configs.get(name)
             if replicas:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.coordinator_shard import Shard
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.types import Uuid
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         topic = self._image.topics.by_id.get(topic_id)
         return None if topic is None else len(topic.partitions)
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, and forget the share partitions of deleted topics."""
         self._image = image
         super().on_image(delta, image)

@@ -131,7 +131,7 @@ class ListenerTls:
 
 
 def _state(values: Values) -> tuple[object, ...]:
-    """Whatever contexts are made from."""
+    """All that contexts are made from."""
     return files(values), [values[key.name] for key in KEYS]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.producer_ids import ProducerIdAllocator
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         *,
         env: Env,
         replica_manager: ReplicaManager,
-        settings: Callable[[Any], TransactionSettings],
+        settings: Callable[[MetadataImage], TransactionSettings],
         producer_ids: ProducerIdAllocator,
         markers: MarkerWriter,
         remote_markers: BrokerRequests[MarkerQuestion],
@@ -83,7 +84,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
 
         return TransactionCoordinator(lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take)
 
-    def on_image(self, delta: Any, image: Any) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, configs and the finalized version."""
         before, self._image = self._image, image
         if before is None or before.configs is not image.configs:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.group_driver import GroupDriver
 from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC
-from kbroker.replication.offset_waiter import Appended, Key
+from kbroker.replication.offset_waiter import Appended, Results
 from kbroker.transactions.marker import TransactionMarker
 from kbroker.types import TopicPartition
 from kbroker.wire.control_batch import build_end_txn_marker
@@ -67,7 +67,7 @@ class MarkerWriter:
             on_done(errors)
             return
 
-        def replicated(results: dict[Key, Any]) -> None:
+        def replicated(results: Results) -> None:
             for key, error in results.items():
                 assert isinstance(key, TopicPartition)
                 errors[key] = ErrorCode.NONE if error is None else error

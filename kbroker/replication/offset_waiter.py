@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
+    from kbroker.errors import ErrorCode
     from kbroker.replication.partition_state import PartitionState
     from kbroker.types import TopicPartition
 
 
 Key = tuple[str, int]
 """Topic and index of a partition; a `TopicPartition` is one, too."""
+
+Results = dict[Key, "ErrorCode | None"]
+"""The outcome for each partition: None if it has reached its offset."""
 
 
 class LedPartition(Protocol):
@@ -54,11 +58,11 @@ class OffsetWaiter:
 
     __slots__ = ("_on_complete", "_waiting", "done", "keys", "results", "timeout_ms")
 
-    def __init__(self, required_offsets: dict[Key, int], on_complete: Callable[[dict[Key, Any]], None]) -> None:
+    def __init__(self, required_offsets: dict[Key, int], on_complete: Callable[[Results], None]) -> None:
         self._waiting = dict(required_offsets)
         self._on_complete = on_complete
         self.keys: Sequence[Key] = tuple(required_offsets)
-        self.results: dict[Key, Any] = {}
+        self.results: Results = {}
         self.done = False
         self.timeout_ms = -1
 
@@ -68,17 +72,17 @@ class OffsetWaiter:
         if required is not None and offset >= required:
             self._finish(key, None)
 
-    def fail(self, key: Key, error: Any) -> None:
+    def fail(self, key: Key, error: ErrorCode) -> None:
         """The partition cannot reach its offset any more (leadership lost, too few replicas)."""
         if key in self._waiting:
             self._finish(key, error)
 
-    def expire(self, error: Any) -> None:
+    def expire(self, error: ErrorCode) -> None:
         """The time is out: each partition that is still waited for ends with ``error``."""
         for key in list(self._waiting):
             self._finish(key, error)
 
-    def _finish(self, key: Key, error: Any) -> None:
+    def _finish(self, key: Key, error: ErrorCode | None) -> None:
         del self._waiting[key]
         self.results[key] = error
         if not self._waiting and not self.done:

@@ -37,7 +37,7 @@ class FileLocks:
     """Locks of paths. A deletion goes before the work that was asked for before it and has not begun."""
 
     def __init__(self, timeout: float) -> None:
-        """Whoever waits for longer than ``timeout`` seconds has ``TimeoutError``: nobody waits for its outcome then."""
+        """A wait of more than ``timeout`` seconds ends in ``TimeoutError``: nobody waits for the outcome then."""
         self._timeout = timeout
         self._guard = threading.Lock()
         self._entries: dict[Path, _Entry] = {}

@@ -51,7 +51,7 @@ def as_authenticated(principal: KafkaPrincipal, *, by_token: bool) -> KafkaPrinc
 
 
 ANONYMOUS = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
-"""Whoever comes without saying who they are."""
+"""Everyone who does not say who they are."""
 
 
 def parse_principal(text: str) -> KafkaPrincipal:

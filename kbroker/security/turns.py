@@ -1,4 +1,4 @@
-"""Who may go on in which turn of the event loop: one step of letting somebody in, between two turns of all others.
+"""The order of those who log in: one step of letting somebody in, between two turns of all others.
 
 Pure: a turn is told to it, and a waiting step is whatever the caller makes of it.
 """

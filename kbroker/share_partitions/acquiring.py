@@ -1,4 +1,4 @@
-"""What is handed out to one member: ranges of offsets, and how they are cut from the stored batches."""
+"""The records handed out to one member: ranges of offsets, and how they are cut from the stored batches."""
 
 from __future__ import annotations
 

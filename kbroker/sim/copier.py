@@ -9,7 +9,14 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import Consumer
 from kbroker.sim.history import History, make_value, parse_value
-from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated, Ending, TransactionalClient
+from kbroker.sim.transaction_clients import (
+    GROUP,
+    TRY_AGAIN,
+    Coordinated,
+    Ending,
+    TransactionalClient,
+    fetched_offset,
+)
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader
@@ -115,9 +122,7 @@ class Copier:
         response = await self._group.ask(OffsetFetchRequest(groups=groups, require_stable=True), 9)
         if response is None:
             return False
-        group = response.groups[0]
-        answer = group.topics[0].partitions[0] if group.topics else None
-        code = ErrorCode(group.error_code or (answer.error_code if answer is not None else 0))
+        code, answer = fetched_offset(response)
         if code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
             await trio.sleep(0.1)
             return False

@@ -11,7 +11,7 @@ import trio
 from kbroker.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
-from kbroker.sim.transaction_clients import GROUP, OFFSETS_TOPIC, TRY_AGAIN, Coordinated
+from kbroker.sim.transaction_clients import GROUP, OFFSETS_TOPIC, TRY_AGAIN, Coordinated, fetched_offset
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -251,9 +251,7 @@ class SimGroupMember:
         response, real = await self._ask(OffsetFetchRequest(groups=[group], require_stable=True), 9)
         if response is None or index not in self.owned:
             return
-        found = response.groups[0]
-        answer = found.topics[0].partitions[0] if found.topics else None
-        code = ErrorCode(found.error_code or (answer.error_code if answer is not None else 0))
+        code, answer = fetched_offset(response)
         if code in TRY_AGAIN:
             await self._coordinator.lost()
         elif code != ErrorCode.NONE:

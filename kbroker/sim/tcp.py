@@ -13,9 +13,8 @@ import errno
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any, Literal
 from zlib import crc32
 
@@ -23,10 +22,9 @@ import trio
 
 from kbroker.env import Buffer
 from kbroker.errors import FatalError
-from kbroker.round import Round
-from kbroker.sim.clock import SimClock, sim_clock
+from kbroker.sim.clock import SimClock
+from kbroker.sim.poller import SimPoller
 from kbroker.sim.world import Trace
-from kbroker.timing import Deadline, Deadlines
 
 WINDOW = 256 * 1024
 """Bytes that may be on their way, or unread, in one direction of a connection."""
@@ -84,7 +82,8 @@ class SimStream:
         self.closed = False
         self._reader: trio.lowlevel.Task | None = None
         self._writer: trio.lowlevel.Task | None = None
-        self._poller: SimPoller | None = None
+        self.poller: SimPoller | None = None
+        """Calls back when there is something to read."""
 
     # What a node calls
 
@@ -183,8 +182,8 @@ class SimStream:
             return
         self.closed = True
         self.host.streams.pop(self, None)
-        if self._poller is not None:
-            self._poller.unregister(self)
+        if self.poller is not None:
+            self.poller.unregister(self)
         if self._broken is None:
             if self._unread:
                 self._net.reset(self)  # as Linux does when there are bytes that nobody has read
@@ -223,89 +222,13 @@ class SimStream:
         task, self._reader = self._reader, None
         if task is not None:
             trio.lowlevel.reschedule(task)
-        if self._poller is not None:
-            self._poller.mark(self)
+        if self.poller is not None:
+            self.poller.mark(self)
 
     def _wake_writer(self) -> None:
         task, self._writer = self._writer, None
         if task is not None:
             trio.lowlevel.reschedule(task)
-
-
-class SimPoller:
-    """The interface of :class:`kbroker.env.Poller`, level-triggered."""
-
-    CROWD = 2
-    """A simulated cluster has few clients."""
-
-    def __init__(self) -> None:
-        self.round = Round()
-        self._callbacks: dict[SimStream, Callable[[], None]] = {}
-        self._ready: dict[SimStream, None] = {}
-        self._task: trio.lowlevel.Task | None = None
-        self._clock = sim_clock()
-        self._deadlines = Deadlines()
-        self._rings_at = inf
-
-    def register(self, stream: SimStream, callback: Callable[[], None]) -> None:
-        if stream.closed:
-            raise trio.ClosedResourceError
-        self._callbacks[stream] = callback
-        stream._poller = self
-        if stream.is_readable:
-            self.mark(stream)
-
-    def unregister(self, stream: SimStream) -> None:
-        self._callbacks.pop(stream, None)
-        self._ready.pop(stream, None)
-        stream._poller = None
-
-    def mark(self, stream: SimStream) -> None:
-        """It has become readable."""
-        self._ready[stream] = None
-        task, self._task = self._task, None
-        if task is not None:
-            trio.lowlevel.reschedule(task)
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
-        deadline = self._deadlines.add(when, callback)
-        self._set_alarm(when)
-        return deadline
-
-    def call_off(self, deadline: Deadline) -> None:
-        self._deadlines.discard(deadline)
-
-    def _set_alarm(self, when: float) -> None:
-        if when < self._rings_at:
-            self._rings_at = when
-            self._clock.call_at(when, self._ring, when)
-
-    def _ring(self, when: float) -> None:
-        if when == self._rings_at:
-            self._rings_at = inf
-            self._deadlines.expire(self._clock.time)
-            self._set_alarm(self._deadlines.next())
-
-    async def run(self) -> None:
-        while True:
-            if self._ready:
-                await trio.lowlevel.checkpoint()
-            else:
-                self._task = trio.lowlevel.current_task()
-
-                def abort(_: Any) -> trio.lowlevel.Abort:
-                    self._task = None
-                    return trio.lowlevel.Abort.SUCCEEDED
-
-                await trio.lowlevel.wait_task_rescheduled(abort)
-            self.round.is_crowded = len(self._ready) >= self.CROWD
-            for stream in list(self._ready):
-                callback = self._callbacks.get(stream)
-                if callback is not None and stream.is_readable:
-                    callback()
-                if stream not in self._callbacks or not stream.is_readable:
-                    self._ready.pop(stream, None)
-            self.round.end()
 
 
 class SimListener:

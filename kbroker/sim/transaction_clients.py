@@ -35,6 +35,8 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartitions,
 )
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -363,9 +365,7 @@ class OffsetCommitter:
         response = await self._coordinator.ask(request, 9)
         if response is None:
             return False
-        group = response.groups[0]
-        answer = group.topics[0].partitions[0] if group.topics else None
-        code = ErrorCode(group.error_code or (answer.error_code if answer is not None else 0))
+        code, answer = fetched_offset(response)
         if code != ErrorCode.NONE or answer is None:
             if code not in TRY_AGAIN and code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise Violation(f"{self.group}: OffsetFetch is answered {code.name}")
@@ -390,3 +390,10 @@ def _first_error(response: AddPartitionsToTxnResponse) -> int:
         for partition in topic.results_by_partition
     ]
     return next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)), 0)
+
+
+def fetched_offset(response: OffsetFetchResponse) -> tuple[ErrorCode, OffsetFetchResponsePartitions | None]:
+    """The answer to an OffsetFetch for one partition of one group: its error, and the part about the partition."""
+    group = response.groups[0]
+    answer = group.topics[0].partitions[0] if group.topics else None
+    return ErrorCode(group.error_code or (answer.error_code if answer is not None else 0)), answer

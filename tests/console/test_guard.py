@@ -81,7 +81,7 @@ def test_a_page_of_another_site_can_read_nothing() -> None:
 
 
 def run_guard(scope: dict[str, Any], body: bytes) -> list[Message]:
-    """What the guard sends before an application that reads whatever comes."""
+    """The messages that the guard sends before an application that reads whatever comes."""
     sent: list[Message] = []
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What of records is hidden."""
+"""The parts of records that are hidden."""
 
 from __future__ import annotations
 

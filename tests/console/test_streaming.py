@@ -19,7 +19,7 @@ from kbroker.console.streaming import CutShort, Give, Place, Streamed
 
 
 def sent_by(produce: Callable[[Give], Awaitable[None]], *, gone: bool = False) -> list[Message]:
-    """What an answer sends to a browser, which may leave after the first piece."""
+    """The messages of an answer to a browser, which may leave after the first piece."""
     sent: list[Message] = []
     first = trio.Event()
 

@@ -1,4 +1,4 @@
-"""What a page in the browser is fed with."""
+"""The documents that a page in the browser is fed with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exchange belongs to."""
+"""The sequences that an exchange belongs to."""
 
 from __future__ import annotations
 

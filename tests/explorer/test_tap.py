@@ -1,4 +1,4 @@
-"""What a node shows of itself: how much, to whom, and what becomes of the rest."""
+"""A node shows its exchanges: how much, to whom, and what becomes of the rest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange
 from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
-from kbroker.node.explorer.tap import BURST, MAX_WAITING_BYTES, TOO_FAST, TOO_SLOW, Seen, Tap, Watcher
-from kbroker.node.explorer.watched_dispatcher import WatchedReplies
+from kbroker.node.explorer import watcher as watchers
+from kbroker.node.explorer.kept_frames import CUT_OFF, DECODED_BYTES
+from kbroker.node.explorer.tap import BURST, TOO_FAST, Seen, Tap
+from kbroker.node.explorer.watched_requests import WatchedRequests
+from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -101,7 +104,7 @@ def test_a_request_without_an_answer_is_told_when_its_connection_ends(clock: Clo
     for callback in client.when_closed:
         callback()
     _, exchange, _ = watcher.take(9)
-    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == module.CUT_OFF
+    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == CUT_OFF
     begun.answered(lambda: whole_frame(b"late"))
     assert not watcher.take(9)
 
@@ -196,16 +199,16 @@ def test_the_end_of_a_connection_costs_the_same_however_much_waits(clock: Clock)
 
 
 def test_a_slow_watcher_does_not_keep_all_ends_of_connections(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(watchers, "MAX_WAITING_BYTES", 10_000)
     watcher = Watcher()
     for number in range(200):
         watcher._told[number] = CONNECTION
         watcher.connection_closed(number, 1)
-    assert len(watcher.take(999)) <= 10_000 // module.CLOSED_BYTES
+    assert len(watcher.take(999)) <= 10_000 // watchers.CLOSED_BYTES
 
 
 def test_requests_that_wait_for_their_answers_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PENDING_BYTES", 5 * (module.EXCHANGE_BYTES + len(heartbeat())))
+    monkeypatch.setattr(module, "MAX_PENDING_BYTES", 5 * (watchers.EXCHANGE_BYTES + len(heartbeat())))
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen = connected(tap)
     tap.add(watcher)
@@ -242,7 +245,7 @@ def test_messages_that_are_decoded_count_by_their_bytes(clock: Clock) -> None:
     tap.add(watcher)
     large = memoryview(request_frame(SaslAuthenticateRequest(auth_bytes=bytes(200_000)), 2))
     answer = response_frame(SaslAuthenticateResponse(auth_bytes=bytes(200_000)), 2)
-    each = 1 + 2 * (200_000 // module.DECODED_BYTES)
+    each = 1 + 2 * (200_000 // DECODED_BYTES)
     assert sum(ask(tap, seen, large, answer) for _ in range(100)) == BURST // each + 1
     clock.now += 10
     tap.refill()
@@ -303,7 +306,7 @@ def test_of_a_token_without_a_header_only_the_size_is_shown(key: int, api_keys: 
     logged_in(tap, token, api_keys)
     logged_in(tap, token, api_keys, bytes(4) + token[4:8] + b"hunter2")
     shown = [item for item in watcher.take(9) if isinstance(item, Exchange)]
-    assert len(shown) == 2 and shown[0].end == module.CUT_OFF
+    assert len(shown) == 2 and shown[0].end == CUT_OFF
     for item in shown:
         assert item.api_key == -1 and item.request.size == len(token) and item.is_redacted
         line = line_of(item)
@@ -366,30 +369,36 @@ class Queue:
         self.slots: deque[Any] = deque()
         self.parts: deque[Any] = deque()
 
-    def add(self, parts: list[Any]) -> None:
-        if self.slots:
-            self.slots.append(parts)
-        else:
-            self.parts.extend(parts)
+
+class Slot:
+    """The place of a reply behind another one."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = list(parts)
+
+
+def in_round(tap: Tap, queue: Queue, round: Round) -> WatchedRequests:
+    """The requests of a connection; one that a shortcut serves has come in a round of the poller."""
+    connection: Any = Client()
+    any_queue: Any = queue
+    requests = WatchedRequests(tap, connection, any_queue)
+    assert requests.came(heartbeat(), round)
+    return requests
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool) -> None:
     tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
-    seen = connected(tap)
     tap.add(watcher)
-    any_queue: Any = queue
-    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
-    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
+    requests = in_round(tap, queue, round)
     good, bad = (bytes(4) + response_frame(HeartbeatResponse(error_code=code), 4) for code in (0, 56))
     if is_behind:
-        queue.slots.append("earlier")
-        replies.add([good])
-        replaced = queue.slots[-1]
+        queue.slots += [Slot(), Slot(good)]
+        replaced: Any = queue.slots[-1].parts
     else:
-        replies.parts.append(good)
+        queue.parts.append(good)
         replaced = queue.parts
-    replies.begun = None
+    requests.served()
     assert not watcher.take(9)
     replaced[0] = bad  # as `ReplyQueue.replace_unsent` does where a batch could not be written
     round.end()
@@ -400,13 +409,11 @@ def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool
 
 def test_replies_that_were_dropped_with_their_connection_are_not_shown(clock: Clock) -> None:
     tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
-    seen = connected(tap)
     tap.add(watcher)
-    any_queue: Any = queue
-    replies = WatchedReplies(any_queue, any_queue, hides_records=False)
-    replies.begun, replies.round = tap.begin(seen, heartbeat()), round
-    replies.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
+    requests = in_round(tap, queue, round)
+    queue.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
+    requests.served()
     queue.parts.clear()
     round.end()
     exchange = watcher.take(9)[-1]
-    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == module.CUT_OFF
+    assert isinstance(exchange, Exchange) and exchange.response is None and exchange.end == CUT_OFF

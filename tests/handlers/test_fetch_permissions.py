@@ -77,7 +77,7 @@ def test_a_session_is_asked_for_its_permission_at_each_request(tmp_path: Path, p
 
 @pytest.mark.parametrize("partitions", [1, TRACKED_PARTITIONS])
 def test_a_session_of_someone_else_gives_nothing_away(tmp_path: Path, partitions: int) -> None:
-    """Whoever guesses its id reads what they may themselves."""
+    """A client that guesses its id reads what it may read itself."""
 
     async def test() -> None:
         async with running_node(tmp_path) as node:

@@ -21,12 +21,12 @@ from kbroker.log.producer_state import (
     CorruptSnapshot,
     ProducerStateEntry,
     ProducerStateManager,
-    VerificationGuard,
     decode_snapshot,
     encode_snapshot,
 )
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.log.validation import AppendOrigin
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.types import TopicPartition
 from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb

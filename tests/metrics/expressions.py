@@ -12,11 +12,11 @@ ALERTS = ROOT / "monitoring/prometheus/alerts.yml"
 
 _WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
 OF_PROMETHEUS = {"up"}
-"""What Prometheus makes itself."""
+"""The metrics that Prometheus makes itself."""
 
 
 def metric_names(expression: str) -> set[str]:
-    """Whatever is neither a function, a label nor a word of the language."""
+    """The names that are neither a function, a label nor a word of the language."""
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     bare = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)

@@ -58,7 +58,7 @@ def port_of(broker: RunningBroker) -> int:
 
 
 class Watched:
-    """What a watcher has been told, and what has been skipped."""
+    """The exchanges that a watcher has been told, and those that were skipped."""
 
     def __init__(self, *clients: ExplorerClient) -> None:
         self.told: list[Told] = []
@@ -83,7 +83,7 @@ class Watched:
                 self._some.notify_all()
 
     def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
-        """What has been told, once it is ``enough``."""
+        """The exchanges told so far, once they are ``enough``."""
         with self._some:
             assert self._some.wait_for(lambda: enough(self.told), 20), [each.summary for each in self.told]
             return list(self.told)
@@ -264,7 +264,10 @@ def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
 
 
 def test_it_is_off_unless_asked_for() -> None:
-    code = "import sys, kbroker.cli.start, kbroker.node.broker; print([m for m in sys.modules if 'explorer' in m])"
+    code = """
+import sys, kbroker.cli.start, kbroker.node.broker
+print([m for m in sys.modules if "explorer" in m or "observed" in m])
+"""
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output == "[]\n"
 

@@ -1,4 +1,4 @@
-"""What single metrics of a node tell, after something has happened that they are for."""
+"""Single metrics of a node, after something has happened that they are for."""
 
 from __future__ import annotations
 

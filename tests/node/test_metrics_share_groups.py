@@ -1,4 +1,4 @@
-"""What the page tells of share groups while a stock share consumer works."""
+"""The page of metrics tells of share groups while a stock share consumer works."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_a_hostile_policy_lets_nothing_through(rule: Any, said: str) -> None:
 
 
 def test_a_slow_policy_leaves_the_rest_of_a_request_undecided_and_the_node_alive() -> None:
-    """What was in time is created; the rest may be asked for again."""
+    """The topics that were in time are created; the rest may be asked for again."""
     admin = pytest.importorskip("confluent_kafka.admin")
 
     def slow(topic: NewTopic) -> None:

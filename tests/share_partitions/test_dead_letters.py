@@ -49,7 +49,7 @@ def batch(first: int, *values: bytes, codec: CompressionType = CompressionType.N
 
 
 def read(reader: OriginalsReader, wanted: list[DeadLetters], max_bytes: int) -> Originals:
-    """What a round finds, without a pause."""
+    """The records that a round finds, without a pause."""
     steps = reader.read(wanted, max_bytes)
     while True:
         try:
@@ -96,7 +96,7 @@ def test_a_letter_has_the_headers_of_kafka_and_nothing_of_the_record_unless_it_i
 def test_each_offset_gets_one_letter_in_batches_that_fit(
     ranges: list[tuple[int, int]], max_bytes: int, sizes: list[int], codec: CompressionType, at_once: int
 ) -> None:
-    """Whatever is wanted, stored and allowed; a copy is missing only where it fits into no batch."""
+    """This holds for whatever is wanted, stored and allowed; a copy is missing only where it fits into no batch."""
     rest, position = [], 0
     for length, gap in ranges:
         rest += letters((position, position + length - 1))

@@ -174,7 +174,7 @@ def test_a_word_that_comes_after_another_member_has_ended_the_record_changes_not
 
 
 def test_a_lock_that_ends_while_its_end_is_kept_is_not_waited_for_again() -> None:
-    """Whoever waits for the next lock to end would otherwise wait for a time that has passed, again and again."""
+    """The timer would otherwise wait for a time that has passed, again and again."""
     fixture = Fixture(record_lock_duration_ms=100)
     fixture.fetch("a", 10)
     fixture.acknowledge("a", 0, 4, ACCEPT)

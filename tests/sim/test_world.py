@@ -12,8 +12,9 @@ import trio
 
 from kbroker.log.fake_disk import PowerCut
 from kbroker.sim.clock import Pauser, current_node, run_deterministically, sim_clock
+from kbroker.sim.poller import SimPoller
 from kbroker.sim.sim_env import EPOCH_MS, Machine
-from kbroker.sim.tcp import WINDOW, LinkFaults, NodeNetwork, SimNet, SimPoller, SimStream
+from kbroker.sim.tcp import WINDOW, LinkFaults, NodeNetwork, SimNet, SimStream
 from kbroker.sim.world import Trace
 
 QUIET = LinkFaults(min_latency=0.01, max_latency=0.01, short_reads=0.0)

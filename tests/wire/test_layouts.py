@@ -11,7 +11,8 @@ from wire_support import RandomMessages, message_classes, same
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import request_parts, response_parts
-from kbroker.wire.layouts import DamagedFrame, decode_by_layout, parse_frame, render_frame, render_message
+from kbroker.wire.layout_text import render_frame, render_message
+from kbroker.wire.layouts import DamagedFrame, decode_by_layout, parse_frame
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

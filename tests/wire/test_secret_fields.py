@@ -15,7 +15,7 @@ from kbroker.raft_metadata.storage import bootstrap_records
 from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.wire.compiler import encode
 from kbroker.wire.headers import encode_request_header
-from kbroker.wire.layouts import render_frame
+from kbroker.wire.layout_text import render_frame
 from kbroker.wire.messages.alter_configs import AlterableConfig as OldAlterableConfig
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest
 from kbroker.wire.messages.alter_configs import AlterConfigsResource as OldAlterConfigsResource

@@ -1,1 +1,1 @@
-"""What the page asks, a module for each of its parts. An answer is a JSON document; ``routes.py`` has the paths."""
+"""The answers to the page, a module for each part. An answer is a JSON document; ``routes.py`` has the paths."""

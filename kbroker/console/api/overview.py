@@ -16,7 +16,15 @@ from kbroker.console.call import Call
 from kbroker.console.catalogue import Topics
 from kbroker.console.json_types import Json
 from kbroker.console.topic_list import leaderless, under_replicated
-from kbroker.console.troubles import ERROR, QuorumNode, Trouble, cluster_troubles, disk_troubles, topic_troubles
+from kbroker.console.troubles import (
+    ERROR,
+    QuorumNode,
+    Trouble,
+    cluster_troubles,
+    disk_troubles,
+    quorum_nodes,
+    topic_troubles,
+)
 from kbroker.raft_metadata.metadata_version import metadata_version_name
 
 MAX_TROUBLES: Final = 100
@@ -137,18 +145,7 @@ def _ask(client: Client, topics: Topics) -> _Told:
         problem = str(error)
     else:
         leader, epoch = int(partition.leader_id), int(partition.leader_epoch)
-        end = max((int(state.log_end_offset) for state in partition.current_voters), default=0)
-        quorum = tuple(
-            QuorumNode(
-                state.replica_id,
-                role,
-                state.log_end_offset,
-                max(end - state.log_end_offset, 0) if state.log_end_offset >= 0 else None,
-                state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None,
-            )
-            for role, states in (("voter", partition.current_voters), ("observer", partition.observers))
-            for state in states
-        )
+        quorum = quorum_nodes(partition)
     try:
         _, features = describe_features(client)
         level = next((each.finalized for each in features if each.name == "metadata.version"), None)

@@ -19,6 +19,7 @@ from kbroker.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec,
 from kbroker.groups.client import ClientContext
 from kbroker.groups.groups import Groups
 from kbroker.groups.modern_group import (
+    FENCING_BACKOFF_MS,
     LEAVE_GROUP_MEMBER_EPOCH,
     METADATA_REFRESH_INTERVAL_MS,
     NOTHING_ASSIGNED,
@@ -54,8 +55,6 @@ from kbroker.wire.messages.share_group_heartbeat import (
 logger = logging.getLogger(__name__)
 
 ASSIGNOR = SimpleAssignor()
-_FENCING_BACKOFF_MS = 500
-"""After which a member whose time is over is fenced again, if the last try could not be stored."""
 
 
 class ShareProtocol:
@@ -221,7 +220,7 @@ class ShareProtocol:
 
         def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
             if error is not None and due not in self._sessions:
-                self._sessions.schedule(due, later_ms + _FENCING_BACKOFF_MS)
+                self._sessions.schedule(due, later_ms + FENCING_BACKOFF_MS)
             return CoordinatorResult(None)
 
         return CoordinatorResult(None, self._removal(group, member), on_stored=stored)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
+from kbroker.exponential_backoff import exponential_backoff
+
 INITIAL_BACKOFF_MS: Final = 30_000
 MAX_BACKOFF_MS: Final = 3_600_000
 _JITTER: Final = 0.2
@@ -55,6 +57,6 @@ class Backoff:
         attempts = 0
         if window is not None and window.topology_epoch == topology_epoch:
             attempts = window.attempts + 1
-        regular = min(INITIAL_BACKOFF_MS * 2 ** min(attempts, 20), MAX_BACKOFF_MS)
+        regular = exponential_backoff(INITIAL_BACKOFF_MS, attempts, MAX_BACKOFF_MS)
         delay = min(regular * self._rng.uniform(1 - _JITTER, 1 + _JITTER), MAX_BACKOFF_MS)
         return _Window(topology_epoch, attempts, now_ms + int(delay))

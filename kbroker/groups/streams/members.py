@@ -12,7 +12,7 @@ from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
 from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
-from kbroker.groups.consumer_members import find_static_member
+from kbroker.groups.consumer_members import find_static_member, unreleased_instance
 from kbroker.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.groups.streams.group import JOIN_GROUP_MEMBER_EPOCH, StreamsGroup, StreamsGroupMember, TaskOffsets
 from kbroker.groups.streams.records import current_record, member_record, member_removal, target_record
@@ -80,11 +80,7 @@ def _join_static(
     if existing is None:
         return group.members.get(member_id) or StreamsGroupMember(member_id)
     if existing.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-        raise ApiError(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
-            f"is owned by {existing.member_id} member.",
-        )
+        raise unreleased_instance(member_id, instance_id, existing.member_id)
     member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_removal(group.group_id, existing.member_id)
     records.append(member_record(group.group_id, member))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import trio
 
@@ -54,7 +54,7 @@ class Connection(Protocol):
         """Write all replies that are in order, and read nothing for this time."""
         ...
 
-    def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
+    def replace_unsent(self, reply: bytes, response: object, version: int) -> None:
         """Send ``response`` instead of ``reply``, which was queued in the poller's present round."""
         ...
 

@@ -86,8 +86,11 @@ class Metadata(Protocol):
         """
         ...
 
-    async def forward(self, request: Any, requester: Requester) -> Any:
-        """Another node's answer, as the active controller, to a client's request; None if it cannot be had."""
+    async def forward(self, request: object, requester: Requester) -> Any:
+        """Another node's answer, as the active controller, to a client's request; None if it cannot be had.
+
+        The answer is the response that belongs to the request's class.
+        """
         ...
 
     async def submit(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:

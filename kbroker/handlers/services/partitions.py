@@ -10,11 +10,11 @@ from kbroker.handlers.services.connection import Connection
 from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import AppendInfo, PartitionLog
-from kbroker.log.producer_state import VerificationGuard
+from kbroker.log.verification_guard import VerificationGuard
 from kbroker.metrics.traffic import TopicTraffic
 from kbroker.replication.fetch_params import FetchParams, FetchResult
 from kbroker.replication.fetch_view import FetchView
-from kbroker.replication.offset_waiter import Appended, Key
+from kbroker.replication.offset_waiter import Appended, Results
 from kbroker.replication.partition_state import PartitionState
 from kbroker.replication.purgatory import Purgatory
 from kbroker.replication.replication_quota import ReplicationQuota
@@ -202,7 +202,7 @@ class Partitions(Protocol):
         ...
 
     def watch_produce(
-        self, appends: Sequence[Appended], on_complete: Callable[[dict[Key, Any]], None], timeout_ms: int
+        self, appends: Sequence[Appended], on_complete: Callable[[Results], None], timeout_ms: int
     ) -> None:
         """Have ``on_complete`` called with None or an error for each partition, once all is replicated or cannot be."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from kbroker.handlers.requester import Requester
 from kbroker.quotas.entities import ClientLimits
@@ -54,7 +54,7 @@ class DispatchedMeter(RequestMeter, Protocol):
         """The outcome of a handler's coroutine, whose work is measured."""
         ...
 
-    def finish(self, api_key: int, request: Any, response: Any, size: int) -> int:
+    def finish(self, api_key: int, request: object, response: object, size: int) -> int:
         """Count a request of ``size`` bytes that has been served; the milliseconds that its client is throttled."""
         ...
 

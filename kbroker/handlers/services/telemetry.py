@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.requester import Requester
+from kbroker.handlers.services.connection import Connection
 from kbroker.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -12,13 +14,30 @@ from kbroker.wire.messages.get_telemetry_subscriptions import (
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 
 
+class AskedNode(Protocol):
+    """The node that was asked: the request's ``Services``."""
+
+    @property
+    def node_id(self) -> int: ...
+
+
+class TelemetryRequester(Requester, Protocol):
+    """The request of a client that has metrics: a ``RequestContext``."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def services(self) -> AskedNode: ...
+
+
 class Telemetry(Protocol):
     """Subscriptions, and the pushes of clients."""
 
     def subscriptions_of(
-        self, request: GetTelemetrySubscriptionsRequest, ctx: Any
+        self, request: GetTelemetrySubscriptionsRequest, ctx: TelemetryRequester
     ) -> GetTelemetrySubscriptionsResponse:
         """The answer to a GetTelemetrySubscriptions."""
 
-    async def push(self, request: PushTelemetryRequest, ctx: Any) -> ErrorCode:
+    async def push(self, request: PushTelemetryRequest, ctx: TelemetryRequester) -> ErrorCode:
         """Take what a client pushes; the error that it is told."""

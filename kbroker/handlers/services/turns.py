@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kbroker.handlers.services.connection import Connection
 from kbroker.later import Later
+
+T = TypeVar("T")
 
 
 class TimestampLookupQueue(Protocol):
@@ -40,12 +42,15 @@ class ProduceQueue(Protocol):
     def add(
         self,
         connection: Connection,
-        work: Generator[Callable[[], Any] | Later[Any] | None, Any, Any],
+        work: Generator[Callable[[], Any] | Later[Any] | None, Any, T],
         step: Callable[[], Any] | Later[Any] | None,
         size: int,
-        on_done: Callable[[Any], None],
+        on_done: Callable[[T], None],
         *,
         needs_answer: bool,
     ) -> bool:
-        """Go on with a request's work. False if too much waits."""
+        """Go on with a request's work, and hand over its value. False if too much waits.
+
+        ``work`` yields functions and Laters of any type, and goes on with the result of each.
+        """
         ...

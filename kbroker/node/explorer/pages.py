@@ -15,7 +15,7 @@ import trio
 from kbroker.explorer.exchange import Names, StreamStart
 from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import Item, line_of
-from kbroker.node.explorer.tap import Watcher
+from kbroker.node.explorer.watcher import Watcher
 from kbroker.node.http_server import Exchange, HttpServer
 from kbroker.types import uuid_from_str
 from kbroker.version import __version__

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from kbroker.node.explorer.pages import ExplorerPages
 from kbroker.node.explorer.tap import Tap
-from kbroker.node.explorer.watched_dispatcher import watched
+from kbroker.node.explorer.watched_requests import WatchedRequests
 
 if TYPE_CHECKING:
     import trio
 
     from kbroker.env import Env
+    from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.observed_node import ObservedNode
-    from kbroker.node.replies import MakeDispatcher
+    from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +34,11 @@ class ExplorerService:
         """The port that it is watched by."""
         return self._server.port
 
-    def watched(self, make: MakeDispatcher) -> MakeDispatcher:
-        """A maker of dispatchers like ``make``, with the tap before them."""
-        return watched(make, self.tap)
+    def observer(
+        self, connection: Connection, dispatcher: ObservedDispatcher, replies: ObservedReplyQueue
+    ) -> WatchedRequests:
+        """The observer of a connection's requests, for the tap."""
+        return WatchedRequests(self.tap, connection, replies)
 
     async def bind(self) -> None:
         """Take the address. ``FatalError`` if it cannot be had."""

@@ -7,34 +7,23 @@ serves its clients as one that is not.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from kbroker.explorer.exchange import (
     MAX_KEPT,
-    NO_API,
-    Closed,
     ConnectionInfo,
     Exchange,
     Frame,
     Skipped,
-    cut_frame,
     unshown_frame,
     whole_frame,
 )
-from kbroker.explorer.redaction import (
-    LARGEST,
-    PREFIX,
-    is_request,
-    may_have_secrets,
-    redacted_request,
-    redacted_response,
-)
-from kbroker.wire.registry import API_KEYS
+from kbroker.explorer.redaction import LARGEST, PREFIX, is_request, may_have_secrets
+from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame, to_decode
+from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -45,31 +34,17 @@ logger = logging.getLogger(__name__)
 RATE: Final = 300
 """Exchanges that are seen in a second, for long."""
 
-DECODED_BYTES: Final = 4 << 10
-"""Bytes of a message that may have secrets, and is decoded for that, which count as one more exchange."""
-
 BURST: Final = 2000
 """Exchanges that are seen at once after a rest."""
-
-MAX_WAITING_BYTES: Final = 8 << 20
-"""Bytes that wait for one watcher. The oldest give way to newer ones."""
 
 MAX_PENDING_BYTES: Final = 16 << 20
 """Bytes of requests that are seen and not answered yet. Others are counted and not seen until some are."""
 
-EXCHANGE_BYTES: Final = 512
-"""What an exchange takes beside its frames."""
-
-CLOSED_BYTES: Final = 256
-"""What the end of a connection takes."""
-
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
 
-CUT_OFF: Final = "the connection was closed"
 TOO_FAST: Final = "more requests than are shown"
 TOO_FAST_OF_ALL: Final = "more requests than are shown, of all clients"
-TOO_SLOW: Final = "the watcher does not read fast enough"
 
 
 class Seen:
@@ -113,102 +88,6 @@ class Seen:
             self.software if name == "unknown" else f"{name} {version}",
             self.node,
         )
-
-
-class Watcher:
-    """Somebody who watches: what waits for them, within ``MAX_WAITING_BYTES``."""
-
-    def __init__(self, api_keys: Collection[int] | None = None, client: str = "", *, controllers: bool = False) -> None:
-        """``api_keys``: those that are asked for, None for all; ``client``: a part of the client id; ``controllers``:
-        also what comes in on listeners of controllers.
-        """
-        self.api_keys = None if api_keys is None else frozenset(api_keys)
-        self.client = client.encode()
-        self.controllers = controllers
-        self._waiting: deque[tuple[Exchange, ConnectionInfo, int] | Closed] = deque()
-        self._bytes = 0
-        self._waiting_of: Counter[int] = Counter()
-        """Exchanges that wait, by their connections."""
-        self.skipped: Counter[int] = Counter()
-        """Requests that were not seen, and of which it has not been told."""
-        self._lost: Counter[int] = Counter()
-        self._told: dict[int, ConnectionInfo] = {}
-        self._some = trio.Event()
-
-    def wants(self, api_key: int, client_id: bytes, is_controller: bool) -> bool:
-        """Whether a request is for this watcher."""
-        return (
-            (self.api_keys is None or api_key in self.api_keys)
-            and (not is_controller or self.controllers)
-            and (not self.client or self.client in client_id)
-        )
-
-    def put(self, exchange: Exchange, info: ConnectionInfo) -> None:
-        """Have an exchange wait to be taken."""
-        size = _size(exchange)
-        self._bytes += size
-        self._waiting.append((exchange, info, size))
-        self._waiting_of[exchange.connection] += 1
-        self._make_room()
-        self._some.set()
-
-    def _make_room(self) -> None:
-        while self._bytes > MAX_WAITING_BYTES:
-            oldest = self._next()
-            if not isinstance(oldest, Closed):
-                self._lost[oldest[0].api_key] += 1
-
-    def _next(self) -> tuple[Exchange, ConnectionInfo, int] | Closed:
-        """Take the oldest that waits."""
-        oldest = self._waiting.popleft()
-        if isinstance(oldest, Closed):
-            self._bytes -= CLOSED_BYTES
-            return oldest
-        exchange, _, size = oldest
-        self._bytes -= size
-        self._waiting_of[exchange.connection] -= 1
-        if not self._waiting_of[exchange.connection]:
-            del self._waiting_of[exchange.connection]
-        return oldest
-
-    def connection_closed(self, number: int, node: int) -> None:
-        """A connection has ended; those are told who have heard of it."""
-        if self._told.pop(number, None) is not None or number in self._waiting_of:
-            self._waiting.append(Closed(number, node))
-            self._bytes += CLOSED_BYTES
-            self._make_room()
-            self._some.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait until there is something to take, or for so long."""
-        if not self._waiting:
-            self._some = trio.Event()
-            with trio.move_on_after(seconds):
-                await self._some.wait()
-
-    def take(self, most: int) -> list[Exchange | ConnectionInfo | Closed | Skipped]:
-        """The next items, each connection before its first exchange."""
-        items: list[Exchange | ConnectionInfo | Closed | Skipped] = []
-        if self._lost:
-            items.append(Skipped(dict(self._lost), TOO_SLOW))
-            self._lost.clear()
-        while self._waiting and len(items) < most:
-            next_one = self._next()
-            if isinstance(next_one, Closed):
-                self._told.pop(next_one.number, None)
-                items.append(next_one)
-                continue
-            exchange, info, _ = next_one
-            told = self._told.get(info.number)
-            if told is not info and told != info:
-                self._told[info.number] = info
-                items.append(info)
-            items.append(exchange)
-        return items
-
-
-def _size(exchange: Exchange) -> int:
-    return EXCHANGE_BYTES + exchange.request.kept + (0 if exchange.response is None else exchange.response.kept)
 
 
 class Tap:
@@ -354,8 +233,8 @@ class Tap:
         if not self.is_open or self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed[api_key & 0xFF] += 1
             return None
-        self._spend(1 + _to_decode(api_key, len(frame)))
-        return Begun(self, seen, api_key, _request_frame(api_key, frame), size)
+        self._spend(1 + to_decode(api_key, len(frame)))
+        return Begun(self, seen, api_key, request_frame(api_key, frame), size)
 
     def _spend(self, exchanges: int) -> None:
         self._allowance -= exchanges
@@ -369,7 +248,7 @@ class Tap:
         self.is_open = self.is_watched and self._allowance >= 1
 
     def _is_wanted(self, seen: Seen, api_key: int, frame: memoryview | bytes) -> bool:
-        client_id = _client_id(frame)
+        client_id = client_id_of(frame)
         return any(watcher.wants(api_key, client_id, seen.is_controller) for watcher in self._watchers)
 
     def complete(self, begun: Begun, end: str = "") -> None:
@@ -378,10 +257,10 @@ class Tap:
         took_ms = -1.0 if begun.response is None else begun.took_ms
         seen, request, response = begun.seen, begun.request, begun.response
         exchange = Exchange(self.node, self._exchanges, seen.number, begun.at_ms, request, response, took_ms, end)
-        client_id = _client_id(begun.request.pieces[0][1])
+        client_id = client_id_of(begun.request.pieces[0][1])
         if response is not None:
-            self._spend(_to_decode(begun.api_key, response.size))
-        _redact(exchange)
+            self._spend(to_decode(begun.api_key, response.size))
+        redact(exchange)
         info = begun.seen.info()
         for watcher in self._watchers:
             if watcher.wants(begun.api_key, client_id, info.is_controller):
@@ -452,47 +331,3 @@ class Begun:
         self.seen.waiting.discard(self)
         self._tap.pending.discard(self)
         self._tap.pending_bytes -= self._size
-
-
-def _to_decode(api_key: int, size: int) -> int:
-    """The exchanges that a message counts as for being decoded."""
-    return size // DECODED_BYTES if size <= LARGEST and may_have_secrets(api_key) else 0
-
-
-def _client_id(frame: memoryview | bytes) -> bytes:
-    """As the header of a request has it; it need not be UTF-8."""
-    return bytes(frame[10 : 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))])
-
-
-def _request_frame(api_key: int, frame: memoryview | bytes) -> Frame:
-    if api_key not in API_KEYS:
-        return unshown_frame(len(frame))
-    if may_have_secrets(api_key) and len(frame) <= LARGEST:
-        return whole_frame(bytes(frame))
-    return cut_frame(frame)
-
-
-def _redact(exchange: Exchange) -> None:
-    """Overwrite what is secret in both frames; what cannot be looked through is taken away."""
-    if not may_have_secrets(exchange.api_key):
-        return
-    request, response = exchange.request, exchange.response
-    if exchange.api_key == NO_API:  # its answer has bytes of it, the correlation id, and an error may name its key
-        exchange.end = exchange.end and CUT_OFF
-        exchange.response = None if response is None else Frame(response.size, ())
-        exchange.is_redacted = True
-        return
-    original = request.filled() if request.is_whole else b""
-    redacted = redacted_request(original) if original else b""
-    exchange.request = cut_frame(redacted) if original else Frame(request.size, ((0, request.pieces[0][1][:PREFIX]),))
-    changed = redacted != original or not original
-    if response is not None:
-        told = response.filled() if response.is_whole else b""
-        if original and told:
-            hidden = redacted_response(told, original)
-            changed = changed or hidden != told
-            exchange.response = cut_frame(hidden)
-        else:
-            changed = True
-            exchange.response = Frame(response.size, ((0, response.pieces[0][1][:4]),))
-    exchange.is_redacted = changed

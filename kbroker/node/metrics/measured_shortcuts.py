@@ -8,7 +8,7 @@ connection is told to measure its next request.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from kbroker.metrics.requests import SAMPLE, RequestMetrics, place_of
 from kbroker.node.metrics.measured import Measured
@@ -17,9 +17,22 @@ from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.later import Later
-    from kbroker.node.metrics.measured_replies import MeasuredReplyQueue
     from kbroker.round import Round
     from kbroker.security.authorizer.types import Authorizer
+
+
+class CountingRequests(Protocol):
+    """The requests of the connection (``node.metrics.measured_requests``)."""
+
+    measured: Measured | None
+
+    def complete(self) -> None:
+        """The response of the measured request is queued."""
+        ...
+
+    def flush(self) -> None:
+        """Count the requests so far that were not decoded, in ``sole_place``."""
+        ...
 
 
 class MeasuredShortcut:
@@ -42,9 +55,9 @@ class MeasuredShortcut:
         if reply is None:
             return None
         self._served()
-        owner.replies.measured = measured
+        owner.counting.measured = measured
         if isinstance(reply, bytes):
-            owner.replies.complete()  # it is queued as soon as this has returned
+            owner.counting.complete()  # it is queued as soon as this has returned
         return reply
 
     def _served(self) -> None:
@@ -80,22 +93,19 @@ class CountedShortcut(MeasuredShortcut):
 class MeasuredShortcuts(ShortcutCache):
     """Keeps shortcuts as `ShortcutCache` does."""
 
-    __slots__ = ("_versions", "counts_each", "flush", "replies", "requests", "turn_began")
+    __slots__ = ("_versions", "counting", "counts_each", "requests", "turn_began")
 
     def __init__(
         self,
         authorizer: Authorizer | None,
         requests: RequestMetrics,
-        replies: MeasuredReplyQueue,
+        counting: CountingRequests,
         turn_began: Callable[[], int],
-        flush: Callable[[], None],
     ) -> None:
-        """``flush`` counts the requests so far that were not decoded, in ``sole_place``."""
         super().__init__(authorizer)
         self.requests = requests
-        self.replies = replies
+        self.counting = counting
         self.turn_began = turn_began
-        self.flush = flush
         self.counts_each = False
         """Whether shortcuts count for themselves, as there are some of several APIs or versions."""
         self._versions: dict[int, int] = {}
@@ -130,7 +140,7 @@ class MeasuredShortcuts(ShortcutCache):
             return
         others = dict(self._versions)
         self._versions = dict(list(others.items())[:1])
-        self.flush()
+        self.counting.flush()
         self._versions, self.counts_each = others, True
         for api_key, shortcut in list(self.known.items()):
             raw = shortcut.shortcut if isinstance(shortcut, MeasuredShortcut) else shortcut

@@ -11,8 +11,7 @@ from kbroker.metrics.rates import Rates
 from kbroker.metrics.requests import RequestMetrics
 from kbroker.metrics.traffic import Traffic
 from kbroker.node.metrics.event_loop import EventLoopTimes
-from kbroker.node.metrics.measured_dispatcher import MeasuredDispatcher
-from kbroker.node.metrics.measured_replies import MeasuredReplyQueue
+from kbroker.node.metrics.measured_requests import MeasuredRequests
 from kbroker.node.metrics.record_times import RecordTimes
 
 if TYPE_CHECKING:
@@ -39,12 +38,10 @@ class NodeMetrics:
         self.flushes = Histogram()
         """Times of flushes of log segments."""
         self.unclean_elections = self.elections_from_elr = self.new_controllers = 0
-        self.dispatcher = partial(
-            MeasuredDispatcher, requests=self.requests, turn_began=partial(getattr, self.loop, "turn_began")
+        self.observer = partial(
+            MeasuredRequests, metrics=self.requests, turn_began=partial(getattr, self.loop, "turn_began")
         )
-        """Makes the dispatcher of a connection."""
-        self.replies = partial(MeasuredReplyQueue, self.requests)
-        """Makes the reply queue of a connection; it is the one that `dispatcher` expects."""
+        """Makes the observer of a connection's requests."""
         self._image: MetadataImage | None = None
         self._controller = (-1, -1)
 

@@ -55,7 +55,7 @@ class RulePlainServer:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         return KafkaPrincipal(USER_TYPE, self._user)
 
     async def respond(self, token: bytes) -> bytes:

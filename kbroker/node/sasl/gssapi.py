@@ -89,7 +89,7 @@ class _InThreads:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         return self._server.principal
 
     def respond(self, token: bytes) -> Awaitable[bytes]:

@@ -36,8 +36,8 @@ from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 
 if TYPE_CHECKING:
     from kbroker.env import Env
-    from kbroker.handlers.context import RequestContext
     from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.telemetry import TelemetryRequester
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Telemetry:
         self._instances.changed()
 
     def subscriptions_of(
-        self, request: GetTelemetrySubscriptionsRequest, ctx: RequestContext
+        self, request: GetTelemetrySubscriptionsRequest, ctx: TelemetryRequester
     ) -> GetTelemetrySubscriptionsResponse:
         """The subscriptions of a client. A client without an id gets one."""
         instance_id = Uuid(request.client_instance_id)
@@ -115,7 +115,7 @@ class Telemetry:
             requested_metrics=list(wanted.metrics),
         )
 
-    async def push(self, request: PushTelemetryRequest, ctx: RequestContext) -> ErrorCode:
+    async def push(self, request: PushTelemetryRequest, ctx: TelemetryRequester) -> ErrorCode:
         """Take what a client pushes; the error that it is told."""
         instance_id = Uuid(request.client_instance_id)
         instance = None
@@ -136,7 +136,7 @@ class Telemetry:
         instance.last_error = ErrorCode.NONE
         return ErrorCode.NONE
 
-    async def _hand_over(self, request: PushTelemetryRequest, instance: Instance, ctx: RequestContext) -> None:
+    async def _hand_over(self, request: PushTelemetryRequest, instance: Instance, ctx: TelemetryRequester) -> None:
         """Decode a push in a thread, and give it to each receiver; ``ApiError`` if it is not taken."""
         if self._waiting >= MOST_WAITING:
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MOST_WAITING} pushes wait already")
@@ -158,7 +158,12 @@ class Telemetry:
             self._waiting -= 1
 
     def _record(
-        self, request: PushTelemetryRequest, instance: Instance, ctx: RequestContext, payload: bytes, metrics: Metrics
+        self,
+        request: PushTelemetryRequest,
+        instance: Instance,
+        ctx: TelemetryRequester,
+        payload: bytes,
+        metrics: Metrics,
     ) -> ClientMetrics:
         who = instance.attributes
         return ClientMetrics(
@@ -179,7 +184,7 @@ class Telemetry:
             payload=payload,
         )
 
-    def _instance(self, instance_id: Uuid, ctx: RequestContext) -> Instance:
+    def _instance(self, instance_id: Uuid, ctx: TelemetryRequester) -> Instance:
         instance, is_new = self._instances.instance(instance_id, lambda: _attributes(instance_id, ctx), self._env.now())
         connection = ctx.connection
         if is_new:
@@ -192,7 +197,7 @@ class Telemetry:
         return lambda: self._instances.forget(self._last_of.pop(connection))
 
 
-def _attributes(instance_id: Uuid, ctx: RequestContext) -> ClientAttributes:
+def _attributes(instance_id: Uuid, ctx: TelemetryRequester) -> ClientAttributes:
     host, _, port = ctx.connection.peer.rpartition(":")
     connection = ctx.connection
     return ClientAttributes(

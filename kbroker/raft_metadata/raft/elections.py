@@ -77,26 +77,29 @@ class Elections:
     def on_begin_quorum_epoch(self, token: int, request: BeginQuorumEpoch, now_ms: int) -> None:
         """A leader makes itself known."""
         state = self._state
-        error = self._check_voter_request(request.leader_id, request.epoch)
-        if not error:
-            endpoints = request.leader_endpoints or state.voters.endpoints(request.leader_id)
-            if not state.maybe_transition(request.leader_id, request.epoch, endpoints, now_ms):
-                error = ErrorCode.INVALID_REQUEST
-            elif not self._is_for_me(request.voter):
-                error = ErrorCode.INVALID_VOTER_KEY
+        error = self._hear_of_leader(request, now_ms)
+        if not error and not self._is_for_me(request.voter):
+            error = ErrorCode.INVALID_VOTER_KEY
         state.respond(token, BeginQuorumEpochResult(error, *state.header()))
 
     def on_end_quorum_epoch(self, token: int, request: EndQuorumEpoch, now_ms: int) -> None:
         """A leader resigns: stand soon, the sooner the better a successor this replica is."""
         state = self._state
-        error = self._check_voter_request(request.leader_id, request.epoch)
-        if not error:
-            endpoints = request.leader_endpoints or state.voters.endpoints(request.leader_id)
-            if not state.maybe_transition(request.leader_id, request.epoch, endpoints, now_ms):
-                error = ErrorCode.INVALID_REQUEST
-            elif state.role is QuorumRole.FOLLOWER and state.leader_id == request.leader_id:
-                state.quorum.on_leader_gone(now_ms + self._succession_delay_ms(request.successors))
+        error = self._hear_of_leader(request, now_ms)
+        if not error and state.role is QuorumRole.FOLLOWER and state.leader_id == request.leader_id:
+            state.quorum.on_leader_gone(now_ms + self._succession_delay_ms(request.successors))
         state.respond(token, EndQuorumEpochResult(error, *state.header()))
+
+    def _hear_of_leader(self, request: BeginQuorumEpoch | EndQuorumEpoch, now_ms: int) -> ErrorCode:
+        """Go to the epoch of a leader that names itself, if that is later; the error of one that cannot be right."""
+        state = self._state
+        error = self._check_voter_request(request.leader_id, request.epoch)
+        if error:
+            return error
+        endpoints = request.leader_endpoints or state.voters.endpoints(request.leader_id)
+        if not state.maybe_transition(request.leader_id, request.epoch, endpoints, now_ms):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
 
     def _succession_delay_ms(self, successors: tuple[ReplicaKey, ...]) -> int:
         """No delay for the best successor, and ever longer ones for the others."""

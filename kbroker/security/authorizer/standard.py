@@ -35,7 +35,7 @@ _IMPLYING: Final = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
 }
-"""Whoever is allowed one of these is allowed the operation, too. Denials imply nothing."""
+"""The operations whose permission implies the operation's. Denials imply nothing."""
 
 _SAMPLE_NAME: Final = "hardcode"
 """`StandardAuthorizer.authorize_by_resource_type` asks for a resource of this name first, as Kafka does."""

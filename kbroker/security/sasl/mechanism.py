@@ -23,7 +23,7 @@ class SaslServer(Protocol):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         ...
 
     @property

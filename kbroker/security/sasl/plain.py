@@ -77,7 +77,7 @@ class PlainServer:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         return KafkaPrincipal(USER_TYPE, self._user)
 
     def respond(self, token: bytes) -> bytes:

@@ -247,7 +247,7 @@ class ScramServer:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         assert self._account is not None
         return self._account.principal
 

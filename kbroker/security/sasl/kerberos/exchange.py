@@ -70,7 +70,7 @@ class GssapiServer:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         return KafkaPrincipal(USER_TYPE, self._name)
 
     def respond(self, token: bytes) -> bytes:

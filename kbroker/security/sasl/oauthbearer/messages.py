@@ -29,7 +29,7 @@ class InitialResponse(NamedTuple):
 
     token: str
     authorization_id: str
-    """Whom the client wants to act for, as it stands in the message; empty if it does not say."""
+    """The name that the client wants to act for, as it stands in the message; empty if it does not say."""
     extensions: Mapping[str, str]
     """SASL extensions (KIP-342) by name."""
 

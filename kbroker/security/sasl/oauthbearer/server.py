@@ -31,7 +31,7 @@ class OAuthBearerServer:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Whoever has authenticated."""
+        """The client, once it has authenticated."""
         assert self.token is not None
         return KafkaPrincipal(USER_TYPE, self.token.principal_name)
 

@@ -1,0 +1,1 @@
+"""The checks of ``kbroker doctor``, a module for each subject: functions from facts to findings. Pure."""

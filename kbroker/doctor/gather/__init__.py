@@ -1,0 +1,1 @@
+"""Looks at a cluster, a configuration and a machine, and makes facts of what it sees; bounded in time."""

@@ -1,0 +1,162 @@
+"""The requests of one connection, and the answers as they are queued, as the tap sees them."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from kbroker.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
+from kbroker.explorer.redaction import LARGEST, may_have_secrets
+from kbroker.handlers.context import CloseConnection
+from kbroker.later import Later
+from kbroker.node.explorer.kept_frames import CUT_OFF
+from kbroker.node.observed_requests import RequestObserver
+from kbroker.types import FileRegion, Part
+from kbroker.wire.errors import WireError
+from kbroker.wire.framing import response_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbroker.env import Env
+    from kbroker.handlers.services.connection import Connection
+    from kbroker.node.explorer.tap import Begun, Tap
+    from kbroker.node.reply_queue import ReplyQueue
+    from kbroker.round import Round
+
+NO_ANSWER = "none is expected"
+
+
+class WatchedRequests(RequestObserver):
+    """Shows requests to the tap, if it wants them. They are served as they would be without it, short ways included."""
+
+    __slots__ = ("_begun", "_env", "_hides_records", "_later", "_missed", "_queue", "_round", "_seen", "_tap")
+
+    def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue) -> None:
+        self._tap = tap
+        self._env: Env = tap.env
+        self._seen = tap.connected(connection)
+        self._missed = self._seen.missed
+        self._queue = queue
+        self._hides_records = connection.is_controller
+        """Records of the metadata log have secrets."""
+        self._begun: Begun | None = None
+        """The request that is served, if the tap sees it, and until its answer is known."""
+        self._round: Round | None = None
+        """The poller's round that it is served in: until its end another reply may take a reply's place."""
+        self._later: tuple[Later[Any], int, int, int] | None = None
+        """Its answer that comes later."""
+
+    def came(self, frame: memoryview, round: Round | None) -> bool:
+        """Ask the tap whether it sees the request."""
+        tap = self._tap
+        if not tap.is_open:
+            if tap.is_watched:
+                self._missed[frame[1]] += 1
+            self._begun = None
+            return False
+        self._begun = tap.begin(self._seen, frame)
+        self._round = round
+        return self._begun is not None
+
+    def left(self) -> None:
+        """Nothing replaces its reply."""
+        self._round = None
+
+    def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        """Remember the answer: it is shown after it is queued."""
+        if self._begun is not None:
+            self._later = later, api_key, version, correlation_id
+
+    def answered(self, response: Any, api_key: int, queued: int) -> None:
+        """Show what the handler has answered."""
+        begun = None if self._begun is None else self._take_begun()
+        if begun is None:
+            return
+        queue = self._queue
+        if response is None:
+            begun.ended(NO_ANSWER)
+        else:
+            self._show(begun, queue.slots[-1].parts if queue.slots else list(islice(queue.parts, queued, None)))
+
+    def served(self) -> None:
+        """Show what a shortcut has answered, if no handler has."""
+        begun = self._take_begun()
+        if begun is None:
+            return
+        slots = self._queue.slots
+        queued: Sequence[Part] = slots[-1].parts if slots else self._queue.parts
+        place = len(queued) - 1
+        if self._round is None:
+            self._show(begun, [queued[place]])
+        else:
+            self._round.at_end(partial(self._show_sent, begun, queued, place))
+
+    def failed(self, error: BaseException) -> None:
+        """Tell that the request ends its connection, and why."""
+        begun, self._begun, self._later = self._begun, None, None
+        if begun is not None:
+            reason = f": {error}" if isinstance(error, WireError | CloseConnection) and str(error) else ""
+            begun.ended(f"{CUT_OFF}{reason}")
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def _take_begun(self) -> Begun | None:
+        """The request that is answered now, and no more than this once; None if the tap does not see it, or it is
+        answered later."""
+        begun, later = self._begun, self._later
+        self._begun = self._later = None
+        if begun is None or later is None:
+            return begun
+        self._show_later(begun, *later)
+        return None
+
+    def _show_sent(self, begun: Begun, queued: Sequence[Part], place: int) -> None:
+        """Show the reply that has this place at the round's end, when nothing replaces it any more."""
+        if len(queued) <= place:
+            begun.ended(CUT_OFF)  # the queue was emptied with its connection
+        else:
+            self._show(begun, [queued[place]])
+
+    def _show(self, begun: Begun, parts: list[Part]) -> None:
+        is_whole = may_have_secrets(begun.api_key)
+        begun.answered(lambda: self._frame(parts, is_whole=is_whole))
+
+    def _show_later(self, begun: Begun, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        def done() -> None:
+            value = delayed.value
+            if value is None:
+                begun.ended(NO_ANSWER)
+                return
+            try:
+                parts = [value] if type(value) is bytes else response_parts(api_key, version, correlation_id, value)
+            except Exception:  # the queue meets the same, and answers an error
+                begun.ended("the answer cannot be encoded")
+                return
+            begun.answered(lambda: self._frame(parts, is_whole=may_have_secrets(api_key)))
+
+        delayed.on_done(done)
+
+    def _frame(self, parts: Sequence[Part], *, is_whole: bool) -> Frame:
+        """A frame of an answer, without its size; records are cut, and those of a file read if that costs no wait."""
+        first = parts[0]
+        assert not isinstance(first, FileRegion)
+        offset, room = len(first) - 4, LARGEST if is_whole else MAX_KEPT
+        pieces = [(0, bytes(first[4 : 4 + room]))]
+        room -= len(pieces[0][1])
+        for part in parts[1:]:
+            if self._hides_records:
+                offset += len(part)
+                continue
+            kept = self._kept(part, min(KEPT_RECORDS, room))
+            if kept:
+                pieces.append((offset, kept))
+                room -= len(kept)
+            offset += len(part)
+        return Frame(offset, tuple(pieces))
+
+    def _kept(self, part: Part, most: int) -> bytes:
+        if isinstance(part, FileRegion):
+            return bytes(self._env.read_now(part.fd, part.position, min(part.length, most)) or b"")
+        return bytes(part[:most])

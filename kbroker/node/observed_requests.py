@@ -1,0 +1,288 @@
+"""Observers of requests: metrics count and measure them, the explorer shows them.
+
+An observed connection has an `ObservedDispatcher` and an `ObservedReplyQueue`, which tell each observer of the events
+that it has a method for. All other connections have the plain classes, and a node without observers imports nothing of
+this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.node.dispatcher import Dispatcher
+from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.timed_steps import timed_steps
+
+if TYPE_CHECKING:
+    import trio
+
+    from kbroker.env import Env, Stream
+    from kbroker.handlers.context import RequestContext, Services
+    from kbroker.handlers.registration import Registration
+    from kbroker.handlers.services.connection import Connection
+    from kbroker.later import Later
+    from kbroker.round import Round
+    from kbroker.security.authorizer.types import Authorizer
+    from kbroker.shortcuts.cache import ShortcutCache
+
+
+class WorkTimes(Protocol):
+    """Takes the times of the steps of a request's work."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class RequestObserver:
+    """Sees the requests of one connection; an observer has those of these methods that it needs.
+
+    Of one request they are called in this order. A shortcut's request is never decoded, and its answer no response.
+    """
+
+    __slots__ = ()
+
+    def came(self, frame: memoryview, round: Round | None) -> bool:
+        """A request is there, in a crowded round of the poller or outside. Whether to tell what becomes of it.
+
+        Only this method is told of a request that a shortcut serves (and then ``answers_later``, ``served``). One
+        observer may have it.
+        """
+        return False
+
+    def left(self) -> None:
+        """The poller's task could not serve it: the connection's own does, outside of the round."""
+
+    def waits(self, frame: memoryview) -> WorkTimes | None:
+        """Its handler may wait. The times of its work are taken by what is returned."""
+        return None
+
+    def decoding(self, frame: memoryview, registration: Registration) -> None:
+        """It is going to be decoded."""
+
+    def decoded(self, registration: Registration, request: Any, context: RequestContext) -> None:
+        """It is decoded, and handled next."""
+
+    def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        """Its answer comes later. Callbacks given now are called before the reply is queued."""
+
+    def answered(self, response: Any, api_key: int, queued: int) -> None:
+        """Its handler has answered: a response, one that comes later, or None.
+
+        The reply is the last of the queue's ``slots``, or behind the first ``queued`` of its ``parts``.
+        """
+
+    def served(self) -> None:
+        """All is done for it, but perhaps for an answer that comes later."""
+
+    def failed(self, error: BaseException) -> None:
+        """It ends its connection."""
+
+
+MakeObserver = Callable[["Connection", "ObservedDispatcher", "ObservedReplyQueue"], RequestObserver]
+
+
+class RequestObservers:
+    """The observers of a node's requests, for each of its connections."""
+
+    def __init__(self, meter: MakeObserver | None, watcher: MakeObserver | None) -> None:
+        """``meter`` makes an observer without `RequestObserver.came`, ``watcher`` one with it."""
+        self._makers = [make for make in (meter, watcher) if make is not None]
+        self._dispatcher = ObservedDispatcher if watcher is None else WatchedDispatcher
+
+    def parts(
+        self,
+        connection: Connection,
+        services: Services,
+        table: Mapping[int, Registration],
+        stream: Stream,
+        start_soon: Callable[..., object],
+        on_progress: Callable[[], None],
+    ) -> tuple[ReplyQueue, Dispatcher]:
+        """The reply queue and the dispatcher of a connection; arguments as theirs."""
+        replies = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+        dispatcher = self._dispatcher(connection, services, table, replies)
+        observers = [make(connection, dispatcher, replies) for make in self._makers]
+        dispatcher.observe(observers)
+        replies.observe(observers)
+        return replies, dispatcher
+
+
+def _told(observers: Iterable[RequestObserver], event: str) -> tuple[Callable[..., Any], ...]:
+    """The methods of those that have one of their own for an event: nobody else is called."""
+    return tuple(getattr(observer, event) for observer in observers if event in type(observer).__dict__)
+
+
+class ObservedDispatcher(Dispatcher):
+    """Serves requests as `Dispatcher` does, and tells observers of those that no shortcut serves."""
+
+    __slots__ = ("_is_left", "_on_decoded", "_on_decoding", "_on_failed", "_on_served", "_on_waits")
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """The node's, that shortcuts are made under."""
+        return self._services.authorizer
+
+    def take_shortcuts(self, shortcuts: ShortcutCache) -> None:
+        """Keep shortcuts there, before the first request."""
+        self._shortcuts = shortcuts
+
+    def observe(self, observers: Iterable[RequestObserver]) -> None:
+        """Tell these, from the first request on."""
+        self._is_left = False
+        """Whether the next request is one that was told of, and could not be served then."""
+        self._on_waits = _told(observers, "waits")
+        self._on_decoding = _told(observers, "decoding")
+        self._on_decoded = _told(observers, "decoded")
+        self._on_served = _told(observers, "served")
+        self._on_failed = _told(observers, "failed")
+
+    async def serve(self, frame: memoryview) -> None:
+        """As `Dispatcher.serve`."""
+        self._is_left = False
+        times: WorkTimes | None = None
+        for waits in self._on_waits:
+            times = waits(frame)
+        try:
+            if times is None:
+                await super().serve(frame)
+            else:
+                await timed_steps(super().serve(frame), times.start, times.stop)
+        except BaseException as error:
+            for failed in self._on_failed:
+                failed(error)
+            raise
+        for served in self._on_served:
+            served()
+
+    def _decode(self, frame: memoryview, registration: Registration, round: Round | None) -> tuple[Any, RequestContext]:
+        for decoding in self._on_decoding:
+            decoding(frame, registration)
+        request, context = super()._decode(frame, registration, round)
+        for decoded in self._on_decoded:
+            decoded(registration, request, context)
+        return request, context
+
+
+class WatchedDispatcher(ObservedDispatcher):
+    """Tells an observer of each request, also of those that shortcuts serve."""
+
+    __slots__ = ("_is_told", "_watcher")
+
+    def observe(self, observers: Iterable[RequestObserver]) -> None:
+        """As `ObservedDispatcher.observe`."""
+        observers = list(observers)
+        super().observe(observers)
+        (self._watcher,) = (observer for observer in observers if _told([observer], "came"))
+        self._is_told = False
+        """Whether the observer is told what becomes of the present request."""
+
+    def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
+        """As `Dispatcher.serve_now`."""
+        watcher, is_known = self._watcher, self._is_left
+        if not is_known:
+            self._is_told = watcher.came(frame, round)
+        if not self._is_told:
+            served = super().serve_now(frame, round)
+            self._is_left = not served
+            return served
+        try:
+            served = super().serve_now(frame, round)
+        except BaseException as error:
+            watcher.failed(error)
+            raise
+        self._is_left = not served
+        if served:
+            watcher.served()
+        elif not is_known:
+            watcher.left()
+        return served
+
+
+class ObservedReplyQueue(ReplyQueue):
+    """Queues and writes replies as `ReplyQueue` does; tells observers of answers, and when a reply is out."""
+
+    __slots__ = ("_began", "_on_answered", "_on_answers_later", "_waiting")
+
+    def __init__(
+        self,
+        stream: Stream,
+        env: Env,
+        scope: trio.CancelScope,
+        start_soon: Callable[..., object],
+        on_progress: Callable[[], None],
+    ) -> None:
+        super().__init__(stream, env, scope, start_soon, on_progress)
+        self._waiting: list[tuple[Callable[[int, int], None], object]] = []
+        """Callbacks, each with the last place of the queue that is to be written, if it is not among the parts yet."""
+        self._began = 0
+        """Of the first write that somebody waits for."""
+
+    def observe(self, observers: Iterable[RequestObserver]) -> None:
+        """Tell these, from the first answer on."""
+        self._on_answered = _told(observers, "answered")
+        self._on_answers_later = _told(observers, "answers_later")
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
+        """As `ReplyQueue.answer`."""
+        queued = len(self.parts)
+        super().answer(response, api_key, version, correlation_id)
+        for answered in self._on_answered:
+            answered(response, api_key, queued)
+
+    def delay(self, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        """As `ReplyQueue.delay`."""
+        for answers_later in self._on_answers_later:
+            answers_later(delayed, api_key, version, correlation_id)
+        super().delay(delayed, api_key, version, correlation_id)
+
+    # --- writes -------------------------------------------------------------------------------------------------
+
+    def when_written(self, callback: Callable[[int, int], None], place: object) -> None:
+        """Have ``callback(began, ended)`` called when the reply in this place is out: nanoseconds of its write.
+
+        ``place`` is one of ``slots``, or None for all ``parts``.
+        """
+        self._waiting.append((callback, place))
+
+    def tell_written(self) -> None:
+        """Call those whose replies are out."""
+        if not self._waiting or self.parts:
+            return
+        began, ended, waiting = self._began, perf_counter_ns(), self._waiting
+        self._began, self._waiting = 0, []
+        for callback, place in waiting:
+            if place is None or place not in self.slots:
+                callback(began, ended)
+            else:
+                self._waiting.append((callback, place))
+
+    def try_write(self) -> bool:
+        """As `ReplyQueue.try_write`."""
+        if not self._waiting:
+            return not self.is_writing and self._write_now()
+        self._began = self._began or perf_counter_ns()
+        is_out = super().try_write()
+        self.tell_written()
+        return is_out
+
+    def _completed(self) -> None:
+        if self._waiting:
+            self._began = self._began or perf_counter_ns()
+        super()._completed()
+        self.tell_written()
+
+    async def _write_all(self) -> None:
+        if self._waiting:
+            self._began = self._began or perf_counter_ns()
+        await super()._write_all()
+        self.tell_written()
+
+    def close(self) -> None:
+        """As `ReplyQueue.close`."""
+        super().close()
+        self._waiting.clear()

@@ -1,0 +1,145 @@
+"""Observers of requests are told of each request's events, in their order, and of nothing that they do not ask for."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_harness import batch, produce_request, run, running_node
+
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registration import Registration
+from kbroker.handlers.services.connection import Connection
+from kbroker.later import Later
+from kbroker.node import broker
+from kbroker.node.observed_requests import (
+    ObservedDispatcher,
+    ObservedReplyQueue,
+    RequestObserver,
+    RequestObservers,
+    WorkTimes,
+)
+from kbroker.round import Round
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.metadata import MetadataRequest
+
+
+class Events(list[str]):
+    """The events of requests, in their order."""
+
+    def told(self) -> list[str]:
+        """Those since the last call."""
+        told = list(self)
+        self.clear()
+        return told
+
+
+class Meter(RequestObserver):
+    """Sees what is decoded, and takes the times of handlers that wait."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+
+    def waits(self, frame: memoryview) -> WorkTimes | None:
+        self.events.append("waits")
+        return self
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def decoded(self, registration: Registration, request: Any, context: RequestContext) -> None:
+        self.events.append(f"decoded {type(request).__name__}")
+
+
+class Watcher(RequestObserver):
+    """Sees everything, but for requests of one client."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+
+    def came(self, frame: memoryview, round: Round | None) -> bool:
+        is_seen = b"unseen" not in bytes(frame)
+        self.events.append(f"came {frame[1]}" if is_seen else "unseen")
+        return is_seen
+
+    def left(self) -> None:
+        self.events.append("left")
+
+    def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        self.events.append("answers later")
+
+    def answered(self, response: Any, api_key: int, queued: int) -> None:
+        self.events.append("answered")
+
+    def served(self) -> None:
+        self.events.append("served")
+
+    def failed(self, error: BaseException) -> None:
+        self.events.append(f"failed {type(error).__name__}")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> Events:
+    """Those of all connections of the node that the test runs."""
+    events = Events()
+
+    def meter(connection: Connection, dispatcher: ObservedDispatcher, replies: ObservedReplyQueue) -> Meter:
+        return Meter(events)
+
+    def watcher(connection: Connection, dispatcher: ObservedDispatcher, replies: ObservedReplyQueue) -> Watcher:
+        return Watcher(events)
+
+    monkeypatch.setattr(broker, "make_observers", lambda *parts: RequestObservers(meter, watcher))
+    return events
+
+
+def test_events_of_requests_come_in_their_order(events: Events, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            events.clear()
+            await client.ask(MetadataRequest(topics=[]))
+            assert events.told() == ["came 3", "left", "waits", "decoded MetadataRequest", "answered", "served"]
+            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            assert events.told() == ["came 0", "decoded ProduceRequest", "answered", "served"]
+            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            events.clear()
+            # A shortcut serves the third that is alike.
+            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            assert events.told() == ["came 0", "served"]
+            # Who does not want to see a request is told of its answer all the same, and has to know.
+            await client.ask(MetadataRequest(topics=[]), client_id="unseen")
+            assert events.told() == ["unseen", "waits", "decoded MetadataRequest", "answered", "served"]
+
+    run(main)
+
+
+def test_what_ends_a_connection_is_told(events: Events, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            await client.stream.send_all(struct.pack(">ihhih", 10, 3, 99, 1, -1))
+            assert await client.closed()
+            assert events.told() == ["came 3", "left", "waits", "failed WireError"]
+
+    run(main)
+
+
+def test_an_answer_that_comes_later_is_told_of_before_it_is_queued(events: Events, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            events.clear()
+            partition = ListOffsetsPartition(partition_index=0, timestamp=1000)
+            await client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])]))
+            assert events.told() == ["came 2", "decoded ListOffsetsRequest", "answers later", "answered", "served"]
+
+    run(main)
