@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.apache_kafka import SERVER_VERSION
@@ -165,8 +165,8 @@ def test_the_tool_for_streams_groups(
     for app, tasks in ((one, 4), (two, 2)):
         app.await_answer("tasks", lambda shown, tasks=tasks: shown.partition("|")[0].count("_") == tasks)  # type: ignore[misc]
 
-    def run(*arguments: str, tool: str = "kafka-streams-groups") -> list[list[str]]:
-        shown = tools.run(tool, "--bootstrap-server", bootstrap, *arguments)
+    def run(*arguments: str) -> list[list[str]]:
+        shown = tools.run("kafka-streams-groups", "--bootstrap-server", bootstrap, *arguments)
         assert not shown.exit, shown
         return [line.split() for line in shown.out.splitlines()]
 
@@ -183,8 +183,9 @@ def test_the_tool_for_streams_groups(
         "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group, "--topology"
     )
     assert shown.exit and "No topology description is stored" in shown.out + shown.err
-    altered = ("--alter", "--entity-type", "groups", "--entity-name", group)
-    run(*altered, "--add-config", "streams.num.standby.replicas=1", tool="kafka-configs")
+    standbys = ConfigEntry("streams.num.standby.replicas", "1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[standbys])
+    AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource])[resource].result()
     for app in apps.values():
         app.await_answer("tasks", lambda shown: "_" in shown.partition("|")[2])
     write(bootstrap, "x y")
