@@ -185,7 +185,8 @@ def test_the_tool_for_streams_groups(
     assert shown.exit and "No topology description is stored" in shown.out + shown.err
     standbys = ConfigEntry("streams.num.standby.replicas", "1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[standbys])
-    AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource])[resource].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
     for app in apps.values():
         app.await_answer("tasks", lambda shown: "_" in shown.partition("|")[2])
     write(bootstrap, "x y")
