@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -124,6 +125,13 @@ def metrics() -> str:
     return page(NOTE)
 
 
+def top() -> str:
+    """The page of ``kbroker top``, with a screen that its core draws."""
+    from docs.top_page import page
+
+    return page(NOTE)
+
+
 def doctor() -> str:
     """The page of ``kbroker doctor``, from its checks."""
     from docs.doctor_page import page
@@ -208,7 +216,7 @@ def commands() -> str:
     from kbroker.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
     from kbroker.cli.parser import all_parsers
 
-    shared = {"--help", "--bootstrap-server", "--command-config", "--timeout"}
+    shared = {"--help", "--bootstrap-server", "--profile", "--command-config", "--timeout"}
 
     def words(text: str) -> str:
         return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
@@ -218,18 +226,23 @@ def commands() -> str:
         "",
         NOTE,
         "`kbroker COMMAND --help` says the same. `topic`, `produce`, `consume`, `group`, `txn`, `config`, `cluster`,",
-        "`user`, `token`, `acl`, `quota`, `doctor` and `bundle` talk to",
+        "`user`, `token`, `acl`, `quota`, `doctor`, `bundle` and `top` talk to",
         f"any Kafka cluster: to `-b HOST:PORT[,...]`, or `${BOOTSTRAP_VARIABLE}`, or {DEFAULT_BOOTSTRAP}. They try",
         "again what may pass (a leader that moves, a coordinator that loads) for `--timeout` seconds, 30 by default.",
         "`--command-config FILE` has Kafka's client properties, for clusters that are [secured](security/README.md).",
+        "`--profile NAME` stands for both, see [kbroker profile](#kbroker-profile).",
         "",
-        "- Tables are for people. `--json` writes one JSON document (`consume`: an object a line) and nothing else to",
-        "  standard output; its names stay as they are, others may be added.",
+        "- Tables are for people. `--json` writes JSON and nothing else to standard output: one document, an object",
+        "  about one thing or a list about several; of what may have no end (`consume`, `watch`, `dump-log`,",
+        "  `verify-log`, saved exchanges of `decode`) an object a line. Names stay as they are, others may be added.",
+        "  Without it are only what runs until it is told to stop (`start`, `up`, `faults`, `container`, `console`),",
+        "  what writes for another program (`completion`, `certs`), and the changes of `profile`.",
         "- Exit code 0: done. 1: not done, or not all of it; standard error has a line for each problem. 2: wrong",
         "  usage.",
         "- Times without a zone are in UTC, in what is read and in what is shown.",
-        "- Without a terminal there are no colours and no progress bar, and lines are as long as they need to be. What",
-        "  deletes something asks first, or wants `--yes`.",
+        "- Without a terminal there are no colours and no progress, and lines are as long as they need to be. In one,",
+        "  what takes longer than a second tells so on standard error. What deletes something asks first, or wants",
+        "  `--yes`; so does every change of a protected cluster (`kbroker profile set --protected`).",
         "",
     ]
     section = ""
@@ -244,7 +257,7 @@ def commands() -> str:
         lines += [f"{level} kbroker {name}", "", words(parser.description or ""), "", f"    {usage}", ""]
         rows = []
         for action in parser._actions:
-            if shared & set(action.option_strings) or action.help is None:
+            if shared & set(action.option_strings) or action.help in (None, argparse.SUPPRESS):
                 continue
             shown = ", ".join(f"`{option}`" for option in action.option_strings)
             value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
@@ -315,6 +328,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "apis.md": apis,
     "metrics.md": metrics,
+    "top.md": top,
     "doctor.md": doctor,
     "../monitoring/grafana/dashboards/kbroker.json": dashboard,
     "commands.md": commands,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kbroker.errors import FatalError
+from kbroker.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
 from kbroker.wire.record_batch import Record
 
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
     from kbroker.client.security import ClientSecurity
 
 BATCH_RECORDS = 65_536
-_BATCH_BYTES = 64 << 20
 _END = 2**63 - 1
-_NO_TIMESTAMP = -1
 
 Offsets = int | Mapping[int, int] | None
 """The same for every partition, or one for each that is named."""
@@ -80,7 +79,7 @@ def read_topic(
     """
     if frame not in ("arrow", "pandas"):
         raise ValueError(f'frame is "arrow" or "pandas", not {frame!r}')
-    arrow = _pyarrow()
+    arrow = pyarrow_module()
     batches = read_topic_batches(
         source,
         topic,
@@ -106,7 +105,7 @@ def read_topic_batches(
     client_properties: ClientConfig = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The same in batches of at most ``batch_records`` records of one partition: in bounded memory."""
-    _pyarrow()
+    pyarrow_module()
     wanted = None if partitions is None else sorted(set(partitions))
     if os.path.isdir(source):
         chunks = _from_directory(source, topic, wanted, start, end, read_committed)
@@ -115,30 +114,6 @@ def read_topic_batches(
     else:
         raise FatalError(f"{os.fspath(source)} is no directory")
     return _in_batches(chunks, batch_records)
-
-
-def topic_schema() -> pyarrow.Schema:
-    """The columns."""
-    arrow = _pyarrow()
-    header = arrow.struct([arrow.field("key", arrow.string()), arrow.field("value", arrow.binary())])
-    return arrow.schema(
-        [
-            arrow.field("partition", arrow.int32(), nullable=False),
-            arrow.field("offset", arrow.int64(), nullable=False),
-            arrow.field("timestamp", arrow.timestamp("ms", "UTC")),
-            arrow.field("key", arrow.binary()),
-            arrow.field("value", arrow.binary()),
-            arrow.field("headers", arrow.list_(header), nullable=False),
-        ]
-    )
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise ImportError("tables need pyarrow: pip install kbroker[arrow]") from error
-    return pyarrow
 
 
 def _bound(offsets: Offsets, partition: int, default: int) -> int:
@@ -224,56 +199,16 @@ def _check(topic: str, found: Mapping[int, object], wanted: list[int] | None, so
         raise FatalError(f"topic {topic} in {source} has no partition {', '.join(missing)}")
 
 
-class _Columns:
-    """Records on their way into a batch."""
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.offsets: list[int] = []
-        self.timestamps: list[int | None] = []
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.headers: list[tuple[tuple[str, bytes | None], ...]] = []
-        self.bytes = 0
-
-    def add(self, record: Record) -> None:
-        offset, timestamp, key, value, headers = record
-        self.offsets.append(offset)
-        self.timestamps.append(timestamp if timestamp != _NO_TIMESTAMP else None)
-        self.keys.append(key)
-        self.values.append(value)
-        self.headers.append(headers)
-        self.bytes += (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-
-    def batch(self) -> Any:
-        arrow = _pyarrow()
-        schema = topic_schema()
-        headers = [[{"key": name, "value": value} for name, value in entry] for entry in self.headers]
-        columns = [
-            [self.partition] * len(self.offsets),
-            self.offsets,
-            self.timestamps,
-            self.keys,
-            self.values,
-            headers,
-        ]
-        arrays = [arrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        return arrow.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 def _in_batches(chunks: Iterator[tuple[int, Iterable[Record]]], batch_records: int) -> Iterator[Any]:
-    columns: _Columns | None = None
+    columns = RecordColumns(batch_records)
+    before: int | None = None
     for partition, records in chunks:
-        if columns is not None and columns.partition != partition:
-            if columns.offsets:
-                yield columns.batch()
-            columns = None
-        if columns is None:
-            columns = _Columns(partition)
+        if partition != before and columns:
+            yield columns.batch()
+        before = partition
         for record in records:
-            columns.add(record)
-            if len(columns.offsets) >= batch_records or columns.bytes >= _BATCH_BYTES:
+            columns.add(partition, record)
+            if columns.is_full:
                 yield columns.batch()
-                columns = _Columns(partition)
-    if columns is not None and columns.offsets:
+    if columns:
         yield columns.batch()

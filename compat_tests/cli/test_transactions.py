@@ -44,4 +44,8 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
     assert kb("consume", "cli-transactions", "--value-only").out.splitlines() == expected
     assert kb("consume", "cli-transactions", "--value-only", "--uncommitted").out.splitlines()[-1] == "open"
     assert kb("topic", "offsets", "cli-transactions", "--json").json[0]["messages"] > 11
+    seen = kb("top", "--once", "--json", "--interval", "1").json
+    [waits] = [each for each in seen["transactions"] if each["transactional_id"] == "cli-2"]
+    assert (waits["state"], waits["partitions"], waits["holds_up_records"]) == ("Ongoing", [["cli-transactions", 0]], 1)
+    assert seen["problems"] == [] and seen["offline"] == 0
     second.abort_transaction(30)

@@ -12,6 +12,8 @@ import pytest
 
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually
 from compat_tests.console.world import HOSTILE, World
+from kbroker.client import Client
+from kbroker.client.topics import NewTopic, create_topics
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, expect
@@ -173,8 +175,31 @@ def test_records_are_exported(open_page: OpenPage, world: World) -> None:
         page.get_by_role("button", name="Export CSV").click()
     table = list(csv.reader(io.StringIO(Path(downloading.value.path()).read_text(), newline="")))
     assert len(table) == 904
-    assert table[0] == ["partition", "offset", "timestamp", "key", "value", "headers"]
+    assert table[0] == [
+        *("partition", "offset", "timestamp", "key", "value", "headers", "key_encoding", "value_encoding")
+    ]
     assert any(row[4] == HOSTILE for row in table)
+
+
+def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tmp_path: Path) -> None:
+    copies = f"copies-{world.run[::-1]}"
+    with Client(world.bootstrap) as client:
+        create_topics(client, [NewTopic(copies, 3, 1, {"retention.ms": "86400000"})])
+    page = open_page(f"#/topic?name={world.orders}")
+    page.get_by_label("Filter", exact=True).fill("$.id < 30")
+    page.get_by_role("button", name="Replay").click()
+    page.get_by_label("To topic").fill(copies)
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    expect(page.get_by_text(f"30 records sent to {copies}")).to_be_visible()
+    rows_of_csv = "".join(f'"{number}\n",{number % 3}\r\n' for number in range(100_000))
+    file = tmp_path / "records.csv"
+    file.write_text(f"value,partition\r\n{rows_of_csv}", newline="")
+    page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}&tab=records")
+    expect(page.locator(".status")).to_contain_text("30 records shown")
+    page.get_by_role("button", name="Import").click()
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("dialog").get_by_role("button", name="Import").click()
+    expect(page.get_by_text(f"100,000 records stored in {copies}")).to_be_visible(timeout=60_000)
 
 
 def test_a_live_tail_is_paused_and_goes_on_without_a_loss(open_page: OpenPage, world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -212,10 +213,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help="type beside User that principals have here, by a principal builder of your own; may be repeated",
     )
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _add(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.output import print_json
     from kbroker.client.acls import Acl, create_acls
 
     _check_convenience(arguments)
@@ -246,9 +248,12 @@ def _add(arguments: argparse.Namespace) -> int:
     ]
     with cluster(arguments) as client:
         refused = create_acls(client, acls)
-    for acl in acls:
-        if acl not in {refused_acl for refused_acl, _ in refused}:
-            print(_sentence(acl))
+    not_added = {refused_acl for refused_acl, _ in refused}
+    added = [acl for acl in acls if acl not in not_added]
+    if arguments.json:
+        print_json([_document(acl) for acl in added])
+    for acl in () if arguments.json else added:
+        print(_sentence(acl))
     return report_failures([error for _, error in refused])
 
 
@@ -301,25 +306,30 @@ def _check_topics(arguments: argparse.Namespace) -> None:
 def _remove_arguments(parser: argparse.ArgumentParser) -> None:
     _rule_arguments(parser)
     add_yes(parser)
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _remove(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.output import print_json
     from kbroker.client.acls import delete_acls, describe_acls
 
     filters = list(_filters(arguments))
     with cluster(arguments) as client:
         found = sorted({acl for each in filters for acl in describe_acls(client, each)})
         if not found:
-            print("there is no such rule")
+            if arguments.json:
+                print_json([])
+            else:
+                print("there is no such rule")
             return 0
-        if not arguments.yes:
-            for acl in found:
-                print(_sentence(acl))
+        for acl in () if arguments.yes else found:
+            print(_sentence(acl), file=sys.stderr if arguments.json else sys.stdout)
         if not confirm(f"Remove {'this rule' if len(found) == 1 else f'these {len(found)} rules'}?", arguments.yes):
             return 1
         removed = delete_acls(client, filters)
-    for acl in removed:
+    if arguments.json:
+        print_json([_document(acl) for acl in removed])
+    for acl in () if arguments.json else removed:
         print(f"removed: {_sentence(acl)}")
     return 0
 

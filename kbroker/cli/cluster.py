@@ -15,7 +15,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.client import ClientError
     from kbroker.client.nodes import describe_cluster, describe_quorum
 
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking the cluster") as client:
         found = describe_cluster(client)
         try:
             quorum = describe_quorum(client)
@@ -91,7 +91,7 @@ def _quorum(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import plain, print_json, print_table, timestamp
     from kbroker.client.nodes import describe_quorum
 
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking the cluster") as client:
         response = describe_quorum(client)
     partition = response.topics[0].partitions[0]
     end = max((state.log_end_offset for state in partition.current_voters), default=0)
@@ -206,7 +206,7 @@ def _log_dirs(arguments: argparse.Namespace) -> int:
 
     problems: list[object] = []
     rows: list[dict[str, Any]] = []
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking for log directories") as client:
         responses = describe_log_dirs(client, arguments.broker)
     for node_id, response in sorted(responses.items()):
         for directory in response.results:
@@ -287,7 +287,7 @@ def _health(arguments: argparse.Namespace) -> int:
     from kbroker.cli.cluster_state import ask_state, problems
     from kbroker.cli.output import print_json
 
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking the cluster") as client:
         state = ask_state(client)
     found = problems(state, broker=arguments.broker, complete=arguments.complete)
     if arguments.json:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, json: bool = True)
         metavar="HOST:PORT",
         help=f"brokers to ask first, separated by commas (default: ${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
     )
+    parser.add_argument("--profile", metavar="NAME", help="a cluster by its name: see kbroker profile")
     parser.add_argument(
         "--command-config",
         type=Path,
@@ -53,8 +54,12 @@ def _seconds(text: str) -> float:
 
 
 @contextmanager
-def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
-    """A client for the cluster that the options name; its errors come out as :class:`FatalError`."""
+def cluster(arguments: argparse.Namespace, *, task: str = "") -> Iterator[Client]:
+    """A client for the cluster that the options name; its errors come out as :class:`FatalError`.
+
+    ``task``: what the block does, told with its time if it takes long; then the block must print and ask nothing.
+    """
+    from kbroker.cli.progress import progress
     from kbroker.client import Client, ConnectionFailed
 
     with readable_errors():
@@ -66,7 +71,10 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
             security = security_of(properties)
         client_id = (properties and properties["client.id"]) or "kbroker-cli"
         try:
-            with Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client:
+            with (
+                Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client,
+                progress(task) if task else nullcontext(),
+            ):
                 yield client
         except ConnectionFailed as error:
             if properties is None and error.perhaps_secured:
@@ -75,9 +83,36 @@ def cluster(arguments: argparse.Namespace) -> Iterator[Client]:
 
 
 def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]], ClientProperties | None]:
-    """Where the cluster is, and the properties of ``--command-config``; ``UsageError``, ``ClientError``."""
+    """Where the cluster is, and the client's properties, by the options, a profile or the environment.
+
+    A protected cluster is asked about first. ``UsageError``, ``FatalError``, ``ClientError``.
+    """
+    apply_profile(arguments)
     properties = _client_properties(arguments.command_config)
     return bootstrap_addresses(arguments, properties), properties
+
+
+def apply_profile(arguments: argparse.Namespace) -> None:
+    """Put the profile that is chosen, if any, in the place of ``-b`` and ``--command-config`` where they are not given.
+
+    A protected cluster is asked about first. ``UsageError``, ``FatalError``.
+    """
+    from kbroker.cli.profiles import chosen_profile
+    from kbroker.client.cluster import parse_bootstrap
+
+    profile = chosen_profile(arguments, elsewhere=bool(os.environ.get(BOOTSTRAP_VARIABLE)))
+    if profile is None:
+        return
+    if profile.protected:
+        _ask_about_protected(profile.name, arguments)
+    if not arguments.bootstrap_server and profile.bootstrap:
+        try:
+            parse_bootstrap(profile.bootstrap)
+        except ValueError as error:
+            raise UsageError(f"profile {profile.name}: {error}") from None
+        arguments.bootstrap_server = profile.bootstrap
+    if arguments.command_config is None:
+        arguments.command_config = profile.command_config
 
 
 def bootstrap_addresses(arguments: argparse.Namespace, properties: ClientProperties | None) -> list[tuple[str, int]]:
@@ -91,6 +126,17 @@ def bootstrap_addresses(arguments: argparse.Namespace, properties: ClientPropert
         return parse_bootstrap(text or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP)
     except ValueError as error:
         raise UsageError(f"{told}: {error}") from None
+
+
+def _ask_about_protected(profile: str, arguments: argparse.Namespace) -> None:
+    """Ask before a command may change a protected cluster; ``FatalError`` without agreement."""
+    from kbroker.cli.protection import changes_something, name_of
+
+    if not changes_something(arguments):
+        return
+    agreed = getattr(arguments, "yes", False) or getattr(arguments, "execute", False)
+    if not confirm(f"The cluster of profile {profile} is protected: kbroker {name_of(arguments)}?", agreed):
+        raise FatalError(f"nothing is changed: the cluster of profile {profile} is protected")
 
 
 def _client_properties(path: Path | None) -> ClientProperties | None:

@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, not_negative, positive
 from kbroker.cli.parser import UsageError
+from kbroker.cli.record_spans import (
+    FILTER_HELP,
+    add_filter_argument,
+    add_registry_argument,
+    add_span_arguments,
+    complain_of_undecoded,
+    decoder_of,
+    find_limits,
+    reader_of,
+    sieve_of,
+    span_of,
+)
 from kbroker.errors import FatalError
-from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.cli.decoded_format import Show
     from kbroker.cli.record_format import Formatter
-    from kbroker.client import Client
-    from kbroker.client.reader import Reader
+    from kbroker.client.reader import Reader, Skipped
+    from kbroker.records_io.sieve import Sieve
 
-DETAILS = """\
-A record is shown as `TIMESTAMP PARTITION:OFFSET KEY VALUE {HEADER: VALUE}`: times in UTC, control characters escaped,
+DETAILS = f"""\
+A record is shown as `TIMESTAMP PARTITION:OFFSET KEY VALUE {{HEADER: VALUE}}`: times in UTC, control characters escaped,
 bytes that are not UTF-8 in hexadecimal. The order is kept within a partition.
 
-Names in a template: {topic} {partition} {offset} {timestamp} {timestamp_ms} {timestamp_type} {key} {value} {headers}
-{key_hex} {value_hex} {key_base64} {value_base64} {key_size} {value_size}; {{ and }} are braces, \\n and \\t a newline
+Names in a template: {{topic}} {{partition}} {{offset}} {{timestamp}} {{timestamp_ms}} {{timestamp_type}} {{key}} {{value}} {{headers}}
+{{key_hex}} {{value_hex}} {{key_base64}} {{value_base64}} {{key_size}} {{value_size}}; {{{{ and }}}} are braces, \\n and \\t a newline
 and a tab. `--json` has `topic`, `partition`, `offset`, `timestamp`, `timestamp_type`, `key`, `value`, `headers`, with
 `key_base64` and `value_base64` instead for what is not UTF-8.
 
-It reads without a group and commits nothing; to move a group's offsets, see `kbroker group reset`."""
+With --registry, keys and values that name a schema are shown as JSON; what cannot be decoded is shown in hexadecimal
+with the reason (`value_base64` and `value_error` in JSON), and the reading goes on.
+
+{FILTER_HELP}
+
+It reads without a group and commits nothing; to move a group's offsets, see `kbroker group reset`."""  # noqa: E501
 
 _WAIT_SECONDS = 1.0
+_LATEST_BYTES = 256 << 20
+"""Memory for the latest record of each key."""
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``consume``."""
     parser.add_argument("topic", metavar="TOPIC", help="the topic to read")
     where = parser.add_argument_group("what to read")
-    where.add_argument(
-        "--from",
-        dest="start",
-        metavar="WHERE",
-        help="earliest, latest, an offset, -N (the last N of each partition), or a time: 2026-01-31T12:00:00Z, -1h,"
-        " @SECONDS (default: earliest, with --follow latest)",
-    )
-    where.add_argument("--until", metavar="WHERE", help="stop before this offset or time (default: the end now)")
+    add_span_arguments(where, begins="earliest, with --follow latest")
     where.add_argument("-n", "--count", type=not_negative, metavar="N", help="stop after N records")
     where.add_argument("-f", "--follow", action="store_true", help="go on at the end, with what comes")
+    add_filter_argument(where)
     where.add_argument(
-        "-p", "--partition", type=not_negative, action="append", metavar="N", help="only this one; may be repeated"
+        "--latest-per-key",
+        action="store_true",
+        help="the last record of each key, as if the topic were compacted; up to 256 MiB of them",
     )
-    where.add_argument("--uncommitted", action="store_true", help="records of open and aborted transactions, too")
+    add_registry_argument(where)
     shown = parser.add_argument_group("how to show it").add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="a JSON object a line")
     shown.add_argument("--json-values", action="store_true", help="the same, with values that are JSON put in as JSON")
@@ -69,96 +81,50 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser, json=False)
 
 
-# --- Where to begin and to end --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffset:
-    """An offset."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class BeforeEnd:
-    """So many offsets before the end."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first record at or after a time in ms."""
-
-    timestamp: int
-
-
-Where = AtOffset | BeforeEnd | AtTime
-EARLIEST = AtOffset(0)
-LATEST = BeforeEnd(0)
-
-
-def parse_where(text: str, now_ms: int) -> Where:
-    """Parse the value of ``--from`` or ``--until``. Raises ``ValueError`` with the reason in words."""
-    from kbroker.cli.times import parse_moment
-
-    if text in ("earliest", "beginning", "start"):
-        return EARLIEST
-    if text in ("latest", "end"):
-        return LATEST
-    if re.fullmatch(r"\d{1,19}", text, re.ASCII):
-        return AtOffset(int(text))
-    if re.fullmatch(r"-\d{1,19}", text, re.ASCII):
-        return BeforeEnd(int(text[1:]))
-    return AtTime(parse_moment(text, now_ms))
-
-
-def resolve(where: Where, start: int, end: int, at_time: int | None) -> int:
-    """The offset in a log from ``start`` to ``end``; ``at_time``: the first record at or after the time, if any."""
-    match where:
-        case AtOffset(offset):
-            return min(max(offset, start), end)
-        case BeforeEnd(count):
-            return max(end - count, start)
-        case AtTime():
-            return end if at_time is None else max(at_time, start)
-
-
-# --- Running --------------------------------------------------------------------------------------------------------
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Show the records; 0 once the end has been reached."""
-    from kbroker.client.reader import Reader
-
-    formatter = _formatter(arguments)
     begin = time.monotonic()
-    span = _span(arguments, time.time_ns() // 1_000_000)
+    span = span_of(arguments, follow=arguments.follow)
+    if arguments.latest_per_key and arguments.follow:
+        raise UsageError("--latest-per-key and --follow exclude each other: the last record of a key is yet to come")
+    if arguments.hex and arguments.registry is not None:
+        raise UsageError("--hex and --registry exclude each other")
+    sieve = sieve_of(arguments)
+    plain = _plain_formatter(arguments)
     with cluster(arguments) as client:
-        partitions = client.partitions_of(arguments.topic)
-        chosen = sorted(set(arguments.partition or partitions))
-        for partition in chosen:
-            if partition not in partitions:
-                raise FatalError(
-                    f"topic {arguments.topic} has no partition {partition}, only 0 to {len(partitions) - 1}"
-                )
-        positions, ends = _limits(client, arguments, chosen, *span)
-        reader = Reader(
-            client,
-            arguments.topic,
-            positions,
-            ends=ends,
-            read_committed=not arguments.uncommitted,
-            partition_bytes=arguments.fetch_bytes,
-        )
-        count = _copy(reader, arguments, formatter)
+        sieve.decoder = None if arguments.hex else decoder_of(arguments)
+        show = _show(arguments, plain, is_decoded=sieve.decoder is not None)
+        limits = find_limits(client, arguments.topic, arguments, span)
+        reader = reader_of(client, arguments.topic, limits, arguments)
+        if arguments.latest_per_key:
+            count = _copy_latest(reader, arguments, sieve, show)
+        else:
+            count = _copy(reader, arguments, sieve, show, plain if sieve.takes_all else None)
+    complain_of_undecoded(sieve)
     if not arguments.quiet and sys.stderr.isatty():
         seconds = max(time.monotonic() - begin, 1e-6)
         complain(f"{count:,} records in {seconds:.2f} s ({count / seconds:,.0f}/s)")
     return 0
 
 
-def _formatter(arguments: argparse.Namespace) -> Formatter:
+def _show(arguments: argparse.Namespace, plain: Formatter, *, is_decoded: bool) -> Show:
+    """How a record is shown that a sieve has let through."""
+    topic = arguments.topic
+    if not is_decoded:
+        return lambda partition, decoded, kind: plain(topic, partition, decoded.record, kind)
+    from kbroker.cli.decoded_format import decoded_formatter
+
+    return decoded_formatter(
+        topic,
+        as_json=arguments.json or arguments.json_values,
+        parse_values=arguments.json_values,
+        value_only=arguments.value_only,
+        template=arguments.format,
+    )
+
+
+def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
+    """How a record is shown that is not decoded; ``UsageError`` if the template is none."""
     from kbroker.cli.record_format import json_formatter, line_formatter, template_formatter, value_formatter
 
     if arguments.json or arguments.json_values:
@@ -170,67 +136,11 @@ def _formatter(arguments: argparse.Namespace) -> Formatter:
             return template_formatter(arguments.format)
         except ValueError as error:
             raise UsageError(f"--format: {error}") from None
-    return line_formatter(as_hex=arguments.hex)
+    return line_formatter(in_hex=arguments.hex)
 
 
-def _span(arguments: argparse.Namespace, now_ms: int) -> tuple[Where, Where | None]:
-    """Where to begin, and where to end (None: at the end that there is)."""
-    if arguments.follow and arguments.until is not None:
-        raise UsageError("--until and --follow exclude each other")
-    try:
-        first = parse_where(arguments.start or ("latest" if arguments.follow else "earliest"), now_ms)
-    except ValueError as error:
-        raise UsageError(f"--from: {error}") from None
-    try:
-        last = parse_where(arguments.until, now_ms) if arguments.until is not None else None
-    except ValueError as error:
-        raise UsageError(f"--until: {error}") from None
-    return first, last
-
-
-def _limits(
-    client: Client, arguments: argparse.Namespace, chosen: list[int], first: Where, last: Where | None
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Where each partition begins, and before which offset it ends (not in it: never)."""
-    from kbroker.client import ResponseError
-    from kbroker.client.topics import list_ranges
-
-    names = [TopicPartition(arguments.topic, partition) for partition in chosen]
-    ranges = list_ranges(client, names, read_committed=not arguments.uncommitted)
-    starts_at, ends_at = _at_times(client, names, first), _at_times(client, names, last)
-    positions: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    for name in names:
-        found = ranges[name]
-        if isinstance(found, ResponseError):
-            raise found
-        start, end = found
-        positions[name.partition] = resolve(first, start, end, starts_at.get(name))
-        if not arguments.quiet and isinstance(first, AtOffset) and not start <= first.offset <= end and first.offset:
-            complain(f"partition {name.partition} has no offset {first.offset}, only {start} to {end}")
-        if not arguments.follow:
-            ends[name.partition] = end if last is None else resolve(last, start, end, ends_at.get(name))
-    return positions, ends
-
-
-def _at_times(client: Client, names: list[TopicPartition], where: Where | None) -> Mapping[TopicPartition, int]:
-    """Partition -> the first offset at or after a time, for those that have one."""
-    from kbroker.client import ResponseError
-    from kbroker.client.topics import list_offsets
-
-    if not isinstance(where, AtTime):
-        return {}
-    found: dict[TopicPartition, int] = {}
-    for name, listed in list_offsets(client, dict.fromkeys(names, where.timestamp)).items():
-        if isinstance(listed, ResponseError):
-            raise listed
-        if listed.offset >= 0:
-            found[name] = listed.offset
-    return found
-
-
-def _copy(reader: Reader, arguments: argparse.Namespace, formatter: Formatter) -> int:
-    """Write records as they come; how many there were."""
+def _copy(reader: Reader, arguments: argparse.Namespace, sieve: Sieve, show: Show, plain: Formatter | None) -> int:
+    """Write records as they come; how many there were. With ``plain`` all are wanted as they are."""
     from kbroker.cli.output import write
     from kbroker.client.reader import Skipped
 
@@ -242,14 +152,62 @@ def _copy(reader: Reader, arguments: argparse.Namespace, formatter: Formatter) -
         shown: list[bytes] = []
         for chunk in reader.poll(_WAIT_SECONDS):
             if isinstance(chunk, Skipped):
-                complain(f"partition {chunk.partition}: offset {chunk.wanted} is gone, going on at {chunk.start}")
+                _complain_of_skipped(chunk)
                 continue
-            records = chunk.records if most is None else chunk.records[: most - count]
             partition, kind = chunk.partition, chunk.timestamp_type
-            shown += [formatter(topic, partition, record, kind) for record in records]
-            count += len(records)
+            left = None if most is None else most - count - len(shown)
+            if plain is not None:
+                shown += [plain(topic, partition, record, kind) for record in chunk.records[:left]]
+                continue
+            for record in chunk.records:
+                if left == 0:
+                    break
+                found = sieve.sift(partition, record)
+                if found is not None:
+                    shown.append(show(partition, found, kind))
+                    left = None if left is None else left - 1
         if shown:
             write(b"".join(shown))
+            count += len(shown)
         if count == most:
             break
     return count
+
+
+def _copy_latest(reader: Reader, arguments: argparse.Namespace, sieve: Sieve, show: Show) -> int:
+    """Read to the end, and write the last record of each key; how many there were.
+
+    ``FatalError`` once there is more than memory is meant for: a part of the keys would not be what was asked for.
+    """
+    from kbroker.cli.output import write
+    from kbroker.client.reader import Skipped
+    from kbroker.records_io.latest import LatestPerKey
+
+    latest = LatestPerKey(max_bytes=_LATEST_BYTES)
+    while not reader.finished:
+        for chunk in reader.poll(_WAIT_SECONDS):
+            if isinstance(chunk, Skipped):
+                _complain_of_skipped(chunk)
+                continue
+            for record in chunk.records:
+                latest.add(chunk.partition, record, chunk.timestamp_type)
+        if latest.is_full:
+            raise FatalError(
+                f"--latest-per-key gives up at {len(latest):,} keys, with {_LATEST_BYTES >> 20} MiB of records:"
+                " read one partition (-p), or from later on (--from)"
+            )
+    count, most = 0, arguments.count
+    for partition, record, kind in latest.kept():
+        if count == most:
+            break
+        found = sieve.sift(partition, record)
+        if found is not None:
+            write(show(partition, found, kind))
+            count += 1
+    if latest.without_key and not arguments.quiet:
+        complain(f"{latest.without_key:,} records without a key are left out")
+    return count
+
+
+def _complain_of_skipped(skipped: Skipped) -> None:
+    complain(f"partition {skipped.partition}: offset {skipped.wanted} is gone, going on at {skipped.start}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from json import dumps
 from pathlib import Path
 
+from kbroker.cli.output import write
 from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
 from kbroker.explorer.lines import is_saved
@@ -26,6 +28,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="API:VERSION",
         help="the frame is a response; which API (name or key) and version only the request could tell",
     )
+    parser.add_argument("--json", action="store_true", help="a JSON object: of saved exchanges one a line")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,8 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     data = read_frame(arguments.frame)
     if is_saved(data):
-        return print_saved(data)
+        return print_saved(data, json=arguments.json)
     response_to = parse_api(arguments.response) if arguments.response else None
+    if arguments.json:
+        return _print_json(data, response_to)
     try:
         print(render_frame(data, response_to=response_to))
     except DamagedFrame as damage:
@@ -48,15 +53,36 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def print_saved(data: bytes) -> int:
+def _print_json(data: bytes, response_to: tuple[int, int] | None) -> int:
+    """Print the fields of a frame with their places; of a damaged one with the problem, and 1."""
+    from kbroker.cli.output import print_json
+    from kbroker.explorer.story import fields_of
+    from kbroker.wire.errors import WireError
+    from kbroker.wire.layouts import DamagedFrame, parse_frame
+
+    problem: str | None = None
+    try:
+        nodes = parse_frame(data, response_to=response_to)
+    except DamagedFrame as damage:
+        nodes, problem = damage.nodes, str(damage)
+    except WireError as error:
+        raise FatalError(f"this is not a frame that can be decoded: {error}") from error
+    print_json({"size": len(data), "problem": problem, "fields": fields_of(nodes, data)})
+    return 0 if problem is None else 1
+
+
+def print_saved(data: bytes, *, json: bool = False) -> int:
     """Print all that is known of exchanges that ``kbroker watch --save`` has written."""
     from kbroker.explorer.lines import read_items
-    from kbroker.explorer.story import Filter
+    from kbroker.explorer.story import Filter, documents_of
     from kbroker.explorer.text import text_of
     from kbroker.wire.errors import WireError
 
     try:
-        for line in text_of(read_items(data.splitlines()), Filter(internal=True), verbose=True):
+        items = read_items(data.splitlines())
+        for document in documents_of(items) if json else ():
+            write(dumps(document).encode() + b"\n")
+        for line in () if json else text_of(items, Filter(internal=True), verbose=True):
             print(line)
     except WireError as error:
         raise FatalError(str(error)) from error

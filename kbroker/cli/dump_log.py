@@ -14,10 +14,12 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kbroker.cli.progress import progress
 from kbroker.errors import FatalError
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, parse_header
@@ -44,18 +46,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every file; 1 if one of them is damaged or unknown."""
     damaged = False
     files = _expand(arguments.files)
-    for path in files:
-        if not arguments.json:
-            print(f"{path}:")
-        try:
-            for entry in read_entries(path, records=not arguments.batches):
-                damaged = damaged or entry["kind"] == "error"
-                if arguments.json:
-                    print(json.dumps({"file": str(path)} | entry, default=_plain, ensure_ascii=False))
-                else:
-                    print(_as_text(entry, arguments.width))
-        except OSError as error:
-            raise FatalError(f"cannot read {path}: {error.strerror}") from error
+    # Lines that run over a terminal are progress enough.
+    with progress("entries:") if not sys.stdout.isatty() else nullcontext() as shown:
+        for path in files:
+            if not arguments.json:
+                print(f"{path}:")
+            try:
+                for entry in read_entries(path, records=not arguments.batches):
+                    damaged = damaged or entry["kind"] == "error"
+                    if shown is not None:
+                        shown.add(1)
+                    if arguments.json:
+                        print(json.dumps({"file": str(path)} | entry, default=_plain, ensure_ascii=False))
+                    else:
+                        print(_as_text(entry, arguments.width))
+            except OSError as error:
+                raise FatalError(f"cannot read {path}: {error.strerror}") from error
     return 1 if damaged else 0
 
 

@@ -70,7 +70,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_json, print_table
     from kbroker.client.groups import list_groups
 
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking for groups") as client:
         groups = list_groups(client, states=arguments.state, types=arguments.type)
     if arguments.json:
         print_json(
@@ -131,7 +131,7 @@ def _describe(arguments: argparse.Namespace) -> int:
 
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking for groups and their offsets") as client:
         for group_id in dict.fromkeys(arguments.groups):
             try:
                 documents.append(_described(client, describe_any_group(client, group_id)))
@@ -263,7 +263,7 @@ def _members(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import plain, print_json, print_table
     from kbroker.client.share_groups import describe_any_group
 
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking for the group") as client:
         group = describe_any_group(client, arguments.group)
     if arguments.json:
         print_json({**_head(group), "members": [_member(member) for member in group.members]})
@@ -375,7 +375,7 @@ def _delete(arguments: argparse.Namespace) -> int:
         return 1
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
-    with cluster(arguments) as client:
+    with cluster(arguments, task="deleting") as client:
         partitions = choose_partitions(client, arguments.topic)
         for name in names:
             try:

@@ -6,10 +6,6 @@ Each reader takes an iterator of lines (bytes without their newline) and gives a
 
 from __future__ import annotations
 
-import base64
-import binascii
-import csv
-import json
 import os
 import re
 import select
@@ -17,32 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kbroker.cli.times import parse_moment
+from kbroker.records_io.csv_records import csv_rows
+from kbroker.records_io.items import BadLine, Item
+from kbroker.records_io.json_records import Headers, as_bytes, bytes_of, headers_of, parse_json
+from kbroker.wire.batch_header import NO_TIMESTAMP
 from kbroker.wire.record_batch import Record
 
 _CHUNK: Final = 256 << 10
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17}(?:[eE][+-]?\d{1,3})?)?", re.ASCII)
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
-Headers = tuple[tuple[str, bytes | None], ...]
 Clock = Callable[[], int]
-
-
-class Item(NamedTuple):
-    """A record to send. ``line`` is where it begins in the input, from 1 on; ``partition`` is None without a wish."""
-
-    record: Record
-    line: int
-    partition: int | None = None
-
-
-class BadLine(NamedTuple):
-    """A line that is no record, and why."""
-
-    line: int
-    problem: str
 
 
 def now_ms() -> int:
@@ -64,23 +48,6 @@ class InputOptions:
     typed: bool = False
     keep_partitions: bool = False
     clock: Clock = field(default=now_ms)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"not JSON: {name}")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def parse_json(text: bytes) -> Any:
-    """A JSON document, without the NaN and Infinity that Python takes; ``ValueError`` says what is wrong."""
-    try:
-        return _DECODER.decode(text.decode())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
-    except UnicodeDecodeError:
-        raise ValueError("not UTF-8") from None
 
 
 def read_items(kind: str, lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
@@ -108,26 +75,15 @@ def read_lines(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item |
 
 def read_csv(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | BadLine]:
     """A JSON object a row; the names are in the first row. Fields may hold line ends within quotes."""
-    text = (
-        line.decode("utf-8-sig" if not number else "utf-8", "surrogateescape") + "\n"
-        for number, line in enumerate(lines)
-    )
-    rows = csv.reader(text, delimiter=options.delimiter, strict=True)
     names: list[str] | None = None
     key_index = time_index = None
     as_json = _typed if options.typed else encode_basestring
     prefixes: list[str] = []
-    while True:
-        line = rows.line_num + 1
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield BadLine(line, str(error))
+    for found in csv_rows(lines, options.delimiter):
+        if isinstance(found, BadLine):
+            yield found
             continue
-        if not row:
-            continue
+        line, row = found
         if names is None:
             names = row
             problem = _bad_names(names, options)
@@ -180,7 +136,7 @@ def read_json(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item | 
             document = parse_json(value)
             key, timestamp = options.key, options.clock()
             if options.key_column is not None:
-                key = _as_key(_field(document, options.key_column))
+                key = as_bytes(_field(document, options.key_column))
             if options.timestamp_column is not None:
                 timestamp = parse_timestamp(_field(document, options.timestamp_column), timestamp)
         except (ValueError, RecursionError) as error:
@@ -193,13 +149,6 @@ def _field(document: Any, name: str) -> Any:
     if not isinstance(document, dict) or name not in document:
         raise ValueError(f"no field {name}")
     return document[name]
-
-
-def _as_key(value: Any) -> bytes | None:
-    """Text as it is, null as no key, anything else as JSON."""
-    if isinstance(value, str):
-        return value.encode()
-    return None if value is None else json.dumps(value, ensure_ascii=False).encode()
 
 
 def parse_timestamp(value: Any, now: int) -> int:
@@ -229,20 +178,9 @@ def read_records(lines: Iterable[bytes], options: InputOptions) -> Iterator[Item
 def _record(document: Any, number: int, options: InputOptions) -> Item:
     if not isinstance(document, dict):
         raise ValueError("not an object with key, value, headers, timestamp, partition")
-    key = _bytes(document, "key")
+    key = bytes_of(document, "key")
     timestamp = document.get("timestamp")
-    headers = document.get("headers") or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    found: list[tuple[str, bytes | None]] = []
-    try:
-        for name, value in pairs:
-            if not isinstance(name, str):
-                raise TypeError
-            found.append(
-                (name, _bytes(value, "value") if isinstance(value, dict) else _bytes({"value": value}, "value"))
-            )
-    except TypeError:
-        raise ValueError("headers are neither an object nor a list of [name, value]") from None
+    headers = headers_of(document.get("headers") or [])
     partition = document.get("partition") if options.keep_partitions else None
     if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
         raise ValueError(f"{partition!r} is not a partition")
@@ -250,25 +188,21 @@ def _record(document: Any, number: int, options: InputOptions) -> Item:
     return Item(
         Record(
             0,
-            now if timestamp is None else parse_timestamp(timestamp, now),
+            _record_timestamp(timestamp, now),
             options.key if key is None else key,
-            _bytes(document, "value"),
-            (*found, *options.headers),
+            bytes_of(document, "value"),
+            (*headers, *options.headers),
         ),
         number,
         partition,
     )
 
 
-def _bytes(document: dict[str, Any], name: str) -> bytes | None:
-    """``name`` as text, or ``name_base64``; null and what is not there are None, other JSON is its text."""
-    encoded = document.get(f"{name}_base64")
-    if encoded is not None:
-        try:
-            return base64.b64decode(encoded, validate=True)
-        except (TypeError, binascii.Error, ValueError):
-            raise ValueError(f"{name}_base64 is not base64") from None
-    return _as_key(document.get(name))
+def _record_timestamp(value: Any, now: int) -> int:
+    """The time of a record; one that has none, which is told by -1, has none again."""
+    if value is None:
+        return now
+    return NO_TIMESTAMP if value == NO_TIMESTAMP else parse_timestamp(value, now)
 
 
 class LineSource:
@@ -311,3 +245,40 @@ class LineSource:
         self.waiting = False
         if rest and not self.stopped:
             yield rest
+
+
+class LineInput:
+    """Records out of the lines of a file descriptor, by a reader of lines."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        on_idle: Callable[[], None],
+        linger: float,
+        read: Callable[[Iterable[bytes]], Iterator[Item | BadLine]],
+    ) -> None:
+        """See `LineSource`."""
+        self._source = LineSource(descriptor, on_idle, linger)
+        self._read = read
+
+    def __iter__(self) -> Iterator[Item | BadLine]:
+        return self._read(self._source)
+
+    @property
+    def position(self) -> int:
+        """Bytes that are read."""
+        return self._source.bytes_read
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is waiting for input now."""
+        return self._source.waiting
+
+    @property
+    def stopped(self) -> bool:
+        """Whether there are to be no more lines."""
+        return self._source.stopped
+
+    @stopped.setter
+    def stopped(self, value: bool) -> None:
+        self._source.stopped = value

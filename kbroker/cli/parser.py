@@ -114,6 +114,7 @@ def parser_of(name: str, command: Command, words: Sequence[str] = ()) -> Parser:
     if not command.actions:
         parser = Parser(prog, _sentence(command.summary), getattr(module, "DETAILS", ""))
         module.add_arguments(name, parser)
+        _complete(name, parser)
         parser.set_defaults(command=name, run=module.run)
         return parser
     actions: Mapping[str, Action] = module.ACTIONS
@@ -142,8 +143,17 @@ def action_parser(name: str, action_name: str, action: Action) -> Parser:
     """The parser of one action."""
     parser = Parser(f"{PROGRAM} {name} {action_name}", _sentence(action.summary), action.details)
     action.add_arguments(parser)
+    _complete(f"{name} {action_name}", parser)
     parser.set_defaults(command=name, action=action_name, run=action.run)
     return parser
+
+
+def _complete(name: str, parser: Parser) -> None:
+    """Add what commands have that talk to a cluster and may change it."""
+    if "--bootstrap-server" in parser._option_string_actions:
+        from kbroker.cli.protection import add_agreement
+
+        add_agreement(name, parser)
 
 
 def all_parsers(commands: Mapping[str, Command]) -> Iterator[tuple[str, Parser]]:

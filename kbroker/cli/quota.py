@@ -95,7 +95,7 @@ def _set_arguments(parser: argparse.ArgumentParser) -> None:
     _add_entity(parser)
     for key, text in _KEYS.items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=_rate, metavar="NUMBER", help=text)
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _rate(text: str) -> float:
@@ -109,6 +109,7 @@ def _rate(text: str) -> float:
 
 
 def _set(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.output import print_json
     from kbroker.client.quotas import alter_quotas
 
     entity = _required(arguments)
@@ -117,7 +118,9 @@ def _set(arguments: argparse.Namespace) -> int:
         raise UsageError("give a quota: --producer-byte-rate, --consumer-byte-rate ...")
     with cluster(arguments) as client:
         alter_quotas(client, entity, changes)
-    for key, value in changes.items():
+    if arguments.json:
+        print_json({"entity": entity, "quotas": changes})
+    for key, value in () if arguments.json else changes.items():
         print(f"{_told(entity)}: {key} is {value:.15g}")
     return 0
 
@@ -126,10 +129,11 @@ def _remove_arguments(parser: argparse.ArgumentParser) -> None:
     _add_entity(parser)
     for key in _KEYS:
         parser.add_argument(f"--{key.replace('_', '-')}", action="store_true", help="only this one")
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _remove(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.output import print_json
     from kbroker.client.quotas import alter_quotas, describe_quotas
 
     entity = _required(arguments)
@@ -140,7 +144,9 @@ def _remove(arguments: argparse.Namespace) -> int:
         if not gone:
             raise FatalError(f"there is no such quota for {_told(entity)}")
         alter_quotas(client, entity, dict.fromkeys(gone))
-    for key in gone:
+    if arguments.json:
+        print_json({"entity": entity, "quotas": dict.fromkeys(gone)})
+    for key in () if arguments.json else gone:
         print(f"{_told(entity)}: {key} is not limited any more")
     return 0
 

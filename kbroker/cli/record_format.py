@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import string
 from collections.abc import Callable
-from json.encoder import encode_basestring
 from typing import Final
 
-from kbroker.cli.inputs import parse_json
 from kbroker.cli.output import printable, timestamp
+from kbroker.records_io.json_records import headers_text, member, parse_json, to_base64
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 
@@ -31,11 +29,12 @@ def readable(value: bytes | None) -> str:
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        return _hex(value)
+        return as_hex(value)
     return text if text.isprintable() else printable(text)
 
 
-def _hex(value: bytes | None) -> str:
+def as_hex(value: bytes | None) -> str:
+    """Bytes in hexadecimal after ``0x``, or ``null``."""
     return "null" if value is None else f"0x{value.hex()}"
 
 
@@ -44,10 +43,10 @@ def _raw_text(value: bytes | None) -> str:
     return "" if value is None else value.decode("utf-8", "surrogateescape")
 
 
-def line_formatter(*, as_hex: bool = False) -> Formatter:
+def line_formatter(*, in_hex: bool = False) -> Formatter:
     """``2026-01-31T12:00:00.000Z 0:42 key value {header: value}``."""
 
-    shown = _hex if as_hex else readable
+    shown = as_hex if in_hex else readable
 
     def show(topic: str, partition: int, record: Record, kind: TimestampType) -> bytes:
         offset, timestamp_ms, key, value, headers = record
@@ -73,48 +72,25 @@ def json_formatter(*, parse_values: bool = False) -> Formatter:
     # Written by hand: json.dumps takes three times as long for an object of these few fields.
     def show(topic: str, partition: int, record: Record, kind: TimestampType) -> bytes:
         offset, timestamp_ms, key, value, headers = record
-        parsed = _parsed(value) if parse_values and value is not None else None
-        shown_value = _member("value", value) if parsed is None else f'"value": {parsed}'
-        shown_key = _member("key", key)
-        shown_headers = ", ".join([f"[{encode_basestring(name)}, {_header(content)}]" for name, content in headers])
+        parsed = one_line_json(value) if parse_values and value is not None else None
+        shown_value = member("value", value) if parsed is None else f'"value": {parsed}'
+        shown_key = member("key", key)
+        shown_headers = headers_text(headers) if headers else "[]"
         who = "LogAppendTime" if kind else "CreateTime"
         return (
             f'{{"topic": "{topic}", "partition": {partition}, "offset": {offset}, "timestamp": {timestamp_ms},'
-            f' "timestamp_type": "{who}", {shown_key}, {shown_value}, "headers": [{shown_headers}]}}\n'
+            f' "timestamp_type": "{who}", {shown_key}, {shown_value}, "headers": {shown_headers}}}\n'
         ).encode("utf-8", "backslashreplace")
 
     return show
 
 
-def _member(name: str, value: bytes | None) -> str:
-    """Bytes as a member of an object: text where they are UTF-8, in base64 under another name otherwise."""
-    if value is None:
-        return f'"{name}": null'
-    try:
-        return f'"{name}": {encode_basestring(value.decode())}'
-    except UnicodeDecodeError:
-        return f'"{name}_base64": "{_base64(value)}"'
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode("ascii")
-
-
-def _parsed(value: bytes) -> str | None:
+def one_line_json(value: bytes) -> str | None:
     """A value that is JSON, on one line; None if it is none."""
     try:
         return json.dumps(parse_json(value), ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
-
-
-def _header(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    try:
-        return encode_basestring(value.decode())
-    except UnicodeDecodeError:
-        return f'{{"value_base64": "{_base64(value)}"}}'
 
 
 def template_formatter(template: str) -> Formatter:
@@ -170,4 +146,4 @@ def _field(name: str, topic: str, partition: int, record: Record, kind: Timestam
         return str(-1 if data is None else len(data))
     if data is None:
         return ""
-    return data.hex() if how == "hex" else _base64(data)
+    return data.hex() if how == "hex" else to_base64(data)

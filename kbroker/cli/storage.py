@@ -6,7 +6,7 @@ import argparse
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ _META_PROPERTIES = "meta.properties"
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of one of the commands."""
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     if command == "random-uuid":
         return
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties")
@@ -73,13 +74,22 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the command says."""
+    from kbroker.cli.output import print_json
+
     if arguments.command == "random-uuid":
-        print(uuid_to_str(random_uuid(random.SystemRandom())))
+        made = uuid_to_str(random_uuid(random.SystemRandom()))
+        if arguments.json:
+            print_json({"id": made})
+        else:
+            print(made)
         return 0
     config = BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config)))
     if arguments.command == "info":
-        return _info(config)
+        return _info(config, json=arguments.json)
     formatted = _format(config, arguments)
+    if arguments.json:
+        print_json({"formatted": formatted})
+        return 0
     for directory in formatted:
         print(f"Formatted {directory}.")
     if not formatted:
@@ -234,9 +244,10 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
     return VoterSet.of(voters)
 
 
-def _info(config: BrokerConfig) -> int:
+def _info(config: BrokerConfig, *, json: bool = False) -> int:
     """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
     from kbroker.cli.exposure import Exposure
+    from kbroker.cli.output import print_json
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 
@@ -262,6 +273,10 @@ def _info(config: BrokerConfig) -> int:
         else:
             found[directory] = properties
     problems += _contradictions(found, config.node_id)
+    exposed = Exposure.of(config).lines()
+    if json:
+        print_json(_document(present, found, problems, exposed))
+        return 1 if problems else 0
     _print_list("Found log director" + ("y" if len(present) == 1 else "ies"), present)
     for directory, properties in found.items():
         directory_id = (
@@ -272,9 +287,27 @@ def _info(config: BrokerConfig) -> int:
             f"node.id={properties.node_id}, version=1}}\n"
         )
     _print_list("Found problem" + ("" if len(problems) == 1 else "s"), problems)
-    exposed = Exposure.of(config).lines()
     _print_list("Found open listener" + ("" if len(exposed) == 1 else "s"), exposed)
     return 1 if problems else 0
+
+
+def _document(
+    present: Sequence[str], found: Mapping[str, MetaProperties], problems: Sequence[str], exposed: Sequence[str]
+) -> dict[str, object]:
+    return {
+        "directories": list(present),
+        "formatted": [
+            {
+                "directory": directory,
+                "cluster_id": properties.cluster_id,
+                "directory_id": None if properties.directory_id is None else uuid_to_str(properties.directory_id),
+                "node_id": properties.node_id,
+            }
+            for directory, properties in found.items()
+        ],
+        "problems": list(problems),
+        "open_listeners": list(exposed),
+    }
 
 
 def _contradictions(found: Mapping[str, MetaProperties], node_id: int) -> list[str]:

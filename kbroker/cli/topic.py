@@ -53,7 +53,7 @@ def _create(arguments: argparse.Namespace) -> int:
         NewTopic(name, arguments.partitions, arguments.replicas, dict(arguments.config), arguments.assignment)
         for name in names
     ]
-    with cluster(arguments) as client:
+    with cluster(arguments, task="creating topics") as client:
         results = create_topics(client, wanted, validate_only=arguments.dry_run)
     problems: list[object] = []
     documents: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ def _alter(arguments: argparse.Namespace) -> int:
         raise UsageError("there is nothing to change: give --partitions, --config or --unset")
     if arguments.assignment and arguments.partitions is None:
         raise UsageError("--assignment goes with --partitions")
-    with cluster(arguments) as client:
+    with cluster(arguments, task="changing the topic") as client:
         client.partitions_of(arguments.topic)
         if changes:
             alter_configs(client, ResourceType.TOPIC, arguments.topic, changes, validate_only=arguments.dry_run)
@@ -166,7 +166,7 @@ def _delete(arguments: argparse.Namespace) -> int:
     if not confirm(f"Delete {what} and all data?", arguments.yes):
         complain("nothing deleted")
         return 1
-    with cluster(arguments) as client:
+    with cluster(arguments, task="deleting topics") as client:
         results = delete_topics(client, names)
     problems: list[object] = []
     documents: list[dict[str, Any]] = []

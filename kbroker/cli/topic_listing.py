@@ -31,7 +31,7 @@ def list_action(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import plain, print_json, print_table, size
     from kbroker.client.topics import list_ranges, list_topics
 
-    with cluster(arguments) as client:
+    with cluster(arguments, task="" if arguments.names else "asking for offsets and sizes") as client:
         topics = [topic for topic in list_topics(client) if arguments.internal or not topic.internal]
         if arguments.names:
             print_json([topic.name for topic in topics]) if arguments.json else _print_names(topics)
@@ -133,7 +133,7 @@ def describe_action(arguments: argparse.Namespace) -> int:
 
     problems: list[object] = []
     documents: list[dict[str, Any]] = []
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking for topics") as client:
         found = describe_topics(client, arguments.topics)
         topics = [topic for topic in found.values() if not isinstance(topic, ResponseError)]
         problems += [topic for topic in found.values() if isinstance(topic, ResponseError)]

@@ -54,7 +54,7 @@ def offsets_action(arguments: argparse.Namespace) -> int:
             at = parse_moment(arguments.at, _now_ms(time.time_ns()))
         except ValueError as error:
             raise UsageError(f"--at: {error}") from None
-    with cluster(arguments) as client:
+    with cluster(arguments, task="asking for offsets") as client:
         partitions = choose_partitions(client, arguments.topics)
         rows, problems = _ranges(client, partitions) if at is None else _offsets_at(client, partitions, at)
     rows.sort(key=lambda row: (row["topic"], row["partition"]))

@@ -150,10 +150,11 @@ def _abort_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", type=not_negative, metavar="N", help="in this partition")
     parser.add_argument("--start-offset", type=not_negative, metavar="OFFSET", help="which begins at this offset")
     add_yes(parser)
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _abort(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.output import print_json
     from kbroker.client.transactions import abort_hanging, abort_transaction
 
     where = (arguments.topic, arguments.partition, arguments.start_offset)
@@ -165,7 +166,10 @@ def _abort(arguments: argparse.Namespace) -> int:
             return 1
         with cluster(arguments) as client:
             found = abort_transaction(client, name)
-        print(f"{name} is {found.state}; its producers have to begin anew")
+        if arguments.json:
+            print_json({"transactional_id": name, "state": found.state})
+        else:
+            print(f"{name} is {found.state}; its producers have to begin anew")
         return 0
     if any(each is None for each in where):
         raise UsageError("--topic, --partition and --start-offset go together")
@@ -175,7 +179,10 @@ def _abort(arguments: argparse.Namespace) -> int:
         return 1
     with cluster(arguments) as client:
         producer = abort_hanging(client, partition, arguments.start_offset)
-    print(f"aborted in {partition} what producer {producer.producer_id} had open there")
+    if arguments.json:
+        print_json({"topic": partition.topic, "partition": partition.partition, "producer_id": producer.producer_id})
+    else:
+        print(f"aborted in {partition} what producer {producer.producer_id} had open there")
     return 0
 
 

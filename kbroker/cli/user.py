@@ -59,7 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--iterations", type=positive, metavar="COUNT", help="rounds of hashing, 4096 to 16384 (default 8192)"
     )
     parser.add_argument("--password-file", type=Path, metavar="FILE", help="file whose first line is the password")
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _add(arguments: argparse.Namespace) -> int:
@@ -69,7 +69,10 @@ def _add(arguments: argparse.Namespace) -> int:
     password = read_password(arguments.password_file, f"Password of {arguments.user}: ")
     with cluster(arguments) as client:
         set_password(client, arguments.user, password, mechanisms, arguments.iterations or DEFAULT_ITERATIONS)
-    print(f"user {arguments.user} can log in with {_told(mechanisms)}")
+    if arguments.json:
+        _print_json(arguments.user, mechanisms)
+    else:
+        print(f"user {arguments.user} can log in with {_told(mechanisms)}")
     return 0
 
 
@@ -77,7 +80,7 @@ def _remove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("user", metavar="NAME", help="the user's name")
     _add_mechanism(parser, "only this mechanism; may be repeated")
     add_yes(parser)
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def _remove(arguments: argparse.Namespace) -> int:
@@ -93,6 +96,9 @@ def _remove(arguments: argparse.Namespace) -> int:
         if not confirm(f"Take {told} from user {arguments.user}?", arguments.yes):
             return 1
         remove_credentials(client, found)
+    if arguments.json:
+        _print_json(arguments.user, [each.mechanism for each in passwords if each not in found])
+        return 0
     print(f"user {arguments.user} cannot log in with {told} any more")
     if len(found) == len(passwords):
         print(
@@ -100,6 +106,13 @@ def _remove(arguments: argparse.Namespace) -> int:
             f" may do ends now with: kbroker acl remove --allow {shlex.quote(f'User:{arguments.user}')}"
         )
     return 0
+
+
+def _print_json(user: str, mechanisms: Iterable[ScramMechanism]) -> None:
+    """The mechanisms that a user can log in with now, as ``user list`` names them."""
+    from kbroker.cli.output import print_json
+
+    print_json({"user": user, "mechanisms": [mechanism.mechanism_name for mechanism in mechanisms]})
 
 
 def _add_mechanism(parser: argparse.ArgumentParser, text: str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kbroker.cli.progress import progress
 from kbroker.errors import FatalError
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.verification import PartitionReport, verify_partition
@@ -34,18 +34,18 @@ def run(arguments: argparse.Namespace) -> int:
     damaged = 0
     total = PartitionReport("")
     began = time.monotonic()
-    progress = _Progress(began)
     directories = list(_expand(arguments.directories))
-    for directory in directories:
-        try:
-            report = verify_partition(directory, records=arguments.records, on_bytes=progress.add)
-        except OSError as error:
-            raise FatalError(f"cannot read {directory}: {error.strerror}") from error
-        progress.clear()
-        damaged += bool(report.problems)
-        total.bytes += report.bytes
-        total.records += report.records
-        _show(report, arguments)
+    with progress("verified", total=_bytes_in(directories), shown=_size) as shown:
+        for directory in directories:
+            try:
+                report = verify_partition(directory, records=arguments.records, on_bytes=shown.add)
+            except OSError as error:
+                raise FatalError(f"cannot read {directory}: {error.strerror}") from error
+            damaged += bool(report.problems)
+            total.bytes += report.bytes
+            total.records += report.records
+            with shown.hidden():
+                _show(report, arguments)
     if not arguments.json:
         seconds = max(time.monotonic() - began, 1e-6)
         print(
@@ -100,28 +100,15 @@ def _show(report: PartitionReport, arguments: argparse.Namespace) -> None:
         print(f"  note: {note}")
 
 
-class _Progress:
-    """A line on a terminal, once a second, while it takes long."""
-
-    def __init__(self, now: float) -> None:
-        self._bytes = 0
-        self._shown = False
-        self._next = now + 1
-        self._wanted = sys.stderr.isatty()
-
-    def add(self, size: int) -> None:
-        """So much more was read."""
-        self._bytes += size
-        if self._wanted and time.monotonic() >= self._next:
-            self._next = time.monotonic() + 1
-            self._shown = True
-            print(f"\r{_size(self._bytes)} ...", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Make room for a result."""
-        if self._shown:
-            print("\r" + " " * 20 + "\r", end="", file=sys.stderr, flush=True)
-            self._shown = False
+def _bytes_in(directories: Sequence[str]) -> int:
+    """Bytes of all segments, for the progress."""
+    found = 0
+    for directory in directories:
+        try:
+            found += sum(entry.stat().st_size for entry in os.scandir(directory) if entry.name.endswith(".log"))
+        except OSError:  # told when it is verified
+            continue
+    return found
 
 
 def _size(number: float) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from kbroker.cli.common import complain, not_negative, positive, readable_errors
-from kbroker.cli.output import print_table, write
+from kbroker.cli.output import print_json, print_table, write
 from kbroker.cli.parser import UsageError
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import FatalError
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         for node in nodes:
             stack.callback(node.close)
         if arguments.connections:
-            _list_connections(nodes)
+            _list_connections(nodes, json=arguments.json)
             return 0
         apis = sorted(shown.apis)
         is_page = arguments.web is not None
@@ -154,12 +154,16 @@ def _made(path: Path) -> IO[str]:
         raise FatalError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _list_connections(nodes: Sequence[ExplorerClient]) -> None:
+def _list_connections(nodes: Sequence[ExplorerClient], *, json: bool) -> None:
     rows = [
         (node.address, each.number, each.peer, each.listener, each.principal, each.software)
         for node in nodes
         for each in node.connections()
     ]
+    if json:
+        names = ("explorer", "connection", "from", "listener", "principal", "software")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
     print_table(["EXPLORER", "CONNECTION", "FROM", "LISTENER", "PRINCIPAL", "SOFTWARE"], rows, numbers=["CONNECTION"])
 
 

@@ -107,14 +107,23 @@ def list_groups(client: Client, *, states: Sequence[str] = (), types: Sequence[s
 
     def gather() -> None:
         for node_id, response in ask(client.all_nodes()).items():
-            refuse(response.error_code, f"broker {node_id}")
-            for group in response.groups:
-                groups[group.group_id] = GroupListing(
-                    group.group_id, group.group_type.capitalize(), group.protocol_type, group.group_state
-                )
+            groups.update((group.group_id, group) for group in _listings(node_id, response))
 
     client.retrying(gather, client.deadline())
     return [groups[name] for name in sorted(groups)]
+
+
+def groups_of_node(client: Client, node_id: int) -> list[GroupListing]:
+    """The groups that one broker coordinates, in one request."""
+    return list(_listings(node_id, client.ask_node(node_id, ListGroupsRequest())))
+
+
+def _listings(node_id: int, response: Any) -> Iterable[GroupListing]:
+    refuse(response.error_code, f"broker {node_id}")
+    return (
+        GroupListing(group.group_id, group.group_type.capitalize(), group.protocol_type, group.group_state)
+        for group in response.groups
+    )
 
 
 def describe_group(client: Client, group_id: str) -> GroupDescription:
@@ -131,7 +140,7 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
 
 
 def ask_about_group(client: Client, group_id: str, request: Any) -> Any:
-    """What the coordinator answers about the one group that a request names: the first of its ``groups``.
+    """The answer of the coordinator about the one group that a request names: the first of its ``groups``.
 
     ``ResponseError`` for the error of that group.
     """
@@ -268,6 +277,34 @@ def committed_offsets(
                     entry.committed_offset, entry.committed_leader_epoch, entry.metadata or ""
                 )
     return dict(sorted(offsets.items()))
+
+
+def committed_by_node(client: Client, node_id: int, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """Group -> its committed offsets, of groups that one broker coordinates.
+
+    One request; of brokers before OffsetFetch 8 one for each group. A group that fails (it has moved, it is not this
+    user's) is left out.
+    """
+    version = client.node(node_id, client.deadline()).version_for(OffsetFetchRequest, _NAMES_UP_TO)
+    wholes: list[tuple[str, Any]] = []
+    if version >= 8:
+        groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in group_ids]
+        response = client.ask_node(node_id, OffsetFetchRequest(groups=groups), highest=version)
+        wholes = [(group.group_id, group) for group in response.groups]
+    else:
+        for group_id in group_ids:
+            request = OffsetFetchRequest(group_id=group_id, topics=None)
+            wholes.append((group_id, client.ask_node(node_id, request, highest=version)))
+    return {
+        group_id: {
+            TopicPartition(topic.name, entry.partition_index): entry.committed_offset
+            for topic in whole.topics
+            for entry in topic.partitions
+            if not entry.error_code and entry.committed_offset >= 0
+        }
+        for group_id, whole in wholes
+        if not whole.error_code
+    }
 
 
 def commit_offsets(

@@ -11,6 +11,8 @@ from kbroker.config import read_properties_file, with_provided
 from kbroker.config.assertions import KEYS as ASSERTION_KEYS
 from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
 from kbroker.config.provided import PROVIDERS, without_values
+from kbroker.config.schema_registry import KEYS as REGISTRY_KEYS
+from kbroker.config.schema_registry import tls_keys
 from kbroker.config.shorthand import (
     BOOLEAN,
     CLASS,
@@ -25,6 +27,29 @@ from kbroker.config.shorthand import (
     STRING,
 )
 from kbroker.errors import FatalError
+
+_TLS_KEYS: Final = (
+    ConfigKey("ssl.cipher.suites", LIST, "", LOW, "Cipher suites allowed; by default those of OpenSSL."),
+    ConfigKey("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, "Versions of TLS allowed."),
+    ConfigKey(
+        "ssl.endpoint.identification.algorithm",
+        STRING,
+        "https",
+        LOW,
+        "`https` compares the broker's certificate with its address; empty does not.",
+    ),
+    ConfigKey("ssl.key.password", PASSWORD, None, MEDIUM, "Password of the private key."),
+    ConfigKey("ssl.keystore.certificate.chain", PASSWORD, None, MEDIUM, "The client's certificates in PEM."),
+    ConfigKey("ssl.keystore.key", PASSWORD, None, MEDIUM, "The client's private key in PEM."),
+    ConfigKey("ssl.keystore.location", STRING, None, MEDIUM, "File with the client's key and certificate."),
+    ConfigKey("ssl.keystore.password", PASSWORD, None, MEDIUM, "Password of that file."),
+    ConfigKey("ssl.keystore.type", STRING, "JKS", MEDIUM, "Format of that file."),
+    ConfigKey("ssl.protocol", STRING, "TLSv1.3", MEDIUM, "Highest version of TLS."),
+    ConfigKey("ssl.truststore.certificates", PASSWORD, None, MEDIUM, "Trusted certificates in PEM."),
+    ConfigKey("ssl.truststore.location", STRING, None, MEDIUM, "File with trusted certificates."),
+    ConfigKey("ssl.truststore.password", PASSWORD, None, MEDIUM, "Password of that file."),
+    ConfigKey("ssl.truststore.type", STRING, "JKS", MEDIUM, "Format of that file."),
+)
 
 CLIENT_CONFIGS: Final = ConfigDef(
     "client",
@@ -87,29 +112,14 @@ CLIENT_CONFIGS: Final = ConfigDef(
         ConfigKey("sasl.oauthbearer.scope", STRING, None, MEDIUM, "Scope that is asked for."),
         ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW, "Claim that holds the subject."),
         ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM, "Token provider, or a token's file."),
-        ConfigKey("ssl.cipher.suites", LIST, "", LOW, "Cipher suites allowed; by default those of OpenSSL."),
-        ConfigKey("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, "Versions of TLS allowed."),
-        ConfigKey(
-            "ssl.endpoint.identification.algorithm",
-            STRING,
-            "https",
-            LOW,
-            "`https` compares the broker's certificate with its address; empty does not.",
-        ),
-        ConfigKey("ssl.key.password", PASSWORD, None, MEDIUM, "Password of the private key."),
-        ConfigKey("ssl.keystore.certificate.chain", PASSWORD, None, MEDIUM, "The client's certificates in PEM."),
-        ConfigKey("ssl.keystore.key", PASSWORD, None, MEDIUM, "The client's private key in PEM."),
-        ConfigKey("ssl.keystore.location", STRING, None, MEDIUM, "File with the client's key and certificate."),
-        ConfigKey("ssl.keystore.password", PASSWORD, None, MEDIUM, "Password of that file."),
-        ConfigKey("ssl.keystore.type", STRING, "JKS", MEDIUM, "Format of that file."),
-        ConfigKey("ssl.protocol", STRING, "TLSv1.3", MEDIUM, "Highest version of TLS."),
-        ConfigKey("ssl.truststore.certificates", PASSWORD, None, MEDIUM, "Trusted certificates in PEM."),
-        ConfigKey("ssl.truststore.location", STRING, None, MEDIUM, "File with trusted certificates."),
-        ConfigKey("ssl.truststore.password", PASSWORD, None, MEDIUM, "Password of that file."),
-        ConfigKey("ssl.truststore.type", STRING, "JKS", MEDIUM, "Format of that file."),
+        *_TLS_KEYS,
+        *REGISTRY_KEYS,
+        *tls_keys(_TLS_KEYS),
     ],
 )
-"""Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``)."""
+"""Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``), and for a schema
+registry those of Confluent's.
+"""
 
 _TOKEN_LOGIN: Final = "sasl.login.callback.handler.class"
 
@@ -177,6 +187,10 @@ class ClientProperties:
     def __contains__(self, name: object) -> bool:
         """Whether it is given, rather than left to its default."""
         return name in self._values
+
+    def has_any(self, prefix: str) -> bool:
+        """Whether a property is given whose name begins so."""
+        return any(name.startswith(prefix) for name in self._values)
 
     def __repr__(self) -> str:
         return f"<{self.source}: {', '.join(sorted(self._values))}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,6 +82,22 @@ def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOf
             refuse(each.error_code, f"group {group_id}, partition {partition}", each.error_message)
             found[partition] = ShareOffset(_known(each.start_offset), _known(each.lag))
     return dict(sorted(found.items()))
+
+
+def share_lags(client: Client, node_id: int, group_ids: Sequence[str]) -> dict[str, int | None]:
+    """Share group -> records that are not done with, of groups that one broker coordinates; None if it cannot tell.
+
+    One request. A group that fails is left out. ``ApiNotServed``.
+    """
+    groups = [DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None) for group_id in group_ids]
+    response = client.ask_node(node_id, DescribeShareGroupOffsetsRequest(groups=groups))
+    found: dict[str, int | None] = {}
+    for group in response.groups:
+        if not group.error_code:
+            lags = [each.lag for topic in group.topics for each in topic.partitions if not each.error_code]
+            known = [lag for lag in lags if lag >= 0]
+            found[group.group_id] = sum(known) if known else None
+    return found
 
 
 def _known(number: int) -> int | None:

@@ -32,7 +32,11 @@ from kbroker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kbroker.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from kbroker.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -87,6 +91,16 @@ class TopicDescription:
     def replication_factor(self) -> int:
         """Of its first partition, as Kafka's tools have it."""
         return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+def under_replicated(topic: TopicDescription) -> int:
+    """How many partitions lack a replica in their ISR."""
+    return sum(len(entry.isr) < len(entry.replicas) for entry in topic.partitions)
+
+
+def leaderless(topic: TopicDescription) -> int:
+    """How many partitions nobody leads."""
+    return sum(entry.leader is None for entry in topic.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,24 +207,33 @@ def list_offsets(
     """
 
     def make(group: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, partition), timestamp in group.items():
-            entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-            topics.setdefault(topic, []).append(entry)
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(read_committed),
-            topics=[ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
-            timeout_ms=int(client.timeout * 1000),
-        )
+        return offsets_request(group, int(client.timeout * 1000), read_committed=read_committed)
 
-    def read(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
-        for topic in response.topics:
-            for entry in topic.partitions:
-                listed = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
-                yield TopicPartition(topic.name, entry.partition_index), entry.error_code, listed
+    return client.ask_leaders(wanted, make, listed_offsets)
 
-    return client.ask_leaders(wanted, make, read)
+
+def offsets_request(
+    wanted: Mapping[TopicPartition, int], timeout_ms: int, *, read_committed: bool = False
+) -> ListOffsetsRequest:
+    """The request for offsets of partitions that one broker leads, as ``list_offsets`` has them."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in wanted.items():
+        entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics.setdefault(topic, []).append(entry)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        timeout_ms=timeout_ms,
+    )
+
+
+def listed_offsets(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
+    """Each partition of an answer with its error code and its offset."""
+    for topic in response.topics:
+        for entry in topic.partitions:
+            listed = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
+            yield TopicPartition(topic.name, entry.partition_index), entry.error_code, listed
 
 
 def list_ranges(
@@ -243,6 +266,16 @@ def partition_sizes(client: Client) -> dict[TopicPartition, dict[int, int]]:
     ).items():
         add_sizes(sizes, node_id, response)
     return sizes
+
+
+def sizes_request(partitions: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
+    """The request for sizes of some partitions on one broker."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return DescribeLogDirsRequest(
+        topics=[DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    )
 
 
 def add_sizes(sizes: dict[TopicPartition, dict[int, int]], node_id: int, response: DescribeLogDirsResponse) -> None:

@@ -81,14 +81,24 @@ def list_transactions(
     def gather() -> None:
         found.clear()
         for node_id, response in client.ask_nodes(requests(client.all_nodes())).items():
-            refuse(response.error_code, f"broker {node_id}")
-            found.extend(
-                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
-                for each in response.transaction_states
-            )
+            found.extend(_listings(node_id, response))
 
     client.retrying(gather, client.deadline())
     return sorted(found, key=lambda each: each.transactional_id)
+
+
+def transactions_of_node(client: Client, node_id: int, states: Sequence[str] = ()) -> list[TransactionListing]:
+    """The transactional ids that one broker coordinates, in one request."""
+    request = ListTransactionsRequest(state_filters=list(states))
+    return list(_listings(node_id, client.ask_node(node_id, request)))
+
+
+def _listings(node_id: int, response: Any) -> Iterable[TransactionListing]:
+    refuse(response.error_code, f"broker {node_id}")
+    return (
+        TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
+        for each in response.transaction_states
+    )
 
 
 def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription:
@@ -99,10 +109,25 @@ def describe_transaction(client: Client, transactional_id: str) -> TransactionDe
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     response = client.ask_coordinator(transactional_id, request, check, key_type=_TRANSACTION)
-    state = response.transaction_states[0]
+    return _description(response.transaction_states[0], client.coordinator(transactional_id, key_type=_TRANSACTION))
+
+
+def describe_transactions_of_node(
+    client: Client, node_id: int, transactional_ids: Sequence[str]
+) -> dict[str, TransactionDescription]:
+    """Transactional ids that one broker coordinates, in one request; one that fails is left out."""
+    response = client.ask_node(node_id, DescribeTransactionsRequest(transactional_ids=list(transactional_ids)))
+    return {
+        state.transactional_id: _description(state, node_id)
+        for state in response.transaction_states
+        if not state.error_code
+    }
+
+
+def _description(state: Any, coordinator: int) -> TransactionDescription:
     return TransactionDescription(
-        transactional_id=transactional_id,
-        coordinator=client.coordinator(transactional_id, key_type=_TRANSACTION),
+        transactional_id=state.transactional_id,
+        coordinator=coordinator,
         state=state.transaction_state,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,

@@ -55,6 +55,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="hide parts of records; may be repeated",
     )
     parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help="decode records by the schemas of this registry; user, token and TLS are properties of --command-config",
+    )
+    parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
@@ -98,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
             security_of(properties)  # what is wrong with it is told now, and not on the page
     from kbroker.console.settings import ConsoleSettings
+    from kbroker.schemas.settings import registry_settings
 
     settings = ConsoleSettings(
         addresses=tuple(addresses),
@@ -107,6 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         writes=arguments.writes,
         sign_in=arguments.sign_in,
         masks=masks,
+        registry=registry_settings(arguments.registry, properties),
     )
     from kbroker.console.serving import listen
 

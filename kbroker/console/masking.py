@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from kbroker.console.json_path import JsonPath, parse_path
-from kbroker.console.json_types import Json, load_json, to_bytes
+from kbroker.records_io.json_path import JsonPath, parse_path
+from kbroker.records_io.json_types import Json, load_json, to_bytes
 from kbroker.wire.record_batch import Record
 
 MASK: Final = "•••"

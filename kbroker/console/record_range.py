@@ -10,8 +10,8 @@ from kbroker.cli.times import parse_moment
 from kbroker.client import Client
 from kbroker.client.topics import TopicDescription
 from kbroker.console.call import Call, Refused
-from kbroker.console.record_filter import BadFilter, parse_filter
 from kbroker.console.scan import Look, offsets_at, ranges
+from kbroker.records_io.record_filter import BadFilter, parse_filter
 
 FROM: Final = ("latest", "earliest", "offset", "time")
 
@@ -42,7 +42,7 @@ def range_of(call: Call) -> RecordRange:
         fits = parse_filter(call.text("filter", ""))
     except BadFilter as error:
         raise Refused(400, f"filter: {error}") from None
-    look = Look(topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"))
+    look = Look(topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"), call.console.decoder)
     begin = call.choice("from", FROM, "latest")
     at = 0
     if begin == "offset":

@@ -7,6 +7,7 @@ from typing import Final
 from kbroker.console.json_types import Json, load_json, to_bytes
 from kbroker.console.masking import MASKED, Masking
 from kbroker.console.scan import Found
+from kbroker.schemas.decoder import PartNote
 
 LIST_LIMIT: Final = 2_000
 """Characters of a key or value in a list; all of it is in the record's own view."""
@@ -55,20 +56,51 @@ def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: b
     return view
 
 
+def _with_schema(view: dict[str, Json], note: PartNote | None, data: bytes | None, *, limit: int) -> dict[str, Json]:
+    """The view of a key or value with its ``schema`` (id, type); what could not be decoded is bytes, with ``error``."""
+    if note is None or data is None or view["kind"] == "masked":
+        return view
+    view["schema"] = {"id": str(note.schema_id), "type": note.kind}
+    if note.error is not None:
+        view |= {
+            "error": note.error,
+            "kind": "binary",
+            "text": data[: limit // 2].hex(" "),
+            "cut": len(data) > limit // 2,
+        }
+        view.pop("pretty", None)
+    return view
+
+
+def _with_original(view: dict[str, Json], data: bytes | None) -> dict[str, Json]:
+    """The view with the bytes as they are in the log, instead of those of the JSON that they are decoded to."""
+    if data is not None and "hex" in view:
+        view |= {"hex": data[:_HEX_LIMIT].hex(), "hex_cut": len(data) > _HEX_LIMIT, "size": len(data)}
+    return view
+
+
 def shown_record(found: Found, masking: Masking, *, whole: bool = False) -> dict[str, Json]:
     """A record of a list, or with ``whole`` of its own view."""
-    partition, record, kind = found
+    partition, record, kind = found.partition, found.record, found.timestamp_type
     limit = WHOLE_LIMIT if whole else LIST_LIMIT
     masked = bool(masking)
     headers: list[Json] = [
         [name, shown_part(content, limit=limit, masked=masked, whole=whole)] for name, content in record.headers
     ]
+    key = _with_schema(
+        shown_part(record.key, limit=limit, masked=masked, whole=whole), found.key_note, record.key, limit=limit
+    )
+    value = _with_schema(
+        shown_part(record.value, limit=limit, masked=masked, whole=whole), found.value_note, record.value, limit=limit
+    )
+    if found.original is not None:
+        key, value = _with_original(key, found.original.key), _with_original(value, found.original.value)
     return {
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestamp_type": "LogAppendTime" if kind else "CreateTime",
-        "key": shown_part(record.key, limit=limit, masked=masked, whole=whole),
-        "value": shown_part(record.value, limit=limit, masked=masked, whole=whole),
+        "key": key,
+        "value": value,
         "headers": headers,
     }

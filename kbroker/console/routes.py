@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.console.api import access, brokers, groups, overview, records, session, topics, transactions
+from kbroker.console.api import access, brokers, copies, groups, overview, records, session, topics, transactions
 from kbroker.console.call import Handler
 
 API: Final[tuple[tuple[str, str, Handler], ...]] = (
@@ -29,6 +29,8 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/records/export", records.export_records),
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
+    ("POST", "/api/records/replay", copies.replay_records),
+    ("POST", "/api/records/import", copies.import_records),
     ("GET", "/api/groups", groups.list_all),
     ("GET", "/api/group", groups.describe_one),
     ("GET", "/api/group/reset", groups.preview_reset),

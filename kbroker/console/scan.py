@@ -17,7 +17,9 @@ from kbroker.client import Client, ResponseError
 from kbroker.client.reader import Reader, Skipped
 from kbroker.client.topics import list_offsets, list_ranges
 from kbroker.console.masking import Masking
-from kbroker.console.record_filter import Predicate, Subject
+from kbroker.records_io.latest import LatestPerKey
+from kbroker.records_io.record_filter import Predicate, Subject
+from kbroker.schemas.decoder import Decoded, PartNote, RecordDecoder
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -34,31 +36,37 @@ _LARGEST_WINDOW: Final = 50_000
 
 
 class Found(NamedTuple):
-    """A record with its place."""
+    """A record with its place, as it may be shown; the notes tell by which schemas its key and value are decoded."""
 
     partition: int
     record: Record
     timestamp_type: TimestampType
+    key_note: PartNote | None = None
+    value_note: PartNote | None = None
+    original: Record | None = None
+    """The record before it was decoded, if nothing of it is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How records of a topic are looked at: which fit, what is hidden, whether aborted ones are shown."""
+    """How records of a topic are looked at: which fit, what is hidden, whether aborted ones are shown, who decodes."""
 
     topic: str
     fits: Predicate | None = None
     masking: Masking = field(default_factory=lambda: Masking((), ""))
     read_committed: bool = True
+    decoder: RecordDecoder | None = None
 
     def sift(self, partition: int, record: Record, kind: TimestampType) -> Found | None:
         """The record as it may be shown, or None if it does not fit.
 
         What is hidden cannot be looked for either: it could be guessed letter by letter.
         """
-        shown = self.masking.apply(record)
+        decoded = Decoded(record) if self.decoder is None else self.decoder.decode(record)
+        shown = self.masking.apply(decoded.record)
         if self.fits is not None and not self.fits(Subject(partition, shown)):
             return None
-        return Found(partition, shown, kind)
+        return Found(partition, shown, kind, decoded.key, decoded.value, None if self.masking else record)
 
 
 @dataclass(slots=True)
@@ -275,22 +283,18 @@ def latest_per_key(
     ends.
     """
     everything = Look(look.topic, None, Masking((), ""), look.read_committed)
-    last: dict[tuple[int, bytes], Found] = {}
+    last = LatestPerKey(max_keys=MAX_KEYS)
     reached = dict(positions)
     notes: list[str] = []
-    full = False
     for partition, chunk, next_offset in _read(client, everything, positions, ends, budget, notes):
         for record in chunk.records:
-            if record.key is not None:
-                last.pop((partition, record.key), None)
-                last[partition, record.key] = Found(partition, record, chunk.kind)
+            last.add(partition, record, chunk.kind)
         reached[partition] = max(reached[partition], next_offset)
-        if len(last) > MAX_KEYS:
-            full = True
+        if last.is_full:
             break
-    if full:
+    if last.is_full:
         notes.append(f"there are more than {MAX_KEYS:,} keys: choose a partition or a later beginning")
-    newest = sorted(last.values(), key=lambda found: (-found.record.timestamp, found.partition, -found.record.offset))
+    newest = sorted(last.kept(), key=lambda found: (-found.record.timestamp, found.partition, -found.record.offset))
     judging = Budget(seconds=judging_seconds)
     records: list[Found] = []
     for index, each in enumerate(newest):

@@ -9,6 +9,7 @@ from kbroker.console.masking import Masking, MaskRule
 
 if TYPE_CHECKING:
     from kbroker.client.properties import ClientProperties
+    from kbroker.schemas.settings import RegistrySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class ConsoleSettings:
     writes: bool = False
     sign_in: bool = False
     masks: tuple[MaskRule, ...] = field(default=())
+    registry: RegistrySettings | None = None
 
     def masking(self, topic: str) -> Masking:
         """The masks of a topic's records."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
+from kbroker.client.patience import patience
 from kbroker.client.topics import add_sizes
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -59,14 +59,3 @@ def ask_sizes(client: Client) -> Sizes:
             continue
         sizes.failed += [(broker, each.log_dir) for each in response.results if each.error_code]
     return sizes
-
-
-@contextmanager
-def patience(client: Client, seconds: float) -> Iterator[None]:
-    """Let operations within the block take no longer than so many seconds each."""
-    before = client.timeout
-    client.timeout = min(before, seconds)
-    try:
-        yield
-    finally:
-        client.timeout = before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -14,6 +14,10 @@ from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
+
+if TYPE_CHECKING:
+    from kbroker.schemas.decoder import RecordDecoder
+    from kbroker.schemas.settings import RegistrySettings
 
 TAILS: Final = 16
 """Live tails at once."""
@@ -27,6 +31,14 @@ SIGN_INS: Final = 2
 _CLIENT_ID: Final = "kbroker-console"
 
 
+def _decoder(settings: RegistrySettings) -> RecordDecoder:
+    from kbroker.schemas.decoder import RecordDecoder
+    from kbroker.schemas.registry import SchemaRegistry
+
+    # A registry that does not answer is told beside each record, and the page goes on.
+    return RecordDecoder(SchemaRegistry(settings), goes_on=True)
+
+
 class Console:
     """The objects that all requests share."""
 
@@ -38,6 +50,8 @@ class Console:
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
         self.back_off = BackOff()
+        self.decoder = None if settings.registry is None else _decoder(settings.registry)
+        """Decodes records by the schema registry, if there is one."""
         self._everybody = None if settings.sign_in else self.view_of(settings.properties)
 
     def view_of(self, properties: ClientProperties | None) -> View:

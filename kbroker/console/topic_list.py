@@ -6,21 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kbroker.client.topics import TopicDescription
+from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 
 SORTS: Final = ("name", "partitions", "replicas", "size")
 
 _SEGMENT: Final = re.compile(r"[^._-]*[._-]?")
-
-
-def under_replicated(topic: TopicDescription) -> int:
-    """How many partitions lack a replica in their ISR."""
-    return sum(len(entry.isr) < len(entry.replicas) for entry in topic.partitions)
-
-
-def leaderless(topic: TopicDescription) -> int:
-    """How many partitions nobody leads."""
-    return sum(entry.leader is None for entry in topic.partitions)
 
 
 def choose(

@@ -90,7 +90,7 @@ class Bundle:
         self.files[name] = self.secrets.without_known(text).encode("utf-8", "backslashreplace")
 
     def add_facts(self, facts: Facts) -> None:
-        """What the doctor has seen. The configuration and the client are files of their own."""
+        """The facts that the doctor has seen. The configuration and the client are files of their own."""
         self.add_json("facts.json", {"now": facts.now, "cluster": facts.cluster, "configuration": facts.configuration})
 
     def add_log(self, path: Path) -> None:

@@ -33,7 +33,7 @@ class CertificateFacts:
 
 @dataclass(frozen=True, slots=True)
 class ListenerFacts:
-    """What is found at an address. ``broker`` is the id that the metadata gives it, None for a bootstrap address.
+    """The facts of an address. ``broker`` is the id that the metadata gives it, None for a bootstrap address.
 
     ``problem`` says why there is no connection, ``resolved`` is empty if the name is not known. ``has_tls`` and
     ``has_sasl`` are None where that could not be found out. ``refusal`` says why the client was not let in.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kbroker.cli.common import add_cluster_arguments, bootstrap_addresses
+from kbroker.cli.common import add_cluster_arguments, apply_profile, bootstrap_addresses
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import add_overrides, parse_overrides
 from kbroker.doctor.facts import ClientFacts, ClusterFacts, Facts
@@ -57,6 +57,8 @@ class Parts:
 def parts_of(arguments: argparse.Namespace) -> Parts:
     """A configuration if one is named, a cluster if one is named or nothing is."""
     configuration = arguments.config is not None or arguments.data_dir is not None
+    if arguments.profile or not configuration:
+        apply_profile(arguments)
     named = arguments.bootstrap_server is not None or arguments.command_config is not None
     if arguments.override and not configuration:
         raise UsageError("-o goes with --config or --data-dir")

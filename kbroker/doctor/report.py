@@ -15,7 +15,7 @@ _WIDTH: Final = 100
 
 
 def as_document(found: Found, looked_at: Mapping[str, str], names: Sequence[str]) -> dict[str, object]:
-    """One JSON document. ``names`` are the checks that were made."""
+    """The findings as a JSON document. ``names`` are the checks that were made."""
     return {
         "sound": not _count(found, Severity.ERROR) and not _count(found, Severity.WARNING),
         "looked_at": dict(looked_at),
@@ -54,7 +54,7 @@ def as_lines(found: Found, looked_at: Mapping[str, str], names: Sequence[str]) -
 
 
 def summary(found: Found, names: Sequence[str]) -> str:
-    """One line: how many findings of each severity."""
+    """The number of findings of each severity, in one line."""
     counts = [_counted(found, severity) for severity in Severity if _count(found, severity)]
     return f"{', '.join(counts) or 'nothing is wrong'} ({len(names)} checks)"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from kbroker.explorer.decoded import MAX_DECODED, TOO_LARGE, Decoded, TopicNames, topic_ids_of
@@ -13,7 +13,7 @@ from kbroker.explorer.sequences import Sequences, Step
 from kbroker.explorer.summary import answer_summary, request_summary
 from kbroker.wire.errors import WireError
 from kbroker.wire.layout_text import rows
-from kbroker.wire.layouts import DamagedFrame, parse_frame
+from kbroker.wire.layouts import DamagedFrame, Node, parse_frame
 
 LookUp = Callable[[Collection[str]], dict[str, str]]
 """Names of topics by the texts of their ids, as far as they are known. It may wait for a node, and raises nothing."""
@@ -153,6 +153,15 @@ def tree_of(told: Told, *, response: bool = False) -> Tree | None:
     return _tree(told.decoded, response=response)
 
 
+def documents_of(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """The exchanges of a saved stream, each with its fields beside their bytes, as objects for JSON."""
+    story = Story()
+    for item in items:
+        told = story.add(item)
+        if told is not None:
+            yield document_of(told, trees=True)
+
+
 def trees_of(decoded: Decoded) -> dict[str, Any]:
     """The fields of both beside their bytes, as an object for JSON."""
     trees = {"request_fields": _tree(decoded, response=False), "answer_fields": _tree(decoded, response=True)}
@@ -177,7 +186,12 @@ def _tree(decoded: Decoded, *, response: bool) -> Tree | None:
         nodes, problem = [], str(error)
     if problem and not frame.is_whole:
         problem = "the rest was cut"
-    made = [
+    return Tree(frame.size, frame.size - frame.kept, fields_of(nodes, data), problem)
+
+
+def fields_of(nodes: list[Node], data: bytes) -> list[dict[str, Any]]:
+    """The lines of a decoded frame, each beside its first bytes, as objects for JSON."""
+    return [
         {
             "start": row.start,
             "stop": row.stop,
@@ -187,7 +201,6 @@ def _tree(decoded: Decoded, *, response: bool) -> Tree | None:
         }
         for row in rows(nodes)
     ]
-    return Tree(frame.size, frame.size - frame.kept, made, problem)
 
 
 def document_of(told: Told, *, trees: bool = False) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.inputs import BadLine, InputOptions, Item, LineSource, read_items
+from kbroker.cli.inputs import InputOptions, LineSource, read_items
 from kbroker.cli.record_format import json_formatter
+from kbroker.records_io.items import BadLine, Item
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

@@ -25,7 +25,7 @@ def test_a_line_for_people() -> None:
     assert line_formatter()("t", 3, RECORD, CREATE).decode() == (
         "2023-11-14T22:13:20.123Z 3:42 k zwölf\\n {trace: x, raw: 0xff, none: null}\n"
     )
-    assert line_formatter(as_hex=True)("t", 3, RECORD._replace(headers=()), CREATE) == (
+    assert line_formatter(in_hex=True)("t", 3, RECORD._replace(headers=()), CREATE) == (
         b"2023-11-14T22:13:20.123Z 3:42 0x6b 0x7a77c3b66c660a\n"
     )
     assert line_formatter()("t", 0, Record(0, -1, None, None), CREATE) == b"- 0:0 null null\n"

@@ -124,8 +124,11 @@ def test_rules_are_added_listed_and_removed(kb, as_user) -> None:  # type: ignor
     added = kb("acl", "add", "--allow", "User:alice", "--operation", "read", "--topic", "orders", *admin)
     assert added.out == "User:alice may READ topic orders\n"
     kb("acl", "add", "--deny", "bob", "--host", "10.0.0.7", "--topic", "ord", "--prefix", *admin)
-    kb("acl", "add", "--allow", "User:*", "--operation", "describe-configs", "--cluster", "--prefix", *admin)
-    assert kb("acl", "list", "--json", *admin).json == [
+    everybody = ("--allow", "User:*", "--operation", "describe-configs", "--cluster", "--prefix", "--json", *admin)
+    allowed = kb("acl", "add", *everybody).json
+    listed = kb("acl", "list", "--json", *admin).json
+    assert allowed == listed[2:]
+    assert listed == [
         {
             "resource_type": kind,
             "resource_name": name,
@@ -149,7 +152,8 @@ def test_rules_are_added_listed_and_removed(kb, as_user) -> None:  # type: ignor
     removed = kb("acl", "remove", "--topic", "orders", "--yes", *admin)
     assert removed.out == "removed: User:alice may READ topic orders\n"
     kb("acl", "remove", "--deny", "bob", "--yes", *admin)
-    kb("acl", "remove", "--cluster", "--yes", *admin)
+    assert kb("acl", "remove", "--cluster", "--yes", "--json", *admin).json == allowed
+    assert kb("acl", "remove", "--cluster", "--yes", "--json", *admin).json == []
     assert kb("acl", "remove", "--cluster", "--yes", *admin).out == "there is no such rule\n"
     assert kb("acl", "list", "--json", *admin).json == []
 

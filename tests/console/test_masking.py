@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.console.masking import MASK, MASKED, Masking, parse_mask
-from kbroker.console.record_filter import parse_filter
 from kbroker.console.record_view import LIST_JSON_LIMIT, shown_part, shown_record
 from kbroker.console.scan import Found, Look
+from kbroker.records_io.record_filter import parse_filter
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

@@ -12,8 +12,8 @@ import pytest
 from kbroker.cli import build_parser
 from kbroker.console.application import STATIC
 from kbroker.console.command import add_arguments
-from kbroker.console.record_filter import parse_filter
 from kbroker.console.spark_code import spark_code
+from kbroker.records_io.record_filter import parse_filter
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "console.md").read_text("utf-8")

@@ -12,9 +12,9 @@ import trio
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records
-from kbroker.console.record_filter import parse_filter
 from kbroker.console.scan import Budget, Look, Page, backward, every, forward, latest_per_key, ranges
 from kbroker.console.tail import STEP_RECORDS, Step, Tail
+from kbroker.records_io.record_filter import parse_filter
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record

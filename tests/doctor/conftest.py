@@ -59,6 +59,6 @@ def properties_file(tmp_path: Path) -> Callable[[Mapping[str, str]], Path]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A sound one, which takes transactions that nobody has begun."""
+    """A sound broker, which takes transactions that nobody has begun."""
     with running_broker(QUIET | {"transaction.partition.verification.enable": "false"}) as running:
         yield running

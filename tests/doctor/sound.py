@@ -59,7 +59,7 @@ TOPIC_CONFIGS = {
 
 
 def listener(broker: int | None, host: str, **changes: Any) -> ListenerFacts:
-    """One of SASL_SSL that has let the client in."""
+    """A listener of SASL_SSL that has let the client in."""
     found = ListenerFacts(
         host,
         9093,
@@ -76,7 +76,7 @@ def listener(broker: int | None, host: str, **changes: Any) -> ListenerFacts:
 
 
 def broker(number: int, **changes: Any) -> BrokerFacts:
-    """One that was reached."""
+    """A broker that was reached."""
     found = BrokerFacts(
         number,
         False,
@@ -92,7 +92,7 @@ def broker(number: int, **changes: Any) -> BrokerFacts:
 
 
 def topic(name: str, partitions: int = 2, *, replicas: tuple[int, ...] = (1, 2, 3), **configs: str) -> TopicFacts:
-    """One whose replicas are in sync; names of configs with ``_`` for dots."""
+    """A topic whose replicas are in sync; names of configs with ``_`` for dots."""
     described = TopicDescription(
         name,
         Uuid(bytes(range(16))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.cli.storage import format_if_needed
@@ -102,6 +102,7 @@ def test_what_is_this_machine() -> None:
 LABEL = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=8).filter(lambda text: not text.isdigit())
 
 
+@settings(max_examples=50)
 @given(st.lists(LABEL, min_size=2, max_size=4), LABEL)
 def test_names_of_certificates(labels: list[str], other: str) -> None:
     host = ".".join(labels)

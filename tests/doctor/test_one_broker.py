@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.cli import main
 from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.cli.secure_setup import login_line, pem_stores
 from kbroker.client import Client
 from kbroker.client.connection import Connection
@@ -98,19 +99,14 @@ def test_a_sound_secure_broker_has_nothing_wrong(secure: RunningBroker, doctor: 
 # --- Addresses ------------------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def test_nobody_listens(doctor: Doctor) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     found = doctor("-b", f"127.0.0.1:{port}")
     assert list(found) == ["bootstrap"] and "refused" in found["bootstrap"][0]["evidence"]
 
 
 def test_an_advertised_port_that_nobody_listens_on(doctor: Doctor) -> None:
-    with running_broker(QUIET | {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}) as broker:
+    with running_broker(QUIET | {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}"}) as broker:
         found = doctor("-b", broker.bootstrap_servers)
     assert list(found) == ["advertised-reachable"] and found["advertised-reachable"][0]["about"] == "broker 1"
 
@@ -353,7 +349,7 @@ def test_checks_are_chosen(doctor: Doctor) -> None:
 def test_the_report_is_text(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "-b", broker.bootstrap_servers, "--look-again", "0"]) == 0
     assert f"nothing is wrong ({len(all_checks())} checks)" in capsys.readouterr().out
-    assert main(["doctor", "-b", f"127.0.0.1:{free_port()}"]) == 1
+    assert main(["doctor", "-b", f"127.0.0.1:{free_ports(1)[0]}"]) == 1
     out = capsys.readouterr().out
     assert "ERROR 127.0.0.1" in out and "what to do: Start the broker" in out and "1 error (" in out
 

@@ -24,13 +24,6 @@ def test_a_sound_cluster_has_nothing_wrong(cluster: RunningCluster, doctor: Doct
     assert doctor("-b", cluster.bootstrap_servers) == {}
 
 
-def test_a_sound_secure_cluster_has_nothing_wrong(
-    doctor: Doctor, properties_file: Callable[[Mapping[str, str]], Path]
-) -> None:
-    with running_cluster(3, QUIET, secure=True) as cluster:
-        assert doctor("--command-config", properties_file(cluster.client_properties("admin"))) == {}
-
-
 @pytest.mark.parametrize(
     ("topic", "name"),
     [
@@ -47,9 +40,21 @@ def test_a_topic_with_a_mistake(topic: NewTopic, name: str, cluster: RunningClus
     assert list(found) == [name] and topic.name in found[name][0]["about"]
 
 
-def test_a_node_that_is_down(cluster: RunningCluster, doctor: Doctor) -> None:
-    cluster.node(3).stop()
-    found = doctor("-b", cluster.bootstrap_servers)
-    found.pop("quorum-lag", None)  # a leader of the quorum that is new knows nothing of the controller that is down
-    assert set(found) == {"bootstrap", "fenced-broker", "under-replicated"}
-    assert found["bootstrap"][0]["severity"] == "warning" and found["fenced-broker"][0]["about"] == "broker 3"
+def test_a_secure_cluster_loses_its_nodes(doctor: Doctor, properties_file: Callable[[Mapping[str, str]], Path]) -> None:
+    """Nothing is wrong with it; then a node is stopped, and a second is killed."""
+    with running_cluster(3, QUIET, secure=True) as cluster:
+        client = ("--command-config", properties_file(cluster.client_properties("admin")))
+        with cluster.client() as admin:
+            create(admin, NewTopic("t", 6))
+        assert doctor(*client) == {}
+        controller = cluster.controller
+        stopped, left = (node for node in cluster.nodes if node is not controller)
+        stopped.stop()
+        found = doctor(*client)
+        assert set(found) == {"bootstrap", "fenced-broker", "under-replicated"}
+        assert found["bootstrap"][0]["severity"] == "warning"
+        assert found["fenced-broker"][0]["about"] == f"broker {stopped.id}"
+        cluster.controller.kill()
+        found = doctor(*client, "-b", left.bootstrap_servers, "--timeout", "1")
+        assert {"controller-quorum", "advertised-reachable"} <= set(found)
+        assert [each["about"] for each in found["advertised-reachable"]] == [f"broker {controller.id}"]

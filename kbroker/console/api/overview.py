@@ -11,11 +11,10 @@ from kbroker.cli.cluster_state import NodeState, summarise
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_features, describe_quorum
-from kbroker.client.topics import TopicDescription
+from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 from kbroker.console.call import Call
 from kbroker.console.catalogue import Topics
 from kbroker.console.json_types import Json
-from kbroker.console.topic_list import leaderless, under_replicated
 from kbroker.console.troubles import (
     ERROR,
     QuorumNode,

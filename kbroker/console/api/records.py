@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import csv
-import io
 import json
 import time
 from collections.abc import Callable
@@ -34,6 +32,7 @@ from kbroker.console.scan import Budget, Found, Look, Page, backward, every, for
 from kbroker.console.spark_code import spark_code
 from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.console.tail import Step, Tail
+from kbroker.records_io.csv_records import CsvWriter
 from kbroker.wire.record_batch import Record
 
 MAX_LIMIT: Final = 1000
@@ -95,7 +94,7 @@ async def describe_record(call: Call) -> Json:
 
     def ask(client: Client) -> Json:
         find_topic(client, name)
-        look = Look(name, None, masking, read_committed=False)
+        look = Look(name, None, masking, read_committed=False, decoder=call.console.decoder)
         page = forward(client, look, {partition: offset}, {partition: offset + 1}, 1, Budget(seconds=5))
         if not page.records:
             raise Refused(404, f"there is no record at offset {offset} of partition {partition} any more")
@@ -114,7 +113,7 @@ async def export_records(call: Call) -> Response:
     name = wanted.look.topic
     # What is wrong is told before the file begins.
     await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
-    writer = csv_writer() if kind == "csv" else _json_writer(name)
+    writer = _csv_writer() if kind == "csv" else _json_writer(name)
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
     place = Place(call.console.exports, "too many exports are under way: try again in a moment")
     return Streamed(
@@ -160,49 +159,10 @@ def _json_writer(topic: str) -> Callable[[Found], bytes]:
     return lambda found: show(topic, found.partition, found.record, found.timestamp_type)
 
 
-_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
-
-
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-
-
-def csv_writer() -> Callable[[Found], bytes]:
-    """A row a record, after a row of names. Null is empty; what is not UTF-8 is in hexadecimal after 0x.
-
-    An apostrophe stands before what a spreadsheet would take for a formula.
-    """
-    begun = False
-
-    def write(found: Found) -> bytes:
-        nonlocal begun
-        out = io.StringIO()
-        rows = csv.writer(out)
-        if not begun:
-            rows.writerow(_COLUMNS)
-            begun = True
-        record = found.record
-        headers = json.dumps([[name, _text(content)] for name, content in record.headers]) if record.headers else ""
-        rows.writerow(
-            [found.partition, record.offset, record.timestamp, _cell(record.key), _cell(record.value), headers]
-        )
-        return out.getvalue().encode("utf-8", "backslashreplace")
-
-    return write
-
-
-def _cell(data: bytes | None) -> str | None:
-    """A text that no spreadsheet takes for a formula: the apostrophe before it says so."""
-    text = _text(data)
-    return f"'{text}" if text is not None and text.startswith(_FORMULA) else text
-
-
-def _text(data: bytes | None) -> str | None:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return f"0x{data.hex()}"
+def _csv_writer() -> Callable[[Found], bytes]:
+    """Rows that ``kbroker import`` reads; text that a spreadsheet would take for a formula is marked."""
+    writer = CsvWriter()
+    return lambda found: writer.row(found.partition, found.record)
 
 
 # --- The live tail --------------------------------------------------------------------------------------------------

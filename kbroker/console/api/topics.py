@@ -16,6 +16,7 @@ from kbroker.client.configs import (
     describe_configs,
 )
 from kbroker.client.groups import committed_offsets, list_groups
+from kbroker.client.patience import patience
 from kbroker.client.topics import (
     NewTopic,
     PartitionDescription,
@@ -30,7 +31,7 @@ from kbroker.client.topics import (
 from kbroker.console.api.overview import partition_state
 from kbroker.console.call import Call, Refused
 from kbroker.console.json_types import Json
-from kbroker.console.sizes import Sizes, ask_sizes, patience
+from kbroker.console.sizes import Sizes, ask_sizes
 from kbroker.console.topic_list import SORTS, branches, choose
 from kbroker.types import TopicPartition, uuid_to_str
 

@@ -78,7 +78,7 @@ _REFUSED: Final = frozenset(
 
 @dataclass(slots=True)
 class ClusterLook:
-    """One look at a cluster; ``seconds`` bounds each question, ``look_again`` is how long after the first look at the
+    """A look at a cluster; ``seconds`` bounds each question, ``look_again`` is how long after the first look at the
     groups the second is taken (0: there is none).
     """
 
@@ -190,7 +190,7 @@ class ClusterLook:
         )
 
     def _questions(self, pool: ThreadPoolExecutor, found: ClusterFacts) -> ClusterFacts:
-        """What is asked of the cluster as a whole, at once; the second look at groups comes last."""
+        """The answers of the cluster as a whole, asked for at once; the second look at groups comes last."""
         looks = GroupLooks()
         is_whole = self._reached >= found.alive
 

@@ -105,7 +105,7 @@ def _certificate(config: BrokerConfig, listener: Listener) -> CertificateFacts |
 
 
 def directory_facts(path: str) -> DirectoryFacts:
-    """What is in a data directory: its owner, and how much; no content is read."""
+    """The facts of a data directory: its owner, and how much is in it; no content is read."""
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
 

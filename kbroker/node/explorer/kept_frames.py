@@ -1,4 +1,4 @@
-"""What is kept of a request and of its answer: not all of the long ones, and no secrets."""
+"""The parts of a request and of its answer that are kept: not all of the long ones, and no secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client_id_of(frame: memoryview | bytes) -> bytes:
 
 
 def request_frame(api_key: int, frame: memoryview | bytes) -> Frame:
-    """What is kept of a request until it is complete: a copy, whole where it may have secrets."""
+    """The part of a request that is kept until it is complete: a copy, whole where it may have secrets."""
     if api_key not in API_KEYS:
         return unshown_frame(len(frame))
     if may_have_secrets(api_key) and len(frame) <= LARGEST:

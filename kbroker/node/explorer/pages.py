@@ -34,7 +34,7 @@ LINES_A_TURN: Final = 64
 PULSE_SECONDS: Final = 1.0
 """After so long a watcher hears something in any case: how many were skipped, or an empty line."""
 GATHER_SECONDS: Final = 0.1
-"""What comes within this time is sent together."""
+"""The time, in seconds, in which all that comes is sent together."""
 
 
 class ExplorerPages:

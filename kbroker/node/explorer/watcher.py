@@ -14,10 +14,10 @@ MAX_WAITING_BYTES: Final = 8 << 20
 """Bytes that wait for one watcher. The oldest give way to newer ones."""
 
 EXCHANGE_BYTES: Final = 512
-"""What an exchange takes beside its frames."""
+"""Bytes that an exchange takes beside its frames."""
 
 CLOSED_BYTES: Final = 256
-"""What the end of a connection takes."""
+"""Bytes that the end of a connection takes."""
 
 TOO_SLOW: Final = "the watcher does not read fast enough"
 

@@ -139,7 +139,7 @@ function part(shown) {
     case "masked":
       return h("span", { class: "masked", title: "masked by a rule of this console" }, shown.text);
     case "binary":
-      return [badge("bytes"), " ", shown.text, shown.cut ? "…" : ""];
+      return [badge(shown.error ? "not decoded" : "bytes"), " ", shown.text, shown.cut ? "…" : ""];
     default:
       return shown.text === "" ? h("span", { class: "null" }, "empty") : [shown.text, shown.cut ? "…" : ""];
   }
@@ -200,7 +200,15 @@ function whole(title, shown) {
   );
   text.id = freshId("part");
   choose(Object.keys(views)[0]);
-  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), text);
+  const schema = shown.schema ? h("p", { class: "quiet" }, schemaOf(shown)) : null;
+  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), schema, text);
+}
+
+/** By which schema a part is decoded, or why it is not. */
+function schemaOf(shown) {
+  const { id, type } = shown.schema;
+  const kind = { AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON Schema" }[type] ?? "of an unknown kind";
+  return shown.error ? `Not decoded by schema ${id}: ${shown.error}.` : `Schema ${id}, ${kind}`;
 }
 
 /** Sixteen bytes a line: where, in hexadecimal, and as text. */

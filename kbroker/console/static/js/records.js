@@ -5,6 +5,7 @@ import { openDialog, openForm } from "./dialog.js";
 import { field, fill, h, problem, select, tick, toast } from "./dom.js";
 import { number, plural, withZone } from "./format.js";
 import { LiveTail } from "./live_tail.js";
+import { importRecords, replayRecords } from "./record_copies.js";
 import { RecordList } from "./record_list.js";
 
 const FILTER_HELP = [
@@ -163,7 +164,13 @@ export async function showRecords(body, topic, scope, params) {
         spark,
         exportLink("json", "Export JSON lines"),
         exportLink("csv", "Export CSV"),
-        session.writes ? h("button", { type: "button", onclick: () => produce(topic, () => load(false)) }, "Produce") : null,
+        session.writes
+          ? [
+              h("button", { type: "button", onclick: () => replayRecords(topic.name, asked()) }, "Replay"),
+              h("button", { type: "button", onclick: () => importRecords(topic.name, () => load(false)) }, "Import"),
+              h("button", { type: "button", onclick: () => produce(topic, () => load(false)) }, "Produce"),
+            ]
+          : null,
       ),
     ),
     liveBar,

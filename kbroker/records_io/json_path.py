@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, TypeAlias
 
-from kbroker.console.json_types import Json
+from kbroker.records_io.json_types import Json
 
 JsonPath: TypeAlias = tuple[str | int, ...]
 """Names of members and indexes of elements, the outermost first."""

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kbroker.console.json_path import MISSING, STEP, JsonPath, Missing, look_up, parse_path
-from kbroker.console.json_types import Json, load_json
+from kbroker.records_io.json_path import MISSING, STEP, JsonPath, Missing, look_up, parse_path
+from kbroker.records_io.json_types import Json, load_json
 from kbroker.wire.record_batch import Record
 
 MAX_LENGTH: Final = 2000

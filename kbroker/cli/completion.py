@@ -1,0 +1,86 @@
+"""``kbroker completion``: a script that lets a shell complete commands, options, and names in a cluster.
+
+The script asks this command for names of topics, groups and profiles. That is quick and silent, or gives nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kbroker.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+SECONDS: Final = 0.25
+"""How long a cluster may take for its names."""
+
+_NAMES: Final = 2000
+
+_HARMLESS: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:/@%+=,-]*")
+"""Names that no shell takes for more than a name: anybody may have chosen those of groups."""
+
+DETAILS = """\
+For the shell of the moment, and in ~/.bashrc or ~/.zshrc for each new one:
+
+  source <(kbroker completion bash)
+  source <(kbroker completion zsh)
+  kbroker completion fish | source          (in ~/.config/fish/config.fish)
+
+Names of topics and groups are asked of the cluster of -b, --profile or the environment. One that does not
+answer in a quarter of a second is left alone."""
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``completion``. Those that are not in the help are for the scripts."""
+    parser.add_argument("shell", metavar="|".join(SHELLS), help="the shell that the script is for")
+    parser.add_argument("-b", "--bootstrap-server", help=argparse.SUPPRESS)
+    parser.add_argument("--profile", help=argparse.SUPPRESS)
+    parser.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the script; or, for a script, names."""
+    if arguments.shell in ("topics", "groups", "profiles"):
+        for name in _names(arguments):
+            sys.stdout.write(f"{name}\n")
+        return 0
+    if arguments.shell not in SHELLS:
+        raise UsageError(f"{arguments.shell!r} is none of {', '.join(SHELLS)}")
+    from kbroker.cli import COMMANDS
+    from kbroker.cli.completion_scripts import SCRIPTS
+
+    sys.stdout.write(SCRIPTS[arguments.shell](COMMANDS))
+    return 0
+
+
+def _names(arguments: argparse.Namespace) -> Iterable[str]:
+    """Names of a kind; none after any failure: whoever presses Tab wants no error."""
+    from kbroker.cli.common import cluster
+    from kbroker.cli.profiles import read_profiles
+    from kbroker.errors import FatalError
+
+    try:
+        if arguments.shell == "profiles":
+            return read_profiles().known
+        arguments.timeout = SECONDS
+        with cluster(arguments) as client:
+            return [name for name in _asked(client, arguments.shell) if _HARMLESS.fullmatch(name)][:_NAMES]
+    except (FatalError, OSError):
+        return ()
+
+
+def _asked(client: Client, kind: str) -> Iterable[str]:
+    from kbroker.client.groups import list_groups
+    from kbroker.client.topics import list_topics
+
+    if kind == "groups":
+        return (group.group_id for group in list_groups(client))
+    return (topic.name for topic in list_topics(client) if not topic.internal)

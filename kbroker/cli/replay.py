@@ -1,0 +1,130 @@
+"""``kbroker replay``: records of one topic once more into another, all of them or those that fit."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from kbroker.cli.common import add_cluster_arguments, checked, cluster, complain
+from kbroker.cli.record_spans import (
+    FILTER_HELP,
+    add_filter_argument,
+    add_registry_argument,
+    add_span_arguments,
+    check_registry_is_used,
+    complain_of_undecoded,
+    decoder_of,
+    find_limits,
+    reader_of,
+    sieve_of,
+    span_of,
+)
+from kbroker.cli.storing import (
+    Problems,
+    add_sending_arguments,
+    check_topic_name,
+    finish,
+    interruptible,
+    producer_of,
+    progress,
+    target_partitions,
+)
+from kbroker.errors import FatalError
+
+DETAILS = f"""\
+Keys, values, headers and timestamps stay as they are; a record's partition is that of its key, or with
+--keep-partitions the one it has. What is read ends where the topic ends when the command starts, so a topic may be
+replayed into itself. Records of aborted transactions are left out, unless --uncommitted is given.
+
+--registry decodes keys and values for --filter; the records that are sent are the original ones.
+
+{FILTER_HELP}"""
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``replay``."""
+    parser.add_argument("source", metavar="FROM_TOPIC", help="the topic to read")
+    parser.add_argument("topic", metavar="TO_TOPIC", help="where to; made by the broker if it does that on its own")
+    where = parser.add_argument_group("what to send")
+    add_span_arguments(where)
+    add_filter_argument(where)
+    add_registry_argument(where)
+    sending = parser.add_argument_group("sending")
+    sending.add_argument(
+        "--rate", type=checked(_rate, "a number of records a second"), metavar="N", help="at most N records a second"
+    )
+    sending.add_argument("--keep-partitions", action="store_true", help="to the partitions that the records have")
+    add_sending_arguments(sending)
+    add_cluster_arguments(parser)
+
+
+def _rate(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise ValueError
+    return value
+
+
+class _ReplayProblems(Problems):
+    def place(self, source: int) -> dict[str, int]:
+        """Partition and offset in the topic that is read."""
+        from kbroker.records_io.replay import place_of
+
+        partition, offset = place_of(source)
+        return {"partition": partition, "offset": offset}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send the records; 1 if something could not be stored."""
+    from kbroker.client import ClientError
+    from kbroker.records_io.replay import Replay
+
+    check_topic_name(arguments.topic)
+    span = span_of(arguments)
+    sieve = sieve_of(arguments)
+    check_registry_is_used(arguments)
+    problems = _ReplayProblems()
+    failure: Exception | None = None
+    begin = time.monotonic()
+    with cluster(arguments) as client:
+        sieve.decoder = decoder_of(arguments)
+        # The end is found before the first record is sent: a topic that is replayed into itself grows meanwhile.
+        limits = find_limits(client, arguments.source, arguments, span)
+        partitions = target_partitions(client, arguments.topic)
+        if arguments.keep_partitions:
+            _check_partitions(arguments, limits.starts, partitions)
+        producer = producer_of(
+            arguments, client, arguments.topic, partitions, lambda refused: problems.add(refused.source, refused.error)
+        )
+        replay = Replay(
+            reader_of(client, arguments.source, limits, arguments),
+            producer,
+            sieve,
+            keep_partitions=arguments.keep_partitions,
+            per_second=arguments.rate,
+        )
+        with progress(limits.offsets, not arguments.quiet, in_bytes=False) as advance, interruptible(replay) as stop:
+            try:
+                try:
+                    for _ in replay.run():
+                        advance(replay.looked_at, replay.sent)
+                except KeyboardInterrupt:
+                    if stop.came > 1:
+                        raise
+                producer.flush()
+            except ClientError as error:
+                failure = error
+        for gone in replay.skipped:
+            complain(f"partition {gone.partition}: offsets {gone.wanted} to {gone.start - 1} are gone")
+        complain_of_undecoded(sieve)
+        seconds = time.monotonic() - begin
+        return finish(arguments, producer, problems, seconds, failure, stop.came > 0, looked_at=replay.looked_at)
+
+
+def _check_partitions(arguments: argparse.Namespace, source: dict[int, int], target: list[int]) -> None:
+    missing = [partition for partition in source if partition not in target]
+    if missing:
+        raise FatalError(
+            f"topic {arguments.topic} has no partition {missing[0]}, which {arguments.source} has: leave out"
+            " --keep-partitions, or add partitions with: kbroker topic alter"
+        )

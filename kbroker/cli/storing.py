@@ -1,0 +1,345 @@
+"""Records into a topic, as ``produce``, ``import`` and ``replay`` do it: options, interruption, progress, summary."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.cli.common import cluster, complain, positive
+from kbroker.cli.parser import UsageError
+from kbroker.errors import ErrorCode, FatalError
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
+    from kbroker.client.producer import Producer, Refused
+    from kbroker.records_io.items import BadLine, Item
+
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
+_SHOWN = 10
+"""So many problems are shown one by one."""
+_AUTO_CREATION_SECONDS = 5.0
+
+
+def add_sending_arguments(sending: argparse._ArgumentGroup) -> None:
+    """``--compression``, ``--acks``, ``--no-idempotence``, ``--batch-bytes``, ``--quiet``."""
+    sending.add_argument("-z", "--compression", choices=_CODECS, default="none", help="of the batches (default none)")
+    sending.add_argument("--acks", choices=("0", "1", "all", "-1"), default="all", help="(default all)")
+    sending.add_argument("--no-idempotence", action="store_true", help="without a producer id: retries may duplicate")
+    sending.add_argument("--batch-bytes", type=positive, metavar="BYTES", help="size of a batch (default 524288)")
+    sending.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no summary")
+
+
+def check_topic_name(name: str) -> None:
+    """``UsageError`` if no topic can be named so."""
+    from kbroker.client.topics import is_valid_name
+
+    if not is_valid_name(name):
+        raise UsageError(f"{name!r} is not a name of a topic: letters, digits, `.`, `_`, `-`, at most 249")
+
+
+def target_partitions(client: Client, topic: str) -> list[int]:
+    """The topic's partitions; a broker that makes topics on its own makes it now."""
+    from kbroker.client import ResponseError
+
+    patience = client.timeout
+    client.timeout = min(patience, _AUTO_CREATION_SECONDS)
+    try:
+        return client.partitions_of(topic, allow_auto_topic_creation=True)
+    except ResponseError as error:
+        if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            allow = f"kbroker acl add --allow User:NAME --producer --topic {topic}"
+            raise FatalError(f"{error}; one who may can allow it: {allow}") from None
+        raise FatalError(f"{error}; create it with: kbroker topic create {topic}") from None
+    finally:
+        client.timeout = patience
+
+
+def producer_of(
+    arguments: argparse.Namespace,
+    client: Client,
+    topic: str,
+    partitions: Sequence[int],
+    on_refused: Callable[[Refused], None],
+) -> Producer:
+    """A producer by the options of :func:`add_sending_arguments`."""
+    from kbroker.client.producer import DEFAULT_BATCH_BYTES, Producer
+    from kbroker.wire.compression import CompressionType
+
+    return Producer(
+        client,
+        topic,
+        partitions,
+        acks=_ACKS[arguments.acks],
+        compression=CompressionType.from_name(arguments.compression),
+        idempotent=not arguments.no_idempotence,
+        batch_bytes=arguments.batch_bytes or DEFAULT_BATCH_BYTES,
+        on_refused=on_refused,
+    )
+
+
+class Stoppable(Protocol):
+    """A source of records that may be told to end."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it may be interrupted now without harm."""
+
+    stopped: bool
+    """Set to have no more of it."""
+
+
+class Input(Stoppable, Protocol):
+    """Records out of a file."""
+
+    @property
+    def position(self) -> int:
+        """How far it is read, in the unit of its size."""
+
+    def __iter__(self) -> Iterator[Item | BadLine]: ...
+
+
+class Problems:
+    """Records that were not stored: the first few one by one, and the count of all."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[tuple[int, str]] = []
+
+    def add(self, source: int, problem: str) -> None:
+        """Note a record by the number that it was sent with."""
+        self.count += 1
+        if len(self.first) < _SHOWN:
+            self.first.append((source, problem))
+
+    def place(self, source: int) -> dict[str, int]:
+        """Where a record comes from."""
+        return {"line": source}
+
+
+def store(
+    arguments: argparse.Namespace,
+    make_input: Callable[[Callable[[], None]], Input],
+    *,
+    size: int | None,
+    shows_progress: bool,
+    in_bytes: bool = True,
+    partition: int | None = None,
+) -> int:
+    """Send all records of an input to the topic of the options; 1 if something could not be stored.
+
+    ``make_input`` gets what sends the records that wait. ``size`` is in bytes, or with ``in_bytes=False`` in records.
+    ``partition`` is for those that name none.
+    """
+    problems = Problems()
+    begin = time.monotonic()
+    failure: Exception | None = None
+    topic = arguments.topic
+    with cluster(arguments) as client:
+        from kbroker.client import ClientError
+
+        partitions = target_partitions(client, topic)
+        if partition is not None and partition not in partitions:
+            raise FatalError(f"topic {topic} has no partition {partition}, only 0 to {len(partitions) - 1}")
+        producer = producer_of(
+            arguments, client, topic, partitions, lambda refused: problems.add(refused.source, refused.error)
+        )
+        source = make_input(producer.flush)
+        shown = shows_progress and not arguments.quiet
+        with progress(size, shown, in_bytes=in_bytes) as advance, interruptible(source) as interruption:
+            try:
+                try:
+                    _send_all(producer, source, topic, partitions, partition, problems, interruption, advance)
+                except KeyboardInterrupt:
+                    if interruption.came > 1:
+                        raise
+                producer.flush()
+            except ClientError as error:
+                failure = error
+        seconds = time.monotonic() - begin
+        return finish(arguments, producer, problems, seconds, failure, interruption.came > 0)
+
+
+def _send_all(
+    producer: Producer,
+    source: Input,
+    topic: str,
+    partitions: Sequence[int],
+    everything_to: int | None,
+    problems: Problems,
+    interruption: Interruption,
+    advance: Callable[[int, int], None],
+) -> None:
+    """Give the records to the producer, and note what is none."""
+    send = producer.send
+    count = 0
+    for item in source:
+        if interruption.came:
+            return
+        if len(item) == 2:
+            problems.add(item.line, item.problem)
+            continue
+        record, line, partition = item
+        if partition is None:
+            partition = everything_to
+        elif partition not in partitions:
+            problems.add(line, f"topic {topic} has no partition {partition}")
+            continue
+        send(record, line, partition)
+        count += 1
+        if not count & 0x3FF:
+            advance(source.position, count)
+
+
+class Interruption:
+    """How often the user has asked to stop."""
+
+    def __init__(self) -> None:
+        self.came = 0
+
+
+@contextmanager
+def interruptible(source: Stoppable) -> Iterator[Interruption]:
+    """Ctrl-C ends the reading; what has been read is sent and its answer waited for. A second one ends that as well."""
+    interruption = Interruption()
+
+    def on_interrupt(number: int, frame: object) -> None:
+        interruption.came += 1
+        source.stopped = True
+        if source.waiting or interruption.came > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def progress(size: int | None, shown: bool, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Gives a function to call with the place in ``size`` and the records so far; draws a bar if somebody sees it."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda position, count: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kbroker.cli.output import console
+
+    columns: list[Any] = [TextColumn("{task.fields[records]:,} records")]
+    if in_bytes:
+        columns.append(DownloadColumn(binary_units=True))
+    elif size is not None:
+        columns.append(MofNCompleteColumn())
+    if size is not None:
+        columns[1:1] = [BarColumn()]
+        columns.append(TimeRemainingColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as drawn:
+        task = drawn.add_task("", total=size, records=0)
+        yield lambda position, count: drawn.update(task, completed=position, records=count)
+
+
+def finish(
+    arguments: argparse.Namespace,
+    producer: Producer,
+    problems: Problems,
+    seconds: float,
+    failure: Exception | None,
+    interrupted: bool,
+    *,
+    looked_at: int | None = None,
+) -> int:
+    """Say what has been done; the exit code. ``looked_at``: records of which only some were to be sent."""
+    stored = sum(entry.count for entry in producer.stored.values())
+    size = sum(entry.bytes for entry in producer.stored.values())
+    unknown = producer.unfinished if failure is not None else 0
+    if arguments.json:
+        _print_json(arguments.topic, producer, problems, seconds, stored, size, unknown, failure, looked_at)
+    elif not arguments.quiet:
+        from kbroker.cli.output import size as sized
+
+        pace = max(seconds, 1e-6)
+        of_all = "" if looked_at is None else f" of {looked_at:,}"
+        plural = "" if (stored if looked_at is None else looked_at) == 1 else "s"
+        print(
+            f"{stored:,}{of_all} record{plural} to {arguments.topic} in {seconds:.2f} s"
+            f" ({stored / pace:,.0f}/s, {sized(int(size / pace))}/s)"
+        )
+    for source, problem in problems.first:
+        place = " ".join(f"{name} {number}" for name, number in problems.place(source).items())
+        complain(f"{place}: {problem}")
+    if problems.count > len(problems.first):
+        complain(f"... and {problems.count - len(problems.first):,} more")
+    if problems.count:
+        complain(f"{problems.count:,} record{'' if problems.count == 1 else 's'} not stored")
+    if failure is not None:
+        complain(f"{failure}; {unknown:,} records may or may not have been stored")
+    if interrupted:
+        return 130
+    return 1 if problems.count or failure is not None else 0
+
+
+def _print_json(
+    topic: str,
+    producer: Producer,
+    problems: Problems,
+    seconds: float,
+    stored: int,
+    size: int,
+    unknown: int,
+    failure: Exception | None,
+    looked_at: int | None,
+) -> None:
+    from kbroker.cli.output import print_json
+
+    print_json(
+        {
+            "topic": topic,
+            **({} if looked_at is None else {"looked_at": looked_at}),
+            "stored": stored,
+            "not_stored": problems.count,
+            "unknown": unknown,
+            "bytes": size,
+            "seconds": round(seconds, 3),
+            "error": None if failure is None else str(failure),
+            "problems": [{**problems.place(source), "problem": problem} for source, problem in problems.first],
+            "partitions": [
+                {
+                    "partition": partition,
+                    "stored": entry.count,
+                    "first_offset": entry.first_offset if entry.first_offset >= 0 else None,
+                    "last_offset": entry.last_offset if entry.last_offset >= 0 else None,
+                }
+                for partition, entry in sorted(producer.stored.items())
+            ],
+        }
+    )
+
+
+@contextmanager
+def opened_input(name: str) -> Iterator[tuple[int, int | None]]:
+    """Descriptor and size (None if it is not a file) of what is to be read."""
+    if name == "-":
+        try:
+            os.fstat(0)
+        except OSError:
+            raise FatalError("standard input is closed") from None
+        yield 0, None
+        return
+    try:
+        descriptor = os.open(name, os.O_RDONLY)
+    except OSError as error:
+        raise FatalError(f"cannot read {name}: {error.strerror}") from None
+    try:
+        size = os.fstat(descriptor).st_size
+        if os.path.isdir(name):
+            raise FatalError(f"cannot read {name}: it is a directory")
+        yield descriptor, size or None
+    finally:
+        os.close(descriptor)

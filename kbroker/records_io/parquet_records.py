@@ -1,0 +1,134 @@
+"""Records in Parquet files, with the columns of `kbroker.read_topic`: what Spark, DuckDB and pandas read as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kbroker.errors import FatalError
+from kbroker.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
+from kbroker.records_io.items import BadLine, Item
+from kbroker.wire.batch_header import NO_TIMESTAMP
+from kbroker.wire.record_batch import Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROW_GROUP: Final = 65_536
+"""Records of a row group; fewer where they are large."""
+
+_READ_AT_ONCE: Final = 4_096
+_OPTIONAL: Final = ("key", "headers", "timestamp", "partition")
+
+
+def _parquet() -> Any:
+    try:
+        pyarrow_module()
+    except ImportError:
+        raise FatalError("Parquet needs the package pyarrow: pip install 'kbroker[arrow]'") from None
+    import pyarrow.parquet
+
+    return pyarrow.parquet
+
+
+class ParquetWriter:
+    """Writes records into a file, a row group at a time."""
+
+    def __init__(self, path: Path, topic: str) -> None:
+        schema = topic_schema().with_metadata({"kafka.topic": topic})
+        self._columns = RecordColumns(ROW_GROUP)
+        self._writer: Any = _parquet().ParquetWriter(path, schema, compression="zstd")
+
+    def add(self, partition: int, record: Record) -> None:
+        """Add a record."""
+        self._columns.add(partition, record)
+        if self._columns.is_full:
+            self._writer.write_batch(self._columns.batch())
+
+    def close(self) -> None:
+        """Write what is left; the file is whole then."""
+        if self._columns:
+            self._writer.write_batch(self._columns.batch())
+        self._writer.close()
+
+
+class ParquetRecords:
+    """The records of a file. ``count`` of them; ``done`` are read."""
+
+    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
+        """``clock`` gives the time, in ms, of records in a file without timestamps; ``FatalError`` if it has none."""
+        parquet = _parquet()
+        try:
+            self._file: Any = parquet.ParquetFile(path)
+        except (OSError, ValueError) as error:
+            raise FatalError(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from None
+        self._clock = clock
+        self._path = path
+        self.count: int = self._file.metadata.num_rows
+        self.done = 0
+        names = self._file.schema_arrow.names
+        if "value" not in names:
+            raise FatalError(f"{path} has no column value, only {', '.join(names)}")
+        self._columns = ["value", *(name for name in _OPTIONAL if name in names)]
+
+    def __iter__(self) -> Iterator[Item | BadLine]:
+        """Each row with its number, from 1 on."""
+        try:
+            for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, columns=self._columns):
+                yield from self._items(batch)
+        except (OSError, ValueError) as error:
+            raise FatalError(f"cannot read {self._path}: {' '.join(str(error).split())}") from None
+        finally:
+            self._file.close()
+
+    def _items(self, batch: pyarrow.RecordBatch) -> Iterator[Item | BadLine]:
+        columns = {name: _values(name, batch.column(name)) for name in self._columns}
+        for index in range(batch.num_rows):
+            self.done += 1
+            row = {name: values[index] for name, values in columns.items()}
+            try:
+                yield Item(self._record(row), self.done, _partition(row.get("partition")))
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                yield BadLine(self.done, f"this is no record: {error}")
+
+    def _record(self, row: Mapping[str, Any]) -> Record:
+        timestamp = row["timestamp"] if "timestamp" in row else self._clock()
+        if timestamp is None:
+            timestamp = NO_TIMESTAMP
+        if timestamp < NO_TIMESTAMP:
+            raise ValueError(f"timestamp is {timestamp}, which cannot be")
+        headers = tuple((_name(header["key"]), _bytes(header["value"])) for header in row.get("headers") or ())
+        return Record(0, timestamp, _bytes(row.get("key")), _bytes(row["value"]), headers)
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """A column as values of Python; times as milliseconds, for Python's own do not reach far enough."""
+    if name == "timestamp":
+        arrow = pyarrow_module()
+        if arrow.types.is_timestamp(column.type):
+            column = column.cast(arrow.timestamp("ms", column.type.tz), safe=False).cast(arrow.int64())
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def _partition(value: Any) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"partition is {value!r}, which cannot be")
+    return value
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise TypeError(f"{value!r} is neither text nor bytes")
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a header has no name")
+    return value

@@ -1,0 +1,124 @@
+"""Avro by ``fastavro``: bytes by their schema become JSON.
+
+Unions are not tagged; bytes and fixed are in base64, as Protobuf's JSON has them; dates and times are ISO's text,
+decimals and UUIDs text; NaN and the infinities are the texts ``NaN``, ``Infinity``, ``-Infinity``.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kbroker.schemas.errors import PackageMissing, UndecodableRecord
+
+_WRAPPER: Final = "kbroker_decoded"
+"""A record around the schema: its bytes are those of its only field, and any schema can be a field's."""
+
+
+def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]:
+    """The decoder of a schema. ``references``: texts of the schemas that it uses, each after those that it uses.
+
+    :class:`UndecodableRecord` if the schema is none; the decoder raises it for bytes that do not fit.
+    """
+    try:
+        from fastavro import parse_schema, schemaless_reader
+    except ImportError:
+        raise PackageMissing("Avro", "fastavro") from None
+    named: dict[str, Any] = {}
+    try:
+        for reference in references:
+            parse_schema(_loaded(reference), named)
+        field = {"name": "value", "type": _loaded(text)}
+        schema = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named)
+        for each in (schema, *named.values()):
+            _check_arrays(each, named)
+    except UndecodableRecord:
+        raise
+    except RecursionError:
+        raise UndecodableRecord("its Avro schema is nested too deep") from None
+    except Exception as error:  # fastavro has errors of its own, and lets KeyError and others through
+        raise UndecodableRecord(f"its Avro schema cannot be used: {_told(error)}") from None
+
+    def decode(data: bytes) -> str:
+        try:
+            found: Any = schemaless_reader(io.BytesIO(data), schema, None)
+            return json_text(found["value"])
+        except RecursionError:
+            raise UndecodableRecord("it is nested too deep") from None
+        except Exception as error:  # whatever fastavro stumbles over in bytes that do not fit
+            raise UndecodableRecord(f"its bytes do not fit its Avro schema: {_told(error)}") from None
+
+    return decode
+
+
+def _check_arrays(schema: Any, named: Mapping[str, Any]) -> None:
+    """Refuse arrays of what takes no bytes: ten bytes could ask for billions of them."""
+    if isinstance(schema, list):
+        for each in schema:
+            _check_arrays(each, named)
+    elif isinstance(schema, dict):
+        for field in schema.get("fields") or ():
+            _check_arrays(field["type"], named)
+        for inner in ("items", "values"):
+            if inner in schema:
+                _check_arrays(schema[inner], named)
+        if schema["type"] == "array" and _takes_no_bytes(schema["items"], named, frozenset()):
+            raise UndecodableRecord("its Avro schema has arrays of what takes no bytes")
+
+
+def _takes_no_bytes(schema: Any, named: Mapping[str, Any], above: frozenset[str]) -> bool:
+    if isinstance(schema, str):
+        if schema in named and schema not in above:
+            return _takes_no_bytes(named[schema], named, above | {schema})
+        return schema == "null"
+    if not isinstance(schema, dict):
+        return False  # a union has the number of its branch
+    if schema["type"] == "fixed":
+        return bool(schema["size"] == 0)
+    if schema["type"] in ("record", "error"):
+        return all(_takes_no_bytes(field["type"], named, above) for field in schema["fields"])
+    return bool(schema["type"] == "null")
+
+
+def _loaded(text: str) -> Any:
+    """A schema; the name of a type may stand there without the quotes of JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.replace(".", "").replace("_", "").isalnum():
+            return text
+        raise
+
+
+def _told(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def json_text(value: object) -> str:
+    """A decoded value as JSON on one line."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_json)
+    except ValueError:
+        return json.dumps(_without_nan(value), ensure_ascii=False, default=_as_json)
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    isoformat = getattr(value, "isoformat", None)
+    return str(isoformat()) if isoformat is not None else str(value)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,0 +1,105 @@
+"""Records decoded by a schema registry, replayed and imported by the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.cli.record_format import json_formatter
+from kbroker.client import Client
+from kbroker.client.producer import Producer
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.records_io.csv_records import CsvWriter
+from kbroker.testing import RunningBroker
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
+from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.schemas.registry_server import Registry, running_registry
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "card", "type": "string"}]}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Registry]:
+    with running_registry() as running:
+        running.add("r", json.dumps(SCHEMA))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def decoding(broker: RunningBroker, registry: Registry) -> Iterator[ConsoleProcess]:
+    """A console with the registry; two records each of two topics, the second of an unknown schema."""
+    pytest.importorskip("fastavro")
+    names = ("decoded", "secret-decoded", "copied", "imported")
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic(name, 2, 1, {"retention.ms": "-1"}) for name in names])
+        for name in names[:2]:
+            producer = Producer(client, name, [0, 1], on_refused=print)
+            for number, value in enumerate((b"\0\0\0\0\1\x0e\x084111", b"\0\0\0\0\x63\x0e\x084111")):
+                producer.send(Record(0, 1_700_000_000_000, b"k", value), number, 1)
+            producer.flush()
+    words = ("--registry", registry.url, "--mask", "secret-*=$.card")
+    with console_process("-b", broker.bootstrap_servers, "--writes", *words) as running:
+        yield running
+
+
+def test_records_are_shown_as_json(decoding: ConsoleProcess) -> None:
+    first, second = decoding.get("records", topic="decoded", **{"from": "earliest"}).json["rows"]
+    assert json.loads(first["value"]["text"]) == {"n": 7, "card": "4111"}
+    assert (first["value"]["kind"], first["value"]["schema"]) == ("json", {"id": "1", "type": "AVRO"})
+    assert (second["value"]["kind"], second["value"]["error"]) == ("binary", "the registry has no schema 99")
+    assert second["value"]["text"].startswith("00 00 00 00 63")
+    whole = decoding.get("record", topic="decoded", partition=1, offset=0).json
+    assert json.loads(whole["value"]["pretty"])["n"] == 7
+    assert bytes.fromhex(whole["value"]["hex"]) == b"\0\0\0\0\1\x0e\x084111"
+    assert len(decoding.get("records", topic="decoded", filter="$.n = 7").json["rows"]) == 1
+
+
+def test_what_is_masked_stays_so(decoding: ConsoleProcess) -> None:
+    for answer in (
+        decoding.get("records", topic="secret-decoded"),
+        decoding.get("record", topic="secret-decoded", partition=1, offset=0),
+        decoding.get("record", topic="secret-decoded", partition=1, offset=1),
+        decoding.get("records/export", topic="secret-decoded", format="csv"),
+        decoding.post("records/replay", {"topic": "secret-decoded", "to": "copied", "from": "earliest"}),
+    ):
+        assert b"4111" not in answer.body and b"34313131" not in answer.body and b"34 31 31 31" not in answer.body
+    assert answer.status == 403
+
+
+def test_a_replay_in_steps(decoding: ConsoleProcess) -> None:
+    asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.n = 7", "keep_partitions": True}
+    told = decoding.post("records/replay", asked).json
+    assert (told["looked_at"], told["stored"], told["not_stored"], told["finished"]) == (2, 1, 0, True)
+    again = decoding.post("records/replay", {**asked, "goon": told["goon"], "ends": told["ends"]}).json
+    assert (again["looked_at"], again["stored"], again["finished"]) == (0, 0, True)
+    [row] = decoding.get("records", topic="copied").json["rows"]
+    assert (row["partition"], row["value"]["schema"]["id"]) == (1, "1")
+    assert decoding.post("records/replay", {**asked, "to": "nowhere"}).status == 404
+    audited = ("replay", "nowhere")
+    eventually(lambda: audited in [(line["action"], line["target"]) for line in decoding.audit()], "it is audited")
+
+
+def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
+    record = Record(0, 1_700_000_000_000, b"k", b"\0\0\0\0\1\x0e\x084111")
+    rows, show = CsvWriter(), json_formatter()
+    for name, data in (
+        ("csv", rows.row(1, record) + rows.row(1, record._replace(value=b"two\nlines"))),
+        ("jsonl", show("t", 1, record, TimestampType.CREATE_TIME)),
+    ):
+        asked = {"topic": "imported", "format": name, "text": data.decode(), "keep_partitions": True}
+        told = decoding.post("records/import", asked).json
+        assert told == {"stored": 2 if name == "csv" else 1, "not_stored": 0, "problems": []}
+    found = decoding.get("records", topic="imported", **{"from": "earliest"}).json["rows"]
+    assert [(row["partition"], row["timestamp"]) for row in found] == [(1, 1_700_000_000_000)] * 3
+    assert [row["value"]["text"] for row in found] == [
+        '{"n": 7, "card": "4111"}',
+        "two\nlines",
+        '{"n": 7, "card": "4111"}',
+    ]
+    asked = {"topic": "imported", "format": "csv", "text": "value,partition\na,9\n"}
+    assert decoding.post("records/import", asked).json["stored"] == 1
+    asked["keep_partitions"] = "yes"
+    assert decoding.post("records/import", asked).json["problems"] == ["line 2: topic imported has no partition 9"]
