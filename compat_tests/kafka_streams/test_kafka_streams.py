@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.apache_kafka import SERVER_VERSION
@@ -165,8 +165,8 @@ def test_the_tool_for_streams_groups(
     for app, tasks in ((one, 4), (two, 2)):
         app.await_answer("tasks", lambda shown, tasks=tasks: shown.partition("|")[0].count("_") == tasks)  # type: ignore[misc]
 
-    def run(*arguments: str, tool: str = "kafka-streams-groups") -> list[list[str]]:
-        shown = tools.run(tool, "--bootstrap-server", bootstrap, *arguments)
+    def run(*arguments: str) -> list[list[str]]:
+        shown = tools.run("kafka-streams-groups", "--bootstrap-server", bootstrap, *arguments)
         assert not shown.exit, shown
         return [line.split() for line in shown.out.splitlines()]
 
@@ -179,29 +179,37 @@ def test_the_tool_for_streams_groups(
         (state,) = described("--state", *more)
         assert {"Stable", "sticky"} <= {*state} and state[-1] == "3", state
         assert len(described("--members", *more)) == 3
-    shown = tools.run(
+    refused = tools.run(
         "kafka-streams-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group, "--topology"
     )
-    assert shown.exit and "No topology description is stored" in shown.out + shown.err
-    altered = ("--alter", "--entity-type", "groups", "--entity-name", group)
-    run(*altered, "--add-config", "streams.num.standby.replicas=1", tool="kafka-configs")
+    assert refused.exit and "No topology description is stored" in refused.out + refused.err
+    standbys = ConfigEntry("streams.num.standby.replicas", "1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[standbys])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
     for app in apps.values():
         app.await_answer("tasks", lambda shown: "_" in shown.partition("|")[2])
     write(bootstrap, "x y")
     assert counts(bootstrap, x=1, y=1) == {"x": 1, "y": 1}
-    two.close()
-    one.close()
     for more in ((), ("--verbose",)):
         assert {tuple(line[1:3]) for line in described("--offsets", *more)} >= {("lines", "0")}
+    two.close()
+    one.close()
     reset = ("--reset-offsets", "--group", group)
-    assert [group, "lines", "0", "0"] in run(*reset, "--to-earliest", "--all-input-topics", "--dry-run")
-    exported = run(*reset, "--to-current", "--input-topic", "lines", "--dry-run", "--export")
-    assert sum(line[:1] != [] and line[0].startswith("lines,") for line in exported) >= 1, exported
+    shown = run(*reset, "--to-earliest", "--all-input-topics", "--dry-run")
+    (partition,) = {line[2] for line in shown if line[:2] == [group, "lines"]}  # the one with a committed offset
+    begun = [group, "lines", partition, "0"]
+    assert begun in shown
+    exported = run(*reset, "--to-current", "--input-topic", f"lines:{partition}", "--dry-run", "--export")
+    assert [f"lines,{partition},1"] in exported, exported
     file = tmp_path / "offsets.csv"
-    file.write_text("lines,1,0\n")
-    assert [group, "lines", "1", "0"] in run(*reset, "--from-file", str(file), "--execute")
-    assert run(*reset, "--to-latest", "--input-topic", "lines", "--execute")
-    assert [group, "lines", "0", "0"] in run(*reset, "--to-earliest", "--all-input-topics", "--execute")
-    assert ["lines", "0", "Successful"] in run("--delete-offsets", "--group", group, "--input-topic", "lines")
+    file.write_text(f"lines,{partition},0\n")
+    assert begun in run(*reset, "--from-file", str(file), "--execute")
+    assert [group, "lines", partition, "1"] in run(
+        *reset, "--to-latest", "--input-topic", f"lines:{partition}", "--execute"
+    )
+    assert begun in run(*reset, "--to-earliest", "--all-input-topics", "--execute")
+    deleted = run("--delete-offsets", "--group", group, "--input-topic", "lines")
+    assert ["lines", partition, "Successful"] in deleted, deleted
     assert any("successful" in word for line in run("--delete", "--group", group) for word in line)
     assert [group] not in run("--list")

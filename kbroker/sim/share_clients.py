@@ -312,7 +312,7 @@ class SimShareMember:
             hold, kind = session.holds[record], words[record]
             if code is ErrorCode.NONE:
                 is_sure = record in had and same is not None and hold.source is same and now < hold.until
-                history.told(*record, hold, kind, sent, had_it=is_sure)
+                history.told(*record, hold, kind, sent, late=None if is_sure else (same, now))
                 if kind is not AcknowledgeType.RENEW:
                     del session.holds[record]
                 continue

@@ -105,16 +105,31 @@ class ShareHistory:
         self.fate(tp, offset).tried.add(kind)
 
     def told(
-        self, tp: TopicPartition, offset: int, hold: Hold, kind: AcknowledgeType, sent: float, *, had_it: bool
+        self,
+        tp: TopicPartition,
+        offset: int,
+        hold: Hold,
+        kind: AcknowledgeType,
+        sent: float,
+        *,
+        late: tuple[object | None, float] | None = None,
     ) -> None:
         """Note a word that is not refused. `Violation` if two end the record.
 
-        The word is kept if the member certainly ``had_it`` all the while. That of another may come after the next
-        member has ended the record, and is not refused if the start offset has passed that: it tells nothing.
+        The word is kept if the member certainly had the record all the while. That of another is ``late``, with the
+        share partition that it was told to, and the time now. It may come after the next member has ended the record,
+        and is not refused if the start offset has passed that: it tells nothing. It cannot be while another has it.
         """
         fate = self.fate(tp, offset)
-        self.outcomes[kind.name if had_it else f"LATE_{kind.name}"] += 1
-        if not had_it:
+        self.outcomes[kind.name if late is None else f"LATE_{kind.name}"] += 1
+        if late is not None:
+            by, now = late
+            other = fate.holder
+            ends = kind in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+            if ends and by is not None and other is not None and other is not hold:
+                if other.source is by and not other.is_over and now < other.until:
+                    what = f"{self.group}: {kind.name} of {tp} {offset} by {hold.member} is not refused"
+                    raise Violation(f"{what}, while {other.member} holds it until {other.until:.3f}")
             return
         if kind is AcknowledgeType.RENEW:
             hold.until = max(hold.until, sent + self.lock_seconds)

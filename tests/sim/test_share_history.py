@@ -40,18 +40,18 @@ class Told:
         return hold
 
     def say(
-        self, hold: Hold, kind: AcknowledgeType, *, kept: bool = True, at: float = 1.0, had_it: bool = True
+        self, hold: Hold, kind: AcknowledgeType, *, kept: bool = True, at: float = 1.0, is_late: bool = False
     ) -> None:
         self.history.telling(TP, 0, hold, kind)
         if kept:
-            self.history.told(TP, 0, hold, kind, at, had_it=had_it)
+            self.history.told(TP, 0, hold, kind, at, late=(LEADER, at) if is_late else None)
 
 
 def late(told: Told) -> None:
     """A word that comes after another member's, and is not refused."""
     first, second = told.give("a", 1), told.give("b", 2, at=4)
     told.say(second, ACCEPT, at=5)
-    told.say(first, REJECT, at=6, had_it=False)
+    told.say(first, REJECT, at=6, is_late=True)
     told.history.check_end(TP, 0, "ACKNOWLEDGED", 2)
 
 
@@ -91,6 +91,10 @@ def test_what_may_be(right: Callable[[Told], Any]) -> None:
                 told.say(told.give("b", 2, at=5, by=None), REJECT),
             ],
             "REJECT of t-0 0 by b is kept, after ACCEPT was",
+        ),
+        (
+            lambda told: [first := told.give("a", 1), told.give("b", 2, at=4), told.say(first, ACCEPT, is_late=True)],
+            "by a is not refused, while b holds it until 8",
         ),
         (lambda told: [told.give("a", 1), told.give("b", 2, at=5, value=b"w")], "which was b'v'"),
         (
