@@ -168,8 +168,10 @@ def readable_errors() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """A line on standard error."""
-    print(f"kbroker: {text}", file=sys.stderr)
+    """A line on standard error. Control characters, which a file or a broker may have sent, do nothing there."""
+    from kbroker.cli.output import printable_lines
+
+    print(f"kbroker: {printable_lines(text)}", file=sys.stderr)
 
 
 def confirm(question: str, agreed: bool) -> bool:

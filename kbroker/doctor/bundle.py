@@ -14,6 +14,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -103,9 +104,17 @@ class Bundle:
             else:
                 found = [path]
             for each in found:
-                self.add(f"logs/{each.name}", "\n".join(_last_lines(each)) + "\n")
+                self.add(self._free_name(f"logs/{each.name}"), "\n".join(_last_lines(each)) + "\n")
         except OSError as error:
             raise FatalError(f"cannot read {error.filename or path}: {error.strerror}") from None
+
+    def _free_name(self, name: str) -> str:
+        """The name, with a number if there is a file of that name: logs of several nodes may be called the same."""
+        found, number = name, 1
+        while found in self.files:
+            number += 1
+            found = f"{name}.{number}"
+        return found
 
     def write(self, path: Path) -> None:
         """Write the archive, for its owner alone; :class:`FatalError` if it cannot be, or is there already."""
@@ -122,6 +131,9 @@ class Bundle:
         except FileExistsError:
             raise FatalError(f"{path} is there already") from None
         except OSError as error:
+            # Half an archive is of no use, and would be in the way of the next try.
+            with suppress(OSError):
+                path.unlink()
             raise FatalError(f"cannot write {path}: {error.strerror}") from None
 
 
