@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-
 _MOST: Final = 100_000
 """Numbers that a text may name."""
 
