@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
-from kbroker.console import watching
 from kbroker.console.watching import LINGER_SECONDS, MAX_READERS, Watching
 
 
@@ -31,8 +31,8 @@ class Timers:
 
 def test_pages_that_come_and_go_leave_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     timers, now = Timers(), [100.0]
-    monkeypatch.setattr(watching.threading, "Timer", timers)
-    monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("threading.Timer", timers)
+    monkeypatch.setattr("kbroker.console.watching.time", SimpleNamespace(monotonic=lambda: now[0]))
     watched = Watching(())
     for _ in range(100):
         reader = watched.enter()
@@ -54,7 +54,7 @@ def test_pages_that_come_and_go_leave_one_timer(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching.threading, "Timer", Timers())
+    monkeypatch.setattr("threading.Timer", Timers())
     watched = Watching(())
     assert all(watched.enter() is not None for _ in range(MAX_READERS))
     assert watched.enter() is None
