@@ -75,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{parser.prog}: {error} (see {parser.prog} --help)", file=sys.stderr)
         return 2
     except FatalError as error:
-        from kbroker.cli.output import printable_lines
+        from kbroker.cli.common import complain
 
-        print(f"{PROGRAM}: {printable_lines(str(error))}", file=sys.stderr)
+        complain(str(error))
         try:
             sys.stdout.flush()
         except OSError:

@@ -169,9 +169,11 @@ def readable_errors() -> Iterator[None]:
 
 def complain(text: str) -> None:
     """A line on standard error. Control characters, which a file or a broker may have sent, do nothing there."""
-    from kbroker.cli.output import printable_lines
+    if not text.isprintable():  # a node that starts need not import what most complaints do without
+        from kbroker.cli.output import printable_lines
 
-    print(f"kbroker: {printable_lines(text)}", file=sys.stderr)
+        text = printable_lines(text)
+    print(f"kbroker: {text}", file=sys.stderr)
 
 
 def confirm(question: str, agreed: bool) -> bool:
