@@ -18,6 +18,10 @@ from kbroker.schemas.errors import PackageMissing, UndecodableRecord
 _WRAPPER: Final = "kbroker_decoded"
 """A record around the schema: its bytes are those of its only field, and any schema can be a field's."""
 
+_DECIMAL: Final = "kbroker-decimal"
+_MOST_DECIMAL: Final = 1024
+"""Bytes of a decimal, which are 2,466 digits."""
+
 _MOST_FREE: Final = 100
 """Values of one record that take no bytes, those of records in it included."""
 
@@ -29,8 +33,11 @@ def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]
     """
     try:
         from fastavro import parse_schema, schemaless_reader
+        from fastavro.read import LOGICAL_READERS
     except ImportError:
         raise PackageMissing("Avro", "fastavro") from None
+    for base in ("bytes", "fixed"):
+        LOGICAL_READERS[f"{base}-{_DECIMAL}"] = _bounded(LOGICAL_READERS[f"{base}-decimal"])
     named: dict[str, Any] = {}
     try:
         for reference in references:
@@ -87,11 +94,16 @@ class _FreeValues:
 
 
 def _check(schema: Any, free: _FreeValues) -> None:
-    """Refuse types by which a few bytes ask for billions of values: arrays of what takes no bytes, and many such."""
+    """Refuse types by which a few bytes ask for billions of values: arrays of what takes no bytes, and many such.
+
+    Decimals are given a name of ours, for a reader of ours.
+    """
     if isinstance(schema, list):
         for each in schema:
             _check(each, free)
     elif isinstance(schema, dict):
+        if schema.get("logicalType") == "decimal":
+            schema["logicalType"] = _DECIMAL
         for field in schema.get("fields") or ():
             _check(field["type"], free)
         for inner in ("items", "values"):
@@ -101,6 +113,17 @@ def _check(schema: Any, free: _FreeValues) -> None:
             raise UndecodableRecord("its Avro schema has arrays of what takes no bytes")
         if free.of(schema)[0] > _MOST_FREE:
             raise UndecodableRecord(f"its Avro schema has a record of more than {_MOST_FREE} values that take no bytes")
+
+
+def _bounded(read: Callable[..., object]) -> Callable[..., object]:
+    """The reader of a decimal, which refuses one of many bytes: the time that it takes grows with their square."""
+
+    def bounded(data: bytes, *schemas: object) -> object:
+        if len(data) > _MOST_DECIMAL:
+            raise ValueError(f"a decimal has {len(data)} bytes")
+        return read(data, *schemas)
+
+    return bounded
 
 
 def _loaded(text: str) -> Any:

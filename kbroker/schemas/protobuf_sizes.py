@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
-MAX_JSON: Final = 64 << 20
+MAX_JSON: Final = 16 << 20
 """Characters of the names and defaults of one message."""
 
 _A_FIELD: Final = 8

@@ -147,6 +147,14 @@ def test_records_of_records_do_not_become_billions_of_values() -> None:
     assert json.loads(compile_avro(json.dumps(doubled(1)), [])(b"")) == {f"f{index}": None for index in range(10)}
 
 
+@pytest.mark.parametrize("base", ["bytes", {"type": "fixed", "name": "F", "size": 2000}])
+def test_a_decimal_does_not_take_minutes(base: Any) -> None:
+    schema = {**(base if isinstance(base, dict) else {"type": base}), "logicalType": "decimal", "precision": 9}
+    decode = compile_avro(json.dumps(["null", schema]), [])
+    with pytest.raises(UndecodableRecord, match="a decimal has 2000 bytes"):
+        decode(b"\x02" + (b"" if isinstance(base, dict) else b"\xa0\x1f") + b"\x7f" * 2000)
+
+
 def test_a_record_within_itself_is_decoded() -> None:
     fields = [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Link"]}]
     link = {"type": "record", "name": "Link", "fields": fields}

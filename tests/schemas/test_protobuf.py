@@ -81,7 +81,7 @@ def test_a_few_bytes_do_not_become_gigabytes_of_defaults() -> None:
     many.field[0].label = 3
     decode = compile_protobuf(encoded(file_of("default", "", many, wide)), [])
     assert len(json.loads(decode(b"\0" + b"\x0a\x00" * 5))["wide"]) == 5
-    with pytest.raises(UndecodableRecord, match="its JSON would have more than 64 MiB"):
+    with pytest.raises(UndecodableRecord, match="its JSON would have more than 16 MiB"):
         decode(b"\0" + b"\x0a\x00" * 50_000)
 
 
