@@ -21,13 +21,13 @@ _IN_LOGS: Final = ("passwd", "pwd", r"api[-_.]?key", r"access[-_.]?key", "hmac")
 
 _WORDS: Final = "|".join([*(re.escape(word) for word in SECRET_WORDS if word != "jaas"), *_IN_LOGS])
 _ASSIGNED: Final = re.compile(
-    rf"""((?:{_WORDS}|user_[\w.-]+)[\w.-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}}\])]+)""", re.IGNORECASE
+    rf"""((?:{_WORDS}|user_)[\w.-]{{0,100}}["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}}\])]+)""", re.IGNORECASE
 )
 """``password=...`` and the like, in any program's words."""
 
 _LOGIN: Final = re.compile(r"(LoginModule\s+\w+).*", re.DOTALL)
 _BEARER: Final = re.compile(r"(\b(?:Bearer|Basic)\s+)[\w.~+/=-]+", re.IGNORECASE)
-_IN_URL: Final = re.compile(r"(\w+://[^\s/:@]*:)[^\s/]+@")
+_IN_URL: Final = re.compile(r"(\b\w{1,30}://[^\s/:@]*:)[^\s/]+@")
 _KEY: Final = re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(?:-----END [^-]*-----|$)", re.DOTALL)
 _OPTION: Final = re.compile(r'\b([\w.-]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
