@@ -100,11 +100,13 @@ def _writing(kind: str, arguments: argparse.Namespace) -> Iterator[Write]:
         raise FatalError(f"{path} is no regular file: --to - writes to standard output")
     partial = path.with_name(f"{path.name}.partial")
     try:
+        # One that was left over, or a link that somebody has put there: what it points to is not written over.
+        partial.unlink(missing_ok=True)
         if kind == "parquet":
             with _writing_parquet(partial, arguments.topic) as add:
                 yield add
         else:
-            with partial.open("wb") as file, _writing_text(kind, arguments.topic, file.write) as add:
+            with partial.open("xb") as file, _writing_text(kind, arguments.topic, file.write) as add:
                 yield add
         os.replace(partial, path)
     except BaseException as error:

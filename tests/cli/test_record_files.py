@@ -102,6 +102,10 @@ def test_exports_that_cannot_be(kb: Run, make: Callable[[str], str], tmp_path: P
     assert "nothing before it" in kb("export", topic, "--to", str(tmp_path / "x.csv"), "--filter", "=", code=2).err
     assert "nowhere" in kb("export", "nowhere", "--to", str(tmp_path / "x.csv"), "--timeout", "1", code=1).err
     assert not list(tmp_path.glob("x.csv*"))
+    (tmp_path / "others").write_text("theirs")
+    (tmp_path / "y.csv.partial").symlink_to(tmp_path / "others")
+    kb("export", topic, "--to", str(tmp_path / "y.csv"))
+    assert (tmp_path / "others").read_text() == "theirs" and not (tmp_path / "y.csv").is_symlink()
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "."):
         words = ["export", topic, "--to", str(tmp_path / name), "--format", "csv", "--force"]
