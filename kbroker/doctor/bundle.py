@@ -215,9 +215,22 @@ def _sizes(listed: Mapping[str, Mapping[str, int]]) -> int:
 
 def _files(directory: str) -> Iterator[tuple[str, str, int]]:
     """(folder, name, size) of each file of a data directory and of its partitions."""
-    for entry in sorted(os.scandir(directory), key=lambda each: each.name):
-        if entry.is_dir(follow_symlinks=False):
-            for inner in sorted(os.scandir(entry.path), key=lambda each: each.name):
-                yield entry.name, inner.name, inner.stat(follow_symlinks=False).st_size
-        else:
-            yield ".", entry.name, entry.stat(follow_symlinks=False).st_size
+    for entry in _entries(directory):
+        is_folder = entry.is_dir(follow_symlinks=False)
+        for each in _entries_if_there(entry.path) if is_folder else [entry]:
+            try:
+                size = each.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # a node that runs has deleted it meanwhile
+            yield entry.name if is_folder else ".", each.name, size
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    return sorted(os.scandir(directory), key=lambda each: each.name)
+
+
+def _entries_if_there(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        return _entries(directory)
+    except FileNotFoundError:
+        return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic
 from kbroker.config.properties import format_properties
 from kbroker.config.secret_names import is_secret_property
-from kbroker.doctor.bundle import Bundle
+from kbroker.doctor.bundle import Bundle, data_files
 from kbroker.doctor.secrets import Secrets, hidden
 from kbroker.errors import FatalError
 from kbroker.testing import running_broker
@@ -219,6 +220,27 @@ def test_logs_of_the_same_name_are_kept_both(tmp_path: Path) -> None:
         (tmp_path / node / "server.log").write_text(f"node {node}\n")
         bundle.add_log(tmp_path / node)
     assert bundle.files == {"logs/server.log": b"node 1\n", "logs/server.log.2": b"node 2\n"}
+
+
+def test_what_a_node_deletes_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a-0", "b-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.log").write_text("x")
+    scan = os.scandir
+
+    def scandir(path: str) -> object:
+        if path.endswith("a-0"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return scan(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", scandir)
+        found = data_files([str(tmp_path)])
+    assert found == {str(tmp_path): {"problem": "", "bytes": 1, "files": {"b-0": {"0.log": 1}}}}
+    missing = str(tmp_path / "missing")
+    assert data_files([missing]) == {
+        missing: {"problem": f"{missing}: No such file or directory", "bytes": 0, "files": {}}
+    }
 
 
 def test_half_an_archive_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
