@@ -21,7 +21,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-py313 soak check format demo bench compat compat-kafka compat-spark kafka docs site dist clean
+.PHONY: help run console test test-py313 soak check format demo bench compat compat-kafka compat-spark kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ run: $(VENV)/.core ## Start a development node on 127.0.0.1:9092 (PORT=..., ARGS
 
 demo: $(VENV)/.spark ## Flights of 2013 through kbroker into Spark, live, compared with the source data
 	$(PY) -m spark_examples.demo $(ARGS)
+
+console: $(VENV)/.spark ## A living cluster with Spark reading from it, and its console on 127.0.0.1:8080
+	$(PY) -m spark_examples.living $(ARGS)
 
 # --- Tests ------------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def test_quotas_are_set_listed_and_removed(run: Run) -> None:
     block, _ = blocks("quotas.md", "sh")
     *_, listing, removal = block.splitlines()
     told = [run(line) for line in block.splitlines()]
-    assert "user alice" in told[-2] and "producer_byte_rate" in told[-2]
+    assert re.search(r"^alice +producer_byte_rate +1000000$", told[-2], re.MULTILINE)
     assert "10.0.0.7" in run(listing) and "alice" not in run(listing)
     assert removal == "kbroker quota remove --user alice"
 

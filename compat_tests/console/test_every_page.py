@@ -23,6 +23,7 @@ def places(world: World) -> dict[str, tuple[str, str]]:
         "partitions": (f"#/topic?name={world.orders}&tab=partitions", "table[aria-label=Partitions]"),
         "configs": (f"#/topic?name={world.orders}&tab=configs", "table[aria-label=Configs]"),
         "topic-groups": (f"#/topic?name={world.orders}&tab=groups", f"text={world.group}"),
+        "log": (f"#/topic?name={world.orders}&tab=log&at=0", "table[aria-label=Batches]"),
         "groups": (f"#/groups?filter={world.group}", "table[aria-label=Groups]"),
         "group": (f"#/group?group={world.group}", "table[aria-label=Partitions]"),
         "transactions": ("#/transactions", "h1:text('Transactions') >> xpath=../.. >> .card *"),
@@ -41,6 +42,9 @@ def show(page: Page, name: str, place: tuple[str, str]) -> None:
     elif name == "records":
         page.locator("tr[data-record]").nth(3).click()
         expect(page.locator("tr.detail .code").first).to_be_visible()
+    elif name == "log":
+        page.locator("tr[data-batch]").first.click()
+        expect(page.locator("tr.detail .bytes-table")).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -173,6 +177,8 @@ def test_a_hundred_thousand_topics_leave_the_page_responsive(open_page: OpenPage
                 "state": "ok",
                 "size": n,
                 "records": n,
+                "bytes_rate": 0,
+                "records_rate": None,
             }
             for n in range(offset, min(offset + limit, 100_000))
         ]

@@ -307,6 +307,41 @@ def test_an_open_transaction_is_seen_and_aborted(open_page: OpenPage, world: Wor
     expect(page.get_by_role("table", name="Transactions")).to_contain_text(re.compile("Empty|CompleteAbort"))
 
 
+def test_the_log_is_looked_into(open_page: OpenPage, world: World) -> None:
+    page = open_page(f"#/topic?name={world.orders}")
+    page.get_by_role("link", name="Log", exact=True).click()
+    expect(page.get_by_role("table", name="Batches")).to_be_visible()
+    page.get_by_role("button", name="Bytes of the batch at offset 0", exact=True).focus()
+    page.keyboard.press("Enter")
+    bytes_of = page.get_by_role("table", name="Bytes of the batch at offset 0", exact=True)
+    expect(bytes_of.get_by_role("row", name=re.compile("record 0 offset 0"))).to_be_visible()
+    expect(bytes_of).to_contain_text("producer id")
+    page.keyboard.press("Enter")
+    expect(bytes_of).to_have_count(0)
+    producers = rows(page, "Producers")
+    assert producers and all(row[5] == "none open" for row in producers)
+    expect(page.get_by_text("start it with --data DIR")).to_be_visible()
+    page.get_by_label("From offset").fill("99999")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("There are no batches here.")).to_be_visible()
+
+
+def test_moves_are_seen_before_they_are_done(open_page: OpenPage, world: World) -> None:
+    page = open_page(f"#/topic?name={world.orders}&tab=partitions", expect=(400,))
+    page.get_by_role("button", name="Move partitions").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Move", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Look at the preview first")
+    dialog.get_by_label("Partitions").fill("0,2")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("status")).to_contain_text("would change")
+    dialog.get_by_label("Partitions").fill("7-9")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("status")).to_contain_text(f"topic {world.orders} has no partition 7")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
 def test_access_is_told_where_there_are_no_rules(open_page: OpenPage) -> None:
     page = open_page("#/access", expect=(409,))
     expect(page.get_by_text("The cluster has no authorizer")).to_be_visible()

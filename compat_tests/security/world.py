@@ -194,8 +194,8 @@ class World:
         for future in self.admin.create_acls(bindings).values():
             future.result(30)
 
-    def forget(self, user: str) -> int:
-        """Delete all ACLs of `user`; how many there were."""
+    def forget(self, user: str, permission: str = "ANY") -> int:
+        """Delete all ACLs of `user`, or those that DENY or ALLOW; how many there were."""
         every = AclBindingFilter(
             ResourceType.ANY,
             None,  # type: ignore[arg-type]  # any name; its stubs ask for one
@@ -203,7 +203,7 @@ class World:
             f"User:{user}",
             None,  # type: ignore[arg-type]
             AclOperation.ANY,
-            AclPermissionType.ANY,
+            AclPermissionType[permission],
         )
         (future,) = self.admin.delete_acls([every]).values()
         return len(future.result(30))

@@ -309,7 +309,7 @@ class ShareTool:
             assert time.monotonic() < end, shown
 
     def reset(self, *how: str) -> list[list[str]]:
-        """Topic, partition and offset of what begins elsewhere, or would."""
+        """Topic, partition and offset of each partition that begins elsewhere, or would."""
         return [line[1:] for line in self("--reset-offsets", *how) if line[:1] == [self._group]]
 
 

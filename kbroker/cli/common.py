@@ -237,6 +237,15 @@ def checked(kind: Callable[[str], object], expected: str) -> Callable[[str], obj
     return convert
 
 
+def refuse_without_console_packages() -> None:
+    """``FatalError`` with the command that installs what the console needs, if something of it is missing."""
+    import importlib.util
+
+    missing = [name for name in ("starlette", "hypercorn", "h11") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise FatalError(f"the console needs {missing[0]}: pip install 'kbroker[console]'")
+
+
 def report_failures(problems: Sequence[object]) -> int:
     """A line for each problem; the exit code."""
     for problem in problems:

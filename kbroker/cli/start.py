@@ -22,6 +22,7 @@ from kbroker.errors import FatalError
 if TYPE_CHECKING:
     import trio
 
+    from kbroker.cli.console_beside import ConsoleBeside
     from kbroker.node.broker import Broker
 
 STOP_SECONDS = 5.0
@@ -67,6 +68,20 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         const="9292",
         metavar="[HOST:]PORT",
         help="let kbroker watch show requests and answers: on 127.0.0.1 unless a host is given, port 9292",
+    )
+    parser.add_argument(
+        "--console",
+        nargs="?",
+        const="8080",
+        metavar="[HOST:]PORT",
+        help="serve the console, a page for the browser: on 127.0.0.1 unless a host is given, port 8080",
+    )
+    parser.add_argument("--console-writes", action="store_true", help="let the console change things, too")
+    parser.add_argument(
+        "--console-config",
+        type=Path,
+        metavar="FILE",
+        help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
     )
     parser.add_argument(
         "--until-eof",
@@ -167,22 +182,37 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     set_up_logging(arguments.log_level)
     if arguments.audit_log is not None:
         set_up_audit_log(arguments.audit_log)
+    console = _console_of(arguments)
     config = load_config(arguments)
+    if console is not None:
+        console.check(config)
     warn_about(config, chosen_here=() if arguments.config else development_properties())
     if arguments.config is None:
         from kbroker.cli.storage import format_if_needed
 
         format_if_needed(config)
-    return serve(config, until_eof=arguments.until_eof, beside=beside)
+    return serve(config, until_eof=arguments.until_eof, beside=beside, console=console)
 
 
-def serve(config: BrokerConfig, *, until_eof: bool = False, beside: Beside | None = None) -> int:
+def _console_of(arguments: argparse.Namespace) -> ConsoleBeside | None:
+    if arguments.console is None:
+        if arguments.console_writes or arguments.console_config is not None:
+            raise UsageError("--console-writes and --console-config go with --console")
+        return None
+    from kbroker.cli.console_beside import ConsoleBeside
+
+    return ConsoleBeside.of(arguments)
+
+
+def serve(
+    config: BrokerConfig, *, until_eof: bool = False, beside: Beside | None = None, console: ConsoleBeside | None = None
+) -> int:
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
     import trio
 
     try:
         with quiet_exit():
-            trio.run(_serve, config, until_eof, beside)
+            trio.run(_serve, config, until_eof, beside, console)
     except FatalError as error:
         message = without_values(str(error), config.raw.values())
         if message == str(error):
@@ -295,7 +325,7 @@ def _reachable(listener: Listener, host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -> None:
+async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None, console: ConsoleBeside | None) -> None:
     import trio
 
     from kbroker.env import RealEnv
@@ -312,7 +342,7 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
             # Before the node serves, too: one that waits for the others of its quorum may do so for long.
             await nursery.start(_await_signal, stop)
             if until_eof:
-                nursery.start_soon(_await_end_of_input, stop)
+                nursery.start_soon(await_end_of_input, stop)
             broker = Broker(config, RealEnv())
             if beside is not None:
                 await besides.start(beside, broker)
@@ -323,6 +353,8 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None) -
             gc.set_threshold(_COLLECT_AFTER)
             gc.enable()
             print(ready_line(broker, config), flush=True)
+            if console is not None:
+                nursery.start_soon(console.run, broker, config)
             nursery.start_soon(_import_the_rest, _is_plain(config))
         besides.cancel_scope.cancel()
 
@@ -369,7 +401,7 @@ async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatu
             return
 
 
-async def _await_end_of_input(stop: Callable[[str], None]) -> None:
+async def await_end_of_input(stop: Callable[[str], None]) -> None:
     """Read standard input, which holds nothing of interest, to its end."""
     import trio
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.api_versions import ApiVersionsResponse
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -75,6 +76,19 @@ def describe_cluster(client: Client) -> ClusterDescription:
             for broker in sorted(response.brokers, key=lambda broker: int(broker.broker_id))
         ),
     )
+
+
+def cluster_operations(client: Client) -> frozenset[AclOperation]:
+    """The operations on the cluster that the client's user may do (KIP-430).
+
+    Without an authorizer these are all that there are. ``ApiNotServed`` before Apache Kafka 2.8.
+    """
+    response: DescribeClusterResponse = client.ask_any(
+        DescribeClusterRequest(include_cluster_authorized_operations=True)
+    )
+    refuse(response.error_code, "cluster", response.error_message)
+    bits = int(response.cluster_authorized_operations)
+    return frozenset(each for each in AclOperation if bits >= 0 and bits >> each & 1)
 
 
 def describe_features(client: Client) -> tuple[int, list[Feature]]:

@@ -10,10 +10,11 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from kbroker import explorer
 from kbroker.console.call import Call, Handler, Refused, error_answer, read_body, set_cookie
 from kbroker.console.guard import Guard
 from kbroker.console.routes import API
@@ -22,7 +23,11 @@ from kbroker.console.state import Console
 
 logger = logging.getLogger(__name__)
 
+EXPLORER: Final = Path(explorer.__file__).parent / "static"
 STATIC: Final = Path(__file__).parent / "static"
+
+_OF_EXPLORER: Final = ("explorer.js", "explorer.css")
+"""Files of the protocol explorer that the page takes."""
 
 
 def application(console: Console) -> Starlette:
@@ -32,6 +37,7 @@ def application(console: Console) -> Starlette:
     ]
     # Whatever is not known below /api is told in JSON, too.
     routes.append(Mount("/api", routes=[Route("/{rest:path}", _unknown, methods=["GET", "POST"])]))
+    routes += [Route(f"/explorer/{name}", _file(EXPLORER / name)) for name in _OF_EXPLORER]
     routes.append(Mount("/", StaticFiles(directory=STATIC, html=True)))
     guard = Middleware(Guard, hosts=console.settings.hosts, sessions=console.sessions)
     return Starlette(routes=routes, middleware=[guard])
@@ -55,6 +61,13 @@ def _endpoint(console: Console, handler: Handler) -> Callable[[Request], Awaitab
         if made:
             set_cookie(response, session, request)
         return response
+
+    return endpoint
+
+
+def _file(path: Path) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return FileResponse(path)
 
     return endpoint
 

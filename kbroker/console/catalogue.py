@@ -9,15 +9,22 @@ from typing import Final
 
 import trio
 
-from kbroker.client import Client
-from kbroker.client.topics import TopicDescription, list_topics
+from kbroker.client import Client, ClientError, ResponseError
+from kbroker.client.patience import patience
+from kbroker.client.topics import LATEST, TopicDescription, list_offsets, list_topics
 from kbroker.console.asking import Cluster
+from kbroker.console.rates import Meter
 from kbroker.console.sizes import ask_sizes
 from kbroker.types import TopicPartition
 
 _LEAST_SECONDS: Final = 2.0
 _TIMES_AS_LONG: Final = 10
 """Topics are asked for again after as many times the time that asking took."""
+
+_MAX_ENDS: Final = 2000
+"""Partitions whose ends are asked for in one look, for the rates of records."""
+
+_ENDS_SECONDS: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +44,49 @@ class Topics:
     failed_dirs: Sequence[tuple[int, str]]
     """Log directories that have failed, with their brokers."""
 
+    growth: Mapping[str, float]
+    """Topic -> bytes a second by which one copy grows, of those that were seen twice."""
 
-def ask_topics(client: Client) -> Topics:
-    """All topics with their sizes. A topic's size is that of one copy: of each partition the leader's."""
+    records: Mapping[str, float]
+    """Topic -> records a second, of the same topics as far as they were asked for."""
+
+
+class Rates:
+    """Rates by earlier looks at the topics of one cluster."""
+
+    def __init__(self) -> None:
+        self.bytes: Meter[str] = Meter()
+        self.ends: Meter[TopicPartition] = Meter()
+
+    def busy_partitions(self, topics: Sequence[TopicDescription]) -> list[TopicPartition]:
+        """Partitions whose ends are worth asking for: of the topics that grow most, a bounded number."""
+        growing = {name for name, rate in self.bytes.rates.items() if rate > 0}
+        chosen = [topic for topic in topics if topic.name in growing] if self.bytes.rates else list(topics)
+        chosen.sort(key=lambda topic: -self.bytes.rates.get(topic.name, 0))
+        found: list[TopicPartition] = []
+        for topic in chosen:
+            if len(found) + len(topic.partitions) > _MAX_ENDS:
+                continue
+            found += [
+                TopicPartition(topic.name, each.partition) for each in topic.partitions if each.leader is not None
+            ]
+        return found
+
+    def records_of(self, topics: Sequence[TopicDescription]) -> dict[str, float]:
+        """Topic -> records a second: 0 for one whose log does not grow, nothing for one that is not known."""
+        found: dict[str, float] = {}
+        for topic in topics:
+            if self.bytes.rates.get(topic.name) == 0:
+                found[topic.name] = 0.0
+                continue
+            known = [self.ends.rates.get(TopicPartition(topic.name, each.partition)) for each in topic.partitions]
+            if all(rate is not None for rate in known):
+                found[topic.name] = sum(rate for rate in known if rate is not None)
+        return found
+
+
+def ask_topics(client: Client, rates: Rates) -> Topics:
+    """All topics with their sizes and rates. A topic's size is that of one copy: of each partition the leader's."""
     topics = list_topics(client)
     found = ask_sizes(client)
     sizes = {
@@ -49,6 +96,9 @@ def ask_topics(client: Client) -> Topics:
         )
         for topic in topics
     }
+    if found.of is not None and not found.silent:
+        rates.bytes.take(time.monotonic(), sizes)
+    rates.ends.take(time.monotonic(), _ask_ends(client, rates.busy_partitions(topics)))
     return Topics(
         topics,
         None if found.of is None else sizes,
@@ -57,7 +107,21 @@ def ask_topics(client: Client) -> Topics:
         found.of_brokers(),
         found.silent,
         found.failed,
+        dict(rates.bytes.rates),
+        rates.records_of(topics),
     )
+
+
+def _ask_ends(client: Client, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The ends of partitions, of those that are told in time."""
+    if not partitions:
+        return {}
+    try:
+        with patience(client, _ENDS_SECONDS):
+            found = list_offsets(client, dict.fromkeys(partitions, LATEST))
+    except ClientError:
+        return {}  # a leader is down: there are no rates then
+    return {partition: each.offset for partition, each in found.items() if not isinstance(each, ResponseError)}
 
 
 class TopicCatalogue:
@@ -67,6 +131,7 @@ class TopicCatalogue:
         self._cluster = cluster
         self._lock = trio.Lock()
         self._known: Topics | None = None
+        self._rates = Rates()
         self._asked_at = 0.0
         self._stale_at = 0.0
 
@@ -77,7 +142,7 @@ class TopicCatalogue:
             began = time.monotonic()
             if self._known is not None and began < self._stale_at and (not fresh or self._asked_at >= wanted_at):
                 return self._known
-            self._known = await self._cluster.ask(ask_topics)
+            self._known = await self._cluster.ask(lambda client: ask_topics(client, self._rates))
             now = time.monotonic()
             self._asked_at = began
             self._stale_at = now + max(_LEAST_SECONDS, _TIMES_AS_LONG * (now - began))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import ipaddress
 import logging
 import signal
@@ -11,7 +10,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kbroker.cli.common import add_cluster_arguments, checked, cluster_address, complain, readable_errors
+from kbroker.cli.common import (
+    add_cluster_arguments,
+    checked,
+    cluster_address,
+    complain,
+    readable_errors,
+    refuse_without_console_packages,
+)
 from kbroker.cli.parser import UsageError
 from kbroker.console.masking import MaskRule, parse_mask
 from kbroker.errors import FatalError
@@ -66,7 +72,28 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="NAME:PORT",
         help="another name under which browsers reach the page, as behind a proxy; may be repeated",
     )
+    parser.add_argument(
+        "--explorer",
+        type=checked(_explorer_addresses, "addresses such as 127.0.0.1:9292"),
+        default=(),
+        metavar="HOST:PORT,...",
+        help="show requests as they happen: where nodes that were started with --explorer are watched",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a log directory of a node on this machine, whose segments may be looked into; may be repeated",
+    )
     parser.add_argument("--audit-log", type=Path, metavar="FILE", help="append the audit log to a file")
+    parser.add_argument(
+        "--faults-fd", type=int, metavar="FD", help="a socket to switch faults by, as kbroker faults --console gives it"
+    )
+    parser.add_argument(
+        "--until-eof", action="store_true", help="stop when standard input ends, for a program that it must not outlive"
+    )
     add_cluster_arguments(parser, json=False)
     parser.set_defaults(timeout=10.0)
 
@@ -79,15 +106,24 @@ def _listen_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _explorer_addresses(text: str) -> list[tuple[str, int]]:
+    from kbroker.client.cluster import parse_bootstrap
+
+    return parse_bootstrap(text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    missing = [name for name in ("starlette", "hypercorn", "h11") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise FatalError(f"the console needs {missing[0]}: pip install 'kbroker[console]'")
+    refuse_without_console_packages()
     import trio
 
     host, port = arguments.listen
+    for directory in arguments.data:
+        if not directory.is_dir():
+            raise UsageError(f"--data {directory}: there is no such directory")
     masks: tuple[MaskRule, ...] = tuple(arguments.mask)
+    if masks and arguments.explorer:
+        raise UsageError("--explorer shows records as they are sent, and --mask hides parts of them: give one of them")
     _check(arguments, host)
     _set_up_audit(arguments.audit_log)
     with readable_errors():
@@ -113,11 +149,14 @@ def run(arguments: argparse.Namespace) -> int:
         writes=arguments.writes,
         sign_in=arguments.sign_in,
         masks=masks,
+        data=tuple(each.absolute() for each in arguments.data),
+        explorers=tuple(arguments.explorer),
+        faults_fd=arguments.faults_fd,
         registry=registry_settings(arguments.registry, properties),
     )
     from kbroker.console.serving import listen
 
-    trio.run(_serve, settings, listen(host, port), host)
+    trio.run(_serve, settings, listen(host, port), host, arguments.until_eof)
     return 0
 
 
@@ -156,9 +195,10 @@ def _set_up_audit(path: Path | None) -> None:
     AUDIT.propagate = False
 
 
-async def _serve(settings: ConsoleSettings, listening: socket.socket, host: str) -> None:
+async def _serve(settings: ConsoleSettings, listening: socket.socket, host: str, until_eof: bool) -> None:
     import trio
 
+    from kbroker.cli.start import await_end_of_input
     from kbroker.console.serving import serve
 
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -166,6 +206,8 @@ async def _serve(settings: ConsoleSettings, listening: socket.socket, host: str)
             url: str = await nursery.start(serve, settings, listening, host)
             how = "changes are allowed" if settings.writes else "read-only"
             print(f"kbroker console: {url} shows the cluster at {settings.bootstrap} ({how})", flush=True)
+            if until_eof:
+                nursery.start_soon(await_end_of_input, lambda _: nursery.cancel_scope.cancel())
             async for _ in signals:
                 nursery.cancel_scope.cancel()
                 return

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.console.api import access, brokers, copies, groups, overview, records, session, topics, transactions
+from kbroker.console.api import (
+    access,
+    brokers,
+    copies,
+    explorer,
+    faults,
+    groups,
+    log,
+    moves,
+    overview,
+    records,
+    session,
+    topics,
+    transactions,
+)
 from kbroker.console.call import Handler
 
 API: Final[tuple[tuple[str, str, Handler], ...]] = (
@@ -23,6 +37,9 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/topic/delete", topics.delete_topic),
     ("POST", "/api/topic/config", topics.change_topic_config),
     ("POST", "/api/topic/partitions", topics.add_partitions),
+    ("GET", "/api/topic/move", moves.preview_moves),
+    ("POST", "/api/topic/move", moves.move_partitions),
+    ("POST", "/api/topic/move/cancel", moves.cancel_moves),
     ("POST", "/api/topic/abort-hanging", transactions.abort_held),
     ("GET", "/api/records", records.list_records),
     ("GET", "/api/record", records.describe_record),
@@ -31,6 +48,11 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/records/produce", records.produce_record),
     ("POST", "/api/records/replay", copies.replay_records),
     ("POST", "/api/records/import", copies.import_records),
+    ("GET", "/api/log", log.list_batches),
+    ("GET", "/api/log/batch", log.describe_batch),
+    ("GET", "/api/log/producers", log.list_producers),
+    ("GET", "/api/log/files", log.list_files),
+    ("GET", "/api/log/file", log.describe_file),
     ("GET", "/api/groups", groups.list_all),
     ("GET", "/api/group", groups.describe_one),
     ("GET", "/api/group/reset", groups.preview_reset),
@@ -42,4 +64,10 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/acls/operations", access.list_operations),
     ("GET", "/api/acls/check", access.check_access),
     ("GET", "/api/users", access.list_users),
+    ("GET", "/api/faults", faults.describe_faults),
+    ("POST", "/api/faults", faults.run_fault_line),
+    ("GET", "/api/explorer/nodes", explorer.list_nodes),
+    ("GET", "/api/explorer/events", explorer.stream_exchanges),
+    ("GET", "/api/explorer/exchange", explorer.describe_exchange),
+    ("GET", "/api/explorer/saved.exchanges", explorer.saved_exchanges),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.console.masking import Masking, MaskRule
@@ -23,6 +24,13 @@ class ConsoleSettings:
     writes: bool = False
     sign_in: bool = False
     masks: tuple[MaskRule, ...] = field(default=())
+    data: tuple[Path, ...] = ()
+    """Log directories of nodes on this machine, whose files may be looked into."""
+    explorers: tuple[tuple[str, int], ...] = ()
+    """Addresses of nodes' protocol explorers."""
+
+    faults_fd: int | None = None
+    """A socket of ``kbroker faults``."""
     registry: RegistrySettings | None = None
 
     def masking(self, topic: str) -> Masking:

@@ -12,8 +12,10 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
+from kbroker.console.fault_channel import FaultChannel
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
+from kbroker.console.watching import Watching
 
 if TYPE_CHECKING:
     from kbroker.schemas.decoder import RecordDecoder
@@ -50,6 +52,8 @@ class Console:
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
         self.back_off = BackOff()
+        self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
+        self.watching = Watching(settings.explorers) if settings.explorers else None
         self.decoder = None if settings.registry is None else _decoder(settings.registry)
         """Decodes records by the schema registry, if there is one."""
         self._everybody = None if settings.sign_in else self.view_of(settings.properties)

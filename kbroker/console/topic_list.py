@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 
-SORTS: Final = ("name", "partitions", "replicas", "size")
+SORTS: Final = ("name", "partitions", "replicas", "size", "bytes_rate")
 
 _SEGMENT: Final = re.compile(r"[^._-]*[._-]?")
 
@@ -22,6 +22,7 @@ def choose(
     sort: str = "name",
     descending: bool = False,
     sizes: Mapping[str, int] | None = None,
+    growth: Mapping[str, float] | None = None,
 ) -> list[TopicDescription]:
     """The topics whose names have every word of ``text`` in them, in order; ``topics`` are by name already."""
     words = text.lower().split()
@@ -40,6 +41,9 @@ def choose(
         case "size":
             known = sizes or {}
             chosen.sort(key=lambda topic: known.get(topic.name, 0), reverse=descending)
+        case "bytes_rate":
+            rates = growth or {}
+            chosen.sort(key=lambda topic: rates.get(topic.name, 0), reverse=descending)
         case _:
             if descending:
                 chosen.reverse()

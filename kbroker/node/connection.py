@@ -109,6 +109,8 @@ class Connection:
         self._produce_queue = services.produce_queue
         self._queued = services.produce_queue.waiting if services.produce_queue is not None else {}
         self._wait = RequestWait(stream, self._reader, poller, self._received)
+        #: With TLS: says how much is to come before the stream tells of any.
+        self._expect: Callable[[int], None] | None = getattr(stream, "expect", None)
         self._parked: trio.lowlevel.Task | None = None
         #: Left by the poller's task to the connection's own: a frame, and an error that ends the connection.
         self._handed: memoryview | None = None
@@ -228,6 +230,7 @@ class Connection:
             try:
                 n = recv_into(reader.get_buffer())
             except BlockingIOError:
+                self._expect_rest()
                 if self._poller is None:
                     await self.stream.wait_readable()
                 else:
@@ -242,6 +245,16 @@ class Connection:
             self.bytes_received += n
             received += n
             reader.buffer_updated(n)
+
+    def _expect_rest(self) -> None:
+        """Before a wait: be woken for the rest of a large frame when much of it is there."""
+        if self._expect is not None:
+            self._expect(self._reader.rest)
+
+    def look(self) -> None:
+        """Be woken now for what has come of a large frame, if anything has: its client may be slow."""
+        if self._expect is not None and not self.closed:
+            self._expect(0)
 
     async def _give_way(self) -> None:
         """Between requests that have been read together: write their replies, and let others have a turn."""
@@ -304,6 +317,7 @@ class Connection:
                 try:
                     n = self.stream.recv_into(room)
                 except (BlockingIOError, InterruptedError):
+                    self._expect_rest()
                     break
                 if n == 0:
                     if replies.parts or (received and replies.slots):
@@ -333,6 +347,7 @@ class Connection:
                     or received >= FAIR_BYTES
                     or (waiting and self._has_queued_produces)
                 ):
+                    self._expect_rest()
                     break
             self.bytes_received += received
             self.active = True

@@ -330,6 +330,7 @@ class Listener:
                 continue
             else:
                 connection.trim()
+            connection.look()
             received = connection.bytes_received - seen.bytes_received
             seen.bytes_received = connection.bytes_received
             if connection.frames != seen.frames or connection.is_muted:

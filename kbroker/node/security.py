@@ -96,7 +96,7 @@ class NodeSecurity:
         if tls is not None:
             from kbroker.node.handshake_thread import HandshakeThread
             from kbroker.node.tls import TlsAdmission
-            from kbroker.node.tls_stream import PendingPoller
+            from kbroker.node.tls_poller import PendingPoller
 
             self._handshakes = self._handshakes or HandshakeThread()
             wait_for_room = self._handshakes.wait_for_room

@@ -4,14 +4,16 @@ OpenSSL is given a bounded number of bytes at a time. Left to read from a socket
 other side sends what is not for the caller, as updates of keys are: one client could hold the event loop for ever.
 
 Two things are otherwise than with TCP. Bytes may wait inside the TLS layer, where the system does not see them:
-``has_pending`` says so, and :class:`PendingPoller` calls for them. And what was encrypted and not taken by the system
-is kept, and counts as taken only when the system has all of it.
+``has_pending`` says so, and :class:`~kbroker.node.tls_poller.PendingPoller` calls for them. And what was encrypted and
+not taken by the system is kept, and counts as taken only when the system has all of it.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -21,9 +23,7 @@ import trio
 from kbroker.env import Buffer, RealStream
 
 if TYPE_CHECKING:
-    from kbroker.env import Poller, Stream
-    from kbroker.round import Round
-    from kbroker.timing import Deadline
+    from kbroker.env import Stream
 
 RECORD = 16 * 1024
 """The most bytes that one record of TLS carries."""
@@ -35,7 +35,10 @@ PIECE = 128 * 1024
 """The most bytes that one call writes, and the size of the room for them."""
 
 STEP = 32 * 1024
-"""The most bytes that are encrypted, or first decrypted, at a time: about the most that is kept for a slow reader."""
+"""The most bytes that are first decrypted at a time."""
+
+ENCRYPTED = 48 * 1024
+"""The most bytes that are encrypted at a time: about the most that is kept for a slow reader."""
 
 MORE = 64 * 1024
 """The most bytes that are decrypted at a time once there was data. With fewer, a large frame costs more."""
@@ -46,17 +49,33 @@ OVERHEAD = 100
 MAX_IDLE_BYTES = 32 * 1024
 """Ciphertext that no byte for the caller excuses: more than a whole record, and what a peer may send of TLS's own."""
 
+EXPECTED = 128 * 1024
+"""The most bytes that the system is to have before it tells of the rest of a large frame."""
+
+LEAST_EXPECTED = 8 * 1024
+"""Fewer bytes than these are not worth a call to the system."""
+
+_HELD_BY_TLS = RECORD + 512
+"""More bytes than OpenSSL may hold of a record that is not whole."""
+
+_CAN_EXPECT = sys.platform == "linux"
+"""Whether a socket's SO_RCVLOWAT holds for epoll, and data that the socket has no more room for is told of anyway."""
+
 
 class TlsStream:
     """One end of a TLS connection, with the handshake still to come."""
 
     __slots__ = (
+        "_decrypt",
+        "_encrypt",
         "_held",
         "_idle",
         "_incoming",
+        "_least",
         "_outgoing",
         "_scratch",
         "_sock",
+        "_step",
         "_stuck",
         "_stuck_size",
         "_tls",
@@ -83,6 +102,7 @@ class TlsStream:
         self.peer = stream.peer
         self.local = stream.local
         self._scratch = memoryview(scratch)
+        self._step = self._scratch[:STEP]
         self._held = b""
         """Bytes that were taken and go into one record with those that follow."""
         self._stuck: memoryview | None = None
@@ -93,6 +113,8 @@ class TlsStream:
         """Whether there may be something to read that the system does not tell of: bytes, or the end."""
         self._idle = 0
         """Bytes of ciphertext that were read, less those that the bytes for the caller excuse."""
+        self._least = 1
+        """The bytes that the system is to have before it tells of any."""
         self._sock = stream.sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
@@ -103,6 +125,10 @@ class TlsStream:
             raise
         except ValueError as error:
             raise OSError(str(error)) from error
+        # What ``SSLObject`` calls: a small request has each of these once, and a frame of 1 MB hundreds of times.
+        connection: Any = getattr(self._tls, "_sslobj", self._tls)
+        self._decrypt: Callable[[int, bytearray | memoryview], int] = connection.read
+        self._encrypt: Callable[[Buffer], int] = connection.write
 
     async def handshake(self) -> None:
         """Shake hands. ``OSError``, an ``ssl.SSLError`` among them, if that fails."""
@@ -135,7 +161,7 @@ class TlsStream:
         """Wait for bytes of the other side, and take them."""
         await trio.lowlevel.wait_readable(self._sock)
         with suppress(BlockingIOError):
-            self._feed()
+            self._feed(self._step)
 
     def _handshake_step(self) -> bool:
         """Go on as far as what has come allows; whether the handshake is done."""
@@ -169,51 +195,69 @@ class TlsStream:
         return self._sock.fileno()
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
+        if self._least > 1:
+            self.expect(0)
+        is_drained = False
         if not self.has_pending:
-            self._feed()
+            is_drained = self._feed(self._step)
         size = len(buffer)
-        received = self._decrypt(size, buffer)
+        try:
+            received = self._decrypt(size, buffer)
+        except ssl.SSLError as error:
+            received = self._nothing(error)
         if received == 0:
             self.has_pending = True
-        elif received < size and (received >= RECORD // 2 or size > LARGE_ROOM):
-            received += self._recv_more(memoryview(buffer)[received:])
-        else:
+            return 0
+        idle = self._idle - received * OVERHEAD
+        self._idle = idle if idle > 0 else 0
+        if self._outgoing.pending:
+            self._answer()
+        if received < size:
+            if received >= RECORD // 2 or size > LARGE_ROOM:
+                return received + self._recv_more(memoryview(buffer)[received:], is_drained=is_drained)
             # A small record is the last for now; if not, it waits here, or the system tells of the next.
+            self.has_pending = self._incoming.pending > 0
+        else:
             self.has_pending = self._incoming.pending > 0 or self._tls.pending() > 0
         return received
 
-    def _recv_more(self, room: memoryview) -> int:
-        """Bytes of further records, as many as there are room and records. An end or an error is left for the next."""
-        size, received = len(room), 0
-        read = self._tls.read
-        while received < size:
-            before = received
+    def _recv_more(self, room: memoryview, *, is_drained: bool) -> int:
+        """Bytes of further records, as many as there are room and records. An end or an error is left for the next.
+
+        ``is_drained``: whether the system has just given all that it had. It will tell of more.
+        """
+        size, decrypt = len(room), self._decrypt
+        while room:
+            before = len(room)
             try:
                 try:
                     # One record each: a frame of 1 MB may come in hundreds of them, so this does nothing else.
-                    while received < size:
-                        count: int = read(size - received, room[received:])  # type: ignore[assignment]
+                    while room:
+                        count = decrypt(0, room)
                         if not count:
                             self.has_pending = True
-                            return received
-                        received += count
+                            return size - len(room)
+                        room = room[count:]
                 finally:
-                    self._excuse(received - before)
+                    self._excuse(before - len(room))
             except ssl.SSLWantReadError:
                 try:
                     self._check_idle()
-                    self._feed(MORE)
+                    if is_drained:
+                        self.has_pending = False
+                        return size - len(room)
+                    is_drained = self._feed(self._scratch[:MORE])
                 except BlockingIOError:
                     self.has_pending = False
-                    return received
+                    return size - len(room)
                 except OSError:
                     self.has_pending = True
-                    return received
+                    return size - len(room)
             except OSError:
                 self.has_pending = True
-                return received
+                return size - len(room)
         self.has_pending = self._incoming.pending > 0 or self._tls.pending() > 0
-        return received
+        return size
 
     def _excuse(self, received: int) -> None:
         """Count bytes for the caller. ``ConnectionAbortedError`` as :meth:`_answer`."""
@@ -226,38 +270,36 @@ class TlsStream:
         if self._idle > MAX_IDLE_BYTES:
             raise ConnectionAbortedError("the other side keeps TLS busy and sends no data")
 
-    def _feed(self, most: int = STEP) -> None:
-        """Take at most so many bytes from the system; ``OSError``, or ``BlockingIOError`` if there are none."""
-        room = self._scratch[:most]
+    def _feed(self, room: memoryview) -> bool:
+        """Take what fits into ``room`` from the system; ``OSError``, or ``BlockingIOError`` if there is nothing.
+
+        Whether it was all that there was.
+        """
         count = self._sock.recv_into(room)
         if count:
             self._incoming.write(room[:count])
             self._idle += count
         else:
             self._incoming.write_eof()
+        return count < len(room)
 
-    def _decrypt(self, size: int, room: bytearray | memoryview) -> int:
-        """Bytes from what was taken; 0 at the end, ``BlockingIOError`` if more must come.
+    def _nothing(self, error: ssl.SSLError) -> int:
+        """After a read that gave nothing: 0 at the end, ``BlockingIOError`` if more must come, or the error.
 
         ``ConnectionAbortedError`` for a peer that sends a lot without a byte for the caller.
         """
-        try:
-            received: int = self._tls.read(size, room)  # type: ignore[assignment]  # with room, it is a number
-        except ssl.SSLWantReadError:
+        if isinstance(error, ssl.SSLWantReadError):
             self.has_pending = True  # if one of these ends the connection
             if self._outgoing.pending:
                 self._answer()
             self._check_idle()
             self.has_pending = False
             raise BlockingIOError from None
-        except ssl.SSLEOFError:
+        if isinstance(error, ssl.SSLEOFError):
             return 0  # cut off
-        except ssl.SSLError:
-            with suppress(OSError):
-                self._answer()
-            raise
-        self._excuse(received)
-        return received
+        with suppress(OSError):
+            self._answer()
+        raise error
 
     def _answer(self) -> None:
         """Send what TLS itself has to say. ``ConnectionAbortedError`` if the other side asks and does not read."""
@@ -270,10 +312,27 @@ class TlsStream:
     # --- writing
 
     def send(self, data: Buffer) -> int:
-        return self._send((data,))
+        if self._stuck is not None or self._held or len(data) > ENCRYPTED:
+            return self._send((data,))
+        size = self._encrypt(data)
+        encrypted = self._outgoing.read()
+        try:
+            sent = self._sock.send(encrypted)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(encrypted):
+            self._stuck = memoryview(encrypted)[sent:]
+            try:
+                self._drain()
+            except BlockingIOError:
+                self._stuck_size = size
+                raise
+        return size
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        return self._send(buffers)
+        if self._stuck is not None or self._held or sum(map(len, buffers)) > ENCRYPTED:
+            return self._send(buffers)
+        return self.send(b"".join(buffers))
 
     def send_more(self, buffers: Sequence[Buffer]) -> int:
         """Keeps the bytes for the record of what follows, if they are few."""
@@ -310,7 +369,7 @@ class TlsStream:
         """Write a piece that begins with the bytes held back; how many of the others were taken."""
         view, held, taken = memoryview(piece), len(self._held), 0
         while True:
-            count = self._tls.write(view[:STEP])
+            count = self._encrypt(view[:ENCRYPTED])
             size, view = count - held, view[count:]
             self._held, held = b"", 0
             try:
@@ -343,6 +402,20 @@ class TlsStream:
 
     # --- waiting
 
+    def expect(self, count: int) -> None:
+        """Let the system tell of nothing until much is there of ``count`` bytes for the caller, which are sure to come.
+
+        For the rest of a large frame: a client sends one in hundreds of small records, and a wake-up for some of them
+        costs more than they do. It holds until the next read. The end, and a loss, are told of at once.
+        """
+        least = min(count - _HELD_BY_TLS, EXPECTED)
+        if least < LEAST_EXPECTED or self.has_pending or not _CAN_EXPECT:
+            least = 1
+        if least != self._least:
+            self._least = least
+            with suppress(OSError):
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+
     async def wait_readable(self) -> None:
         if self.has_pending:
             await trio.lowlevel.checkpoint()
@@ -374,55 +447,3 @@ def _read_file(fd: int, room: memoryview, position: int) -> int:
     data = os.pread(fd, len(room), position)
     room[: len(data)] = data
     return len(data)
-
-
-class PendingPoller:
-    """A poller of TLS streams: calls again for a stream that has bytes left which the system does not see."""
-
-    def __init__(self, poller: Poller) -> None:
-        self._poller = poller
-        self.round: Round = poller.round
-        self._callbacks: dict[TlsStream, Callable[[], None]] = {}
-        self._pending: set[TlsStream] = set()
-        self._some = trio.Event()
-
-    def register(self, stream: Any, callback: Callable[[], None]) -> None:
-        def on_readable() -> None:
-            callback()
-            if stream.has_pending and self._callbacks.get(stream) is on_readable:
-                self._call_again(stream)
-
-        self._poller.register(stream, on_readable)
-        self._callbacks[stream] = on_readable
-        if stream.has_pending:
-            self._call_again(stream)
-
-    def unregister(self, stream: Any) -> None:
-        self._callbacks.pop(stream, None)
-        self._pending.discard(stream)
-        self._poller.unregister(stream)
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
-        return self._poller.call_at(when, callback)
-
-    def call_off(self, deadline: Deadline) -> None:
-        self._poller.call_off(deadline)
-
-    def _call_again(self, stream: TlsStream) -> None:
-        self._pending.add(stream)
-        self._some.set()
-
-    async def run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._poller.run)
-            while True:
-                await self._some.wait()
-                self._some = trio.Event()
-                await trio.lowlevel.checkpoint()  # the others' turn
-                pending, self._pending = self._pending, set()
-                self.round.is_crowded = False
-                for stream in pending:
-                    callback = self._callbacks.get(stream)
-                    if callback is not None:
-                        callback()
-                self.round.end()

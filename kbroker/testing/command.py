@@ -6,12 +6,13 @@ import argparse
 import os
 import select
 import signal
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from kbroker.cli.common import not_negative, positive
+from kbroker.cli.common import not_negative, positive, refuse_without_console_packages
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import add_overrides, parse_overrides, set_up_logging
 from kbroker.errors import ApiError, FatalError
@@ -41,6 +42,13 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=not_negative, default=9092, metavar="PORT", help="(9092); 0 takes a free one")
     parser.add_argument("-n", "--nodes", type=positive, default=1, metavar="COUNT", help="how many nodes (default 1)")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep data here (default: a temporary directory)")
+    parser.add_argument(
+        "--console",
+        nargs="?",
+        const="8080",
+        metavar="PORT",
+        help="serve the console on the loopback interface, and have its page switch faults (port 8080; 0: a free one)",
+    )
     add_overrides(parser, "set a property of every node")
 
 
@@ -48,19 +56,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
     set_up_logging("warning")
     properties = parse_overrides(arguments.override)
+    if arguments.console is not None:
+        if not arguments.console.isdigit() or int(arguments.console) > 65535:
+            raise UsageError(f"--console {arguments.console}: expected a port")
+        refuse_without_console_packages()
     made: Any = RunningCluster if arguments.nodes > 1 else RunningBroker
     count = [arguments.nodes] if arguments.nodes > 1 else []
     target = made(*count, properties=properties, port=arguments.port, data_dir=arguments.data_dir)
     try:
         with _told_to_stop(), target:
-            _serve(target, arguments.lines)
+            _serve(target, arguments.lines, arguments.console)
     except KeyboardInterrupt:  # while it started
         pass
     return 0
 
 
-def _serve(target: RunningBroker | RunningCluster, first: Sequence[str]) -> None:
+def _serve(target: RunningBroker | RunningCluster, first: Sequence[str], console: str | None) -> None:
     script = FaultScript(target)
+    turn = threading.Lock()
     script.faults.on_injection = _say
     for line in first:
         try:
@@ -69,12 +82,25 @@ def _serve(target: RunningBroker | RunningCluster, first: Sequence[str]) -> None
             wrong = UsageError if isinstance(error, ValueError) else FatalError
             raise wrong(f"{line}: {_message(error)}") from None
     _say(f"kbroker ready: {target.bootstrap_servers}")
-    try:
-        for line in _lines(target):
+
+    def run(line: str) -> tuple[bool, str]:
+        """Do a line, of standard input or of the console's page."""
+        with turn:
             try:
-                _say(script.run(line) or "ok")
+                return True, script.run(line) or "ok"
             except _ERRORS as error:
-                _say(f"error: {_message(error)}")
+                return False, _message(error)
+
+    try:
+        with ExitStack() as stack:
+            if console is not None:
+                from kbroker.testing.console import console_for
+
+                listen = f"127.0.0.1:{console}"
+                _say(stack.enter_context(console_for(script, target.bootstrap_servers, listen, run)))
+            for line in _lines(target):
+                could, told = run(line)
+                _say(told if could else f"error: {told}")
     except KeyboardInterrupt:
         pass  # to a clean stop
 

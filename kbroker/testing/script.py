@@ -90,6 +90,11 @@ class FaultScript:
         self._target = target
         self.faults: Faults = target.faults
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether there are several nodes, which a line may name."""
+        return isinstance(self._target, RunningCluster)
+
     def run(self, line: str) -> str:
         """Do it; what there is to say of it, perhaps nothing.
 

@@ -108,6 +108,11 @@ class FrameReader:
         """Whether a frame has begun and is not complete: the time to read it is running."""
         return self._end > self._start
 
+    @property
+    def rest(self) -> int:
+        """How many bytes the frame lacks that has begun; 0 if none has, or its size is not known yet."""
+        return 0 if self._size is None else max(0, self._start + 4 + self._size - self._end)
+
     def get_buffer(self) -> memoryview:
         """Room for the next bytes, never empty; fill it from its start, then call ``buffer_updated``.
 

@@ -33,29 +33,13 @@ class Answer:
         return str(self.json["error"])
 
 
-class ConsoleProcess:
-    """A console, and a browser's session with it: the cookie and the token."""
+class ConsoleClient:
+    """A browser's session with a console: the cookie and the token."""
 
-    def __init__(self, *words: str) -> None:
-        command = [sys.executable, "-m", "kbroker", "console", "--listen", "127.0.0.1:0", *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None and self.process.stderr is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://(\S+?)/", line)
-        assert found is not None, self.process.stderr.read()
-        self.host = found[1]
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+    def __init__(self, host: str) -> None:
+        self.host = host
         self.cookie = ""
         self.csrf = ""
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.log += iter(self.process.stderr.readline, "")
-
-    def audit(self) -> list[dict[str, Any]]:
-        return [json.loads(line.removeprefix("audit ")) for line in self.log if line.startswith("audit ")]
 
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str | None] | None = None
@@ -108,6 +92,52 @@ class ConsoleProcess:
         answer = self.request("POST", f"/api/{path}", json.dumps(document).encode(), {**own, **(headers or {})})
         self._take(answer)
         return answer
+
+    @contextmanager
+    def events(self, path: str) -> Iterator[Iterator[tuple[str, Any]]]:
+        """Server-sent events as they come: (name, document)."""
+        if not self.cookie:
+            self.enter()
+        connection = http.client.HTTPConnection(*self.host.split(":"), timeout=20)
+        try:
+            connection.request("GET", f"/api/{path}", headers={"Cookie": self.cookie})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            yield _events(response)
+        finally:
+            connection.close()
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
+    name = ""
+    while line := response.readline().decode():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ").strip()
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+class ConsoleProcess(ConsoleClient):
+    """A console as a process, and a session with it."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "kbroker", "console", "--listen", "127.0.0.1:0", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None and self.process.stderr is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://(\S+?)/", line)
+        assert found is not None, self.process.stderr.read()
+        super().__init__(found[1])
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.log += iter(self.process.stderr.readline, "")
+
+    def audit(self) -> list[dict[str, Any]]:
+        return [json.loads(line.removeprefix("audit ")) for line in self.log if line.startswith("audit ")]
 
     def stop(self) -> None:
         """End it by SIGTERM: it goes at once, and has logged nothing but its audit."""

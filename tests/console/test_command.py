@@ -19,6 +19,8 @@ from kbroker.console.serving import page_address
         (["--listen", "localhost:99999"], "is not an address"),
         (["--mask", "nonsense"], "is not a mask"),
         (["--sign-in"], "--sign-in needs --command-config"),
+        (["--mask", "cards=key", "--explorer", "127.0.0.1:9292"], "give one of them"),
+        (["--explorer", ":x"], "is not addresses such as"),
         (["-b", "no port:x"], "is not of the form host:port"),
     ],
 )

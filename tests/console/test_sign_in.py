@@ -20,7 +20,8 @@ from tests.console.console_process import ConsoleProcess, console_process
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """One whose users are asked for, and whose rules let the admin do everything, and nobody else anything."""
-    with running_broker(security="sasl_plaintext", super_users=["admin"]) as running:
+    explorer = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
+    with running_broker(explorer, security="sasl_plaintext", super_users=["admin"]) as running:
         yield running
 
 
@@ -28,8 +29,9 @@ def broker() -> Iterator[RunningBroker]:
 def console(broker: RunningBroker, tmp_path: Path) -> Iterator[ConsoleProcess]:
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n")
+    explorer = f"127.0.0.1:{broker.in_broker(lambda node: node.explorer_port)}"
     words = ("-b", broker.bootstrap_servers, "--command-config", str(config), "--sign-in", "--writes")
-    with console_process(*words) as running:
+    with console_process(*words, "--explorer", explorer) as running:
         yield running
 
 
@@ -47,6 +49,27 @@ def test_nothing_is_shown_before(console: ConsoleProcess) -> None:
     ):
         assert console.get(path).status == 401, path
     assert console.post("topic/create", {"name": "x"}).status == 401
+
+
+def test_the_explorer_is_for_those_who_may_read_everything(console: ConsoleProcess) -> None:
+    console.enter()
+    for path in ("explorer/nodes", "explorer/events", "explorer/exchange?node=1&number=1", "explorer/saved.exchanges"):
+        assert console.get(path).status == 401, path
+    console.post("sign-in", {"user": "alice", "password": "alice-secret"})
+    for path in ("explorer/nodes", "explorer/events", "explorer/exchange?node=1&number=1", "explorer/saved.exchanges"):
+        answer = console.get(path)
+        assert answer.status == 403 and "may CLUSTER_ACTION" in answer.error, path
+    console.post("sign-out", {})
+    console.post("sign-in", {"user": "admin", "password": "admin-secret"})
+    assert console.get("explorer/nodes").status == 200
+    with console.events("explorer/events") as events:
+        console.post("topic/create", {"name": "seen"})
+        made = next(told for name, told in events if name == "exchange" and told["api"] == "CreateTopics")
+    assert made["principal"] == "User:admin"
+    fields = console.get("explorer/exchange", node=made["node"], number=made["exchange"]).json["request_fields"]
+    assert any("seen" in row["text"] for row in fields["rows"])
+    login = console.get("explorer/saved.exchanges").body
+    assert b'"kbroker-exchanges"' in login and b"admin-secret" not in login
 
 
 def test_each_user_is_the_clusters_own(console: ConsoleProcess) -> None:

@@ -1,31 +1,124 @@
-"""A cluster of three beside which a console watches one node die."""
+"""A cluster of three beside which a console watches one node die, and moves partitions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
-from kbroker.testing.cluster import running_cluster
-from tests.console.console_process import console_process, eventually
+from kbroker.testing.cluster import RunningCluster, running_cluster
+from kbroker.wire.record_batch import Record
+from tests.console.console_process import ConsoleProcess, console_process, eventually
 
 
-def test_a_lost_node_is_told_in_words_and_its_return() -> None:
-    with running_cluster(3) as cluster, console_process("-b", cluster.bootstrap_servers) as console:
-        with cluster.client() as client:
-            create_topics(client, [NewTopic("orders", 3, 3, {"min.insync.replicas": "3"})])
-        cluster.await_in_sync()
-        told = console.get("overview", fresh=1).json
-        assert told["troubles"] == []
-        assert [broker["replicas"] for broker in told["brokers"]] == [3, 3, 3]
-        lost = next(node for node in cluster.nodes if node is not cluster.controller)
-        lost.kill()
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(3) as running:
+        yield running
 
-        def is_missed() -> bool:
-            keys = {trouble["key"] for trouble in console.get("overview", fresh=1).json["troubles"]}
-            return {f"fenced-{lost.id}", "min-isr-orders"} <= keys
 
-        eventually(is_missed, "the lost node is missed", 40)
-        [trouble] = [each for each in console.get("overview").json["troubles"] if each["key"] == "min-isr-orders"]
-        assert "all 3 partitions have fewer replicas in sync than min.insync.replicas=3" in trouble["text"]
-        assert trouble["advice"] == f"Broker {lost.id}, which has a replica, is not there: start it."
-        assert trouble["exact"] is True
-        lost.start()
-        eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again", 40)
+@pytest.fixture(scope="module")
+def console(cluster: RunningCluster) -> Iterator[ConsoleProcess]:
+    with console_process("-b", cluster.bootstrap_servers, "--writes") as running:
+        yield running
+
+
+def test_partitions_are_moved_as_the_preview_says(cluster: RunningCluster, console: ConsoleProcess) -> None:
+    brokers = sorted(node.id for node in cluster.nodes)
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("moved", assignment=[[brokers[0]], [brokers[0]]])])
+        producer = Producer(client, "moved", [0, 1], on_refused=print)
+        for number in range(100):
+            producer.send(Record(0, number, None, b"x" * 1000), 0, number % 2)
+        producer.flush()
+    asked = {"name": "moved", "brokers": f"{brokers[1]},{brokers[2]}", "replicas": 2}
+    plan = console.get("topic/move", **asked).json
+    assert (len(plan["rows"]), plan["unchanged"]) == (2, 0) and plan["bytes"] > 200_000
+    assert sorted(row["after"][0] for row in plan["rows"]) == brokers[1:]
+    before = {row["partition"]: ",".join(map(str, row["before"])) for row in plan["rows"]}
+    after = {row["partition"]: ",".join(map(str, row["after"])) for row in plan["rows"]}
+    assert console.post("topic/move", {"name": "moved", "before": before, "after": after}).status == 200
+
+    def has_moved() -> bool:
+        partitions = console.get("topic", name="moved").json["partitions"]
+        return all(
+            sorted(each["replicas"]) == sorted(each["isr"]) == brokers[1:] and each["moving"] is None
+            for each in partitions
+        )
+
+    eventually(has_moved, "the partitions have moved")
+    assert [each["end"] for each in console.get("topic", name="moved").json["partitions"]] == [50, 50]
+    # The plan was for other replicas than there are now.
+    stale = console.post("topic/move", {"name": "moved", "before": before, "after": after})
+    assert stale.status == 409 and "new preview" in stale.error
+    assert console.post("topic/move/cancel", {"name": "moved"}).json["done"].startswith("0 moves")
+    assert (
+        console.get("topic/move", **{**asked, "replicas": 3}).error
+        == "3 replicas need as many brokers, and 2 are chosen"
+    )
+    assert console.get("topic/move", **{**asked, "brokers": "99"}).error == "there is no broker 99"
+    assert console.get("topic/move", **asked, partitions="7").error == "topic moved has no partition 7"
+    assert [line["action"] for line in console.audit()] == ["move-partitions", "move-partitions", "cancel-moves"]
+
+
+def test_a_move_is_seen_and_cancelled(cluster: RunningCluster, console: ConsoleProcess) -> None:
+    lost = next(node for node in cluster.nodes if node is not cluster.controller)
+    other = next(node for node in cluster.nodes if node is not lost)
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("stuck", assignment=[[other.id]])])
+    lost.kill()
+    move = {"name": "stuck", "before": {"0": f"{other.id}"}, "after": {"0": f"{lost.id}"}}
+    assert console.post("topic/move", move).status == 200
+    [partition] = console.get("topic", name="stuck").json["partitions"]
+    assert [each["broker"] for each in partition["moving"]["adding"]] == [lost.id]
+    assert partition["moving"]["removing"] == [other.id]
+    assert console.post("topic/move/cancel", {"name": "stuck"}).json["done"] == "1 moves of topic stuck are cancelled"
+    [partition] = console.get("topic", name="stuck").json["partitions"]
+    assert (partition["moving"], partition["replicas"]) == (None, [other.id])
+    lost.start()
+    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again", 40)
+
+
+def test_rates_are_told(cluster: RunningCluster, console: ConsoleProcess) -> None:
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("busy", 2, 3), NewTopic("calm", 1, 1)])
+        producer = Producer(client, "busy", [0, 1], on_refused=print)
+
+        def are_told() -> bool:
+            for number in range(100):
+                producer.send(Record(0, number, None, b"x" * 100), 0, number % 2)
+            producer.flush()
+            rows = {row["name"]: row for row in console.get("topics", sort="bytes_rate", descending=1).json["rows"]}
+            if not {"busy", "calm"} <= rows.keys():
+                return False
+            busy = rows["busy"]
+            return bool(busy["bytes_rate"] and busy["records_rate"]) and rows["calm"]["bytes_rate"] == 0
+
+        eventually(are_told, "what is written a second")
+    told = console.get("overview").json
+    assert told["busiest"][0]["name"] == "busy" and told["bytes_rate"] > told["records_rate"] > 0
+
+
+def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, console: ConsoleProcess) -> None:
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("orders", 3, 3, {"min.insync.replicas": "3"})])
+    cluster.await_in_sync()
+    told = console.get("overview", fresh=1).json
+    assert told["troubles"] == []
+    assert all(broker["replicas"] >= 3 and not broker["out_of_sync"] for broker in told["brokers"])
+    lost = next(node for node in cluster.nodes if node is not cluster.controller)
+    lost.kill()
+
+    def is_missed() -> bool:
+        keys = {trouble["key"] for trouble in console.get("overview", fresh=1).json["troubles"]}
+        return {f"fenced-{lost.id}", "min-isr-orders"} <= keys
+
+    eventually(is_missed, "the lost node is missed", 40)
+    [trouble] = [each for each in console.get("overview").json["troubles"] if each["key"] == "min-isr-orders"]
+    assert "all 3 partitions have fewer replicas in sync than min.insync.replicas=3" in trouble["text"]
+    assert trouble["advice"] == f"Broker {lost.id}, which has a replica, is not there: start it."
+    assert trouble["exact"] is True
+    lost.start()
+    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again", 40)

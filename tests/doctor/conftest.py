@@ -16,7 +16,7 @@ from kbroker.config.properties import format_properties
 from kbroker.testing import RunningBroker, running_broker
 
 QUIET = {"auto.create.topics.enable": "false"}
-"""What the doctor has nothing to say about on a development node."""
+"""Properties of a development node about which the doctor says nothing."""
 
 Doctor = Callable[..., dict[str, list[dict[str, Any]]]]
 """Runs the command; check -> its findings. ``Doctor.code`` is not kept: it must go with the findings."""

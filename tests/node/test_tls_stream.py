@@ -19,7 +19,8 @@ import trio
 from kbroker.config.security import SecurityValues
 from kbroker.env import EpollPoller, RealStream
 from kbroker.node.handshake_thread import HandshakeThread
-from kbroker.node.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, PendingPoller, TlsStream
+from kbroker.node.tls_poller import PendingPoller
+from kbroker.node.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, TlsStream
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 

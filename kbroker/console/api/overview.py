@@ -28,6 +28,9 @@ from kbroker.raft_metadata.metadata_version import metadata_version_name
 
 MAX_TROUBLES: Final = 100
 
+_BUSIEST: Final = 5
+"""Topics whose rates are shown."""
+
 _MAX_ASKED: Final = 50
 """Topics whose min.insync.replicas is asked for in one look."""
 
@@ -71,6 +74,9 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
         "leaderless": sum(leaderless(topic) for topic in topics.all),
         "size": None if topics.sizes is None else sum(topics.sizes.values()),
         "topics_at": topics.at_ms,
+        "bytes_rate": sum(_of_users(topics, topics.growth).values()) if topics.growth else None,
+        "records_rate": sum(_of_users(topics, topics.records).values()) if topics.records else None,
+        "busiest": _busiest(topics),
         "brokers": _brokers(told, topics),
         "quorum": [
             {
@@ -84,6 +90,19 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
         ],
         "quorum_problem": told.quorum_problem,
     }
+
+
+def _of_users(topics: Topics, rates: Mapping[str, float]) -> dict[str, float]:
+    """The rates of topics that are not internal."""
+    return {topic.name: rates[topic.name] for topic in topics.all if not topic.internal and topic.name in rates}
+
+
+def _busiest(topics: Topics) -> list[Json]:
+    """The topics that grow most."""
+    ordered = sorted(_of_users(topics, topics.growth).items(), key=lambda item: (-item[1], item[0]))[:_BUSIEST]
+    return [
+        {"name": name, "bytes_rate": rate, "records_rate": topics.records.get(name)} for name, rate in ordered if rate
+    ]
 
 
 def _troubles(call: Call, troubles: list[Trouble], now_ms: int) -> list[Json]:

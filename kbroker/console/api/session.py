@@ -43,6 +43,8 @@ def _told(call: Call, session: Session) -> Json:
         "sign_in": settings.sign_in and session.view is None,
         "signed_in": session.user is not None,
         "writes": settings.writes,
+        "faults": call.console.faults is not None,
+        "explorer": call.console.watching is not None,
         "bootstrap": settings.bootstrap,
         "version": __version__,
     }

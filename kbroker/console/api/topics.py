@@ -17,6 +17,7 @@ from kbroker.client.configs import (
 )
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience
+from kbroker.client.reassignments import Reassignment
 from kbroker.client.topics import (
     NewTopic,
     PartitionDescription,
@@ -33,6 +34,7 @@ from kbroker.console.call import Call, Refused
 from kbroker.console.json_types import Json
 from kbroker.console.sizes import Sizes, ask_sizes
 from kbroker.console.topic_list import SORTS, branches, choose
+from kbroker.console.under_way import moving_partitions, show_move
 from kbroker.types import TopicPartition, uuid_to_str
 
 MAX_PAGE: Final = 500
@@ -52,6 +54,7 @@ async def list_page(call: Call) -> Json:
         sort=call.choice("sort", SORTS, "name"),
         descending=call.flag("descending"),
         sizes=topics.sizes,
+        growth=topics.growth,
     )
     chosen = await call.compute(wanted)
     offset = call.number("offset", 0)
@@ -66,6 +69,8 @@ async def list_page(call: Call) -> Json:
             "state": partition_state(topic),
             "size": None if topics.sizes is None else topics.sizes.get(topic.name, 0),
             "records": counts.get(topic.name),
+            "bytes_rate": topics.growth.get(topic.name),
+            "records_rate": topics.records.get(topic.name),
         }
         for topic in part
     ]
@@ -132,6 +137,7 @@ def _describe(client: Client, name: str) -> Json:
     led = [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
     ranges = list_ranges(client, led)
     sizes = ask_sizes(client)
+    moving = moving_partitions(client, topic)
     return {
         "name": topic.name,
         "id": uuid_to_str(topic.topic_id) if any(topic.topic_id) else None,
@@ -139,7 +145,7 @@ def _describe(client: Client, name: str) -> Json:
         "replicas": topic.replication_factor,
         "state": partition_state(topic),
         "no_sizes": sizes.problem,
-        "partitions": [_partition(name, entry, ranges, sizes) for entry in topic.partitions],
+        "partitions": [_partition(name, entry, ranges, sizes, moving) for entry in topic.partitions],
     }
 
 
@@ -160,6 +166,7 @@ def _partition(
     entry: PartitionDescription,
     ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
     sizes: Sizes,
+    moving: Mapping[int, Reassignment],
 ) -> Json:
     partition = TopicPartition(name, entry.partition)
     limits = ranges.get(partition)
@@ -173,6 +180,7 @@ def _partition(
         "start": start,
         "end": end,
         "size": sizes.of_leader(partition, entry.leader),
+        "moving": show_move(moving.get(entry.partition), partition, sizes),
     }
 
 

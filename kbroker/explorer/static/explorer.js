@@ -1,7 +1,7 @@
 // The protocol explorer: requests and answers as they happen, and all that is known of the one that is chosen.
 //
 // `showExplorer(main, { base, onEnd })` fills an element. Below `base` there are `events` (server-sent events
-// `exchange` and `skipped`), `exchange?node=&number=`, `saved.exchanges`. `onEnd`, if given, is told what stops it.
+// `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&number=`, `saved.exchanges`. `onEnd`, if given, is told what stops it.
 // Text only ever becomes text: nothing is parsed as HTML.
 
 const SHOWN = 400; // rows of the table
@@ -39,10 +39,12 @@ export function showExplorer(main, { base = "", onEnd = null } = {}) {
   let paused = false;
   let missed = 0;
   let skipped = 0;
+  let silent = ""; // nodes that are not followed now
   const wanted = { words: [], errors: false, internal: false, sequence: 0 };
 
   const filter = h("input", {
     type: "search",
+    "data-filter": true,
     "aria-label": "Filter: words that a request has to contain",
     placeholder: "client, API, topic, group …",
     oninput: () => {
@@ -92,6 +94,7 @@ export function showExplorer(main, { base = "", onEnd = null } = {}) {
 
   function tell(problem = "") {
     const parts = [problem || `${kept.length} requests`];
+    if (silent) parts.push(silent);
     if (paused) parts.push(`paused, ${missed} new since`);
     if (skipped) parts.push(`${skipped} not shown: there are more than can be`);
     state.textContent = parts.join(" · ");
@@ -194,6 +197,11 @@ export function showExplorer(main, { base = "", onEnd = null } = {}) {
   });
   source.addEventListener("skipped", (event) => {
     for (const count of Object.values(JSON.parse(event.data).counts)) skipped += count;
+    tell();
+  });
+  source.addEventListener("nodes", (event) => {
+    const why = Object.entries(JSON.parse(event.data).silent);
+    silent = why.map(([address, text]) => (text.includes(address) ? text : `${address}: ${text}`)).join(" · ");
     tell();
   });
   onEnd?.(() => source.close());

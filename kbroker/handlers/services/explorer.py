@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection
-from typing import Any, Protocol
+from typing import Protocol
+
+from kbroker.security.principal import KafkaPrincipal
+
+
+class ShownConnection(Protocol):
+    """The facts that are shown of a client's connection; what stands in for one has them too, while it logs in."""
+
+    listener_name: str
+    is_controller: bool
+    peer: str
+    principal: KafkaPrincipal
+    client_software_name: str
+    client_software_version: str
 
 
 class LoginTap(Protocol):
@@ -12,7 +25,9 @@ class LoginTap(Protocol):
     is_watched: bool
     """Whether anybody looks."""
 
-    async def login(self, connection: Any, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]) -> bytes:
+    async def login(
+        self, connection: ShownConnection, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]
+    ) -> bytes:
         """Wait for the answer to a request of a login, and show both. Raises what ``answer`` does.
 
         Of a frame that is no request of ``api_keys`` only the size is shown: it may be a token without a header.
@@ -20,6 +35,6 @@ class LoginTap(Protocol):
         """
         ...
 
-    def login_failed(self, connection: Any) -> None:
+    def login_failed(self, connection: ShownConnection) -> None:
         """A client that logged in with this ``connection`` is not let in, or has gone."""
         ...

@@ -28,6 +28,7 @@ from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.explorer import ShownConnection
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Seen:
     __slots__ = ("_info", "_known", "connection", "is_controller", "missed", "node", "number", "software", "waiting")
 
     def __init__(
-        self, node: int, number: int, connection: Connection, missed: list[int], software: str = "unknown"
+        self, node: int, number: int, connection: ShownConnection, missed: list[int], software: str = "unknown"
     ) -> None:
         """``missed`` counts its requests that are not seen; ``software``: what it said of itself as it logged in."""
         self.missed = missed
@@ -162,7 +163,7 @@ class Tap:
         return seen
 
     async def login(
-        self, connection: Connection, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]
+        self, connection: ShownConnection, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]
     ) -> bytes:
         """As ``handlers.services.explorer.LoginTap`` says."""
         begun = self.begin(self._logs_in(connection), frame)
@@ -182,7 +183,7 @@ class Tap:
             begun.answered(lambda: whole_frame(reply[4:]))
         return reply
 
-    def login_failed(self, connection: Connection) -> None:
+    def login_failed(self, connection: ShownConnection) -> None:
         """As ``handlers.services.explorer.LoginTap`` says."""
         key = connection.listener_name, connection.peer
         seen = self._logins.get(key)
@@ -194,7 +195,7 @@ class Tap:
         for watcher in self._watchers:
             watcher.connection_closed(number, self.node)
 
-    def _logs_in(self, connection: Connection) -> Seen:
+    def _logs_in(self, connection: ShownConnection) -> Seen:
         """A client that logs in, and has the same number afterwards."""
         key = connection.listener_name, connection.peer
         seen = self._logins.get(key)
@@ -204,7 +205,7 @@ class Tap:
             seen = self._logins[key] = self._seen(self._next_number(), connection)
         return seen
 
-    def _seen(self, number: int, connection: Connection, software: str = "unknown") -> Seen:
+    def _seen(self, number: int, connection: ShownConnection, software: str = "unknown") -> Seen:
         missed = self.missed_by_controllers if connection.is_controller else self.missed
         return Seen(self.node, number, connection, missed, software)
 

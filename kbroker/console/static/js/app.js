@@ -5,7 +5,8 @@ import { openDialog } from "./dialog.js";
 import { fill, h, problem } from "./dom.js";
 import { Scope, go, parse } from "./router.js";
 
-// A page is a line here and a module with `show(main, params, scope)`. Those without a key are reached from others.
+// A page is a line here and a module with `show(main, params, scope)`. Those without a key are reached from others,
+// and those that are not offered have no link.
 const PAGES = {
   overview: { title: "Overview", key: "o", load: () => import("./pages/overview.js") },
   topics: { title: "Topics", key: "t", load: () => import("./pages/topics.js") },
@@ -14,6 +15,8 @@ const PAGES = {
   group: { title: "Group", under: "groups", load: () => import("./pages/group.js") },
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
+  explorer: { title: "Protocol", key: "p", offered: () => session.explorer, load: () => import("./pages/explorer.js") },
+  faults: { title: "Faults", key: "f", offered: () => session.faults, load: () => import("./pages/faults.js") },
   broker: { title: "Broker", under: "overview", load: () => import("./pages/broker.js") },
 };
 
@@ -21,10 +24,12 @@ const main = document.getElementById("main");
 let scope = new Scope();
 let isFirst = true;
 
+const hasLink = (page) => page.key && (!page.offered || page.offered());
+
 function drawSide(current) {
   const own = PAGES[current]?.under ?? current;
   const links = Object.entries(PAGES)
-    .filter(([, page]) => page.key)
+    .filter(([, page]) => hasLink(page))
     .map(([path, page]) =>
       h("li", null, h("a", { href: `#/${path}`, "aria-current": path === own ? "page" : null }, page.title)),
     );
@@ -105,7 +110,7 @@ document.addEventListener("keydown", (event) => {
 function showKeys() {
   const keys = [
     ...Object.values(PAGES)
-      .filter((page) => page.key)
+      .filter(hasLink)
       .map((page) => [`g ${page.key}`, page.title]),
     ["/", "to the filter of the page"],
     ["↑ ↓", "from row to row"],

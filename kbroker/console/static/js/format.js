@@ -14,6 +14,12 @@ export function bytes(value) {
   return "";
 }
 
+/** So many a second; what is not known yet is a dash. */
+export const rate = (value) =>
+  value === null || value === undefined ? "–" : value > 0 && value < 10 ? value.toFixed(1) : number(Math.round(value));
+
+export const bytesRate = (value) => (value === null || value === undefined ? "–" : bytes(Math.round(value)));
+
 const pad = (value, width = 2) => String(value).padStart(width, "0");
 
 /** A time of this browser's zone: 2026-01-31 12:00:00.000. */

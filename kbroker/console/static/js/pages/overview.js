@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
-import { bytes, clock, duration, moment, number, plural } from "../format.js";
+import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
 import { href } from "../router.js";
 
 export async function show(main, params, scope) {
@@ -103,6 +103,7 @@ function drawRest(rest, told) {
       tile("Topics", number(told.topics), told.internal_topics ? `and ${told.internal_topics} internal` : null),
       tile("Partitions", number(told.partitions)),
       tile("Data, one copy", bytes(told.size)),
+      tile("Records a second", rate(told.records_rate), told.bytes_rate === null ? null : `${bytesRate(told.bytes_rate)}/s`),
       tile("Active controller", controller, told.controller_epoch === null ? null : `epoch ${told.controller_epoch}`),
     ),
     h(
@@ -128,6 +129,22 @@ function drawRest(rest, told) {
         told.brokers,
       ),
     ),
+    told.busiest.length
+      ? h(
+          "section",
+          { class: "card" },
+          h("h2", null, "Busiest topics"),
+          table(
+            "Busiest topics",
+            [
+              { title: "Topic", class: "name", cell: (t) => link(t.name, href("topic", { name: t.name })) },
+              { title: "Records / s", number: true, cell: (t) => rate(t.records_rate) },
+              { title: "Bytes / s", number: true, cell: (t) => bytesRate(t.bytes_rate) },
+            ],
+            told.busiest,
+          ),
+        )
+      : null,
     h(
       "section",
       { class: "card" },

@@ -1,4 +1,4 @@
-// One topic: its records, partitions, configs and groups, a tab each.
+// One topic: its records, partitions, configs, groups and log, a tab each.
 
 import { get, post, session } from "../api.js";
 import { configTable } from "../configs.js";
@@ -6,9 +6,11 @@ import { confirmByName, openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
 import { bytes, moment, number, plural } from "../format.js";
 import { go, href } from "../router.js";
+import { showLog } from "../log.js";
+import { movePartitions, movesUnderWay } from "../moves.js";
 import { showRecords } from "../records.js";
 
-const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups" };
+const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
 const STATES = { ok: ["in sync", "good"], short: ["replicas not in sync", "warn"], offline: ["no leader", "bad"] };
 
 export async function show(main, params, scope) {
@@ -38,7 +40,7 @@ export async function show(main, params, scope) {
     body,
   );
   try {
-    await { records: showRecords, partitions, configs, groups }[tab](body, topic, scope, params);
+    await { records: showRecords, partitions, configs, groups, log: showLog }[tab](body, topic, scope, params);
   } catch (error) {
     if (error.name !== "AbortError") fill(body, problem(error));
   }
@@ -61,6 +63,7 @@ function actions(topic) {
     "div",
     { class: "buttons" },
     h("button", { type: "button", onclick: () => addPartitions(topic) }, "Add partitions"),
+    h("button", { type: "button", onclick: () => movePartitions(topic) }, "Move partitions"),
     h(
       "button",
       {
@@ -104,6 +107,7 @@ function partitions(body, topic, scope) {
   const draw = (told, seconds) =>
     refill(
       body,
+      movesUnderWay(told),
       told.no_sizes ? h("p", { class: "quiet" }, `Sizes cannot be seen: ${told.no_sizes}`) : null,
       h(
         "div",

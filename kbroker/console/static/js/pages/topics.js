@@ -3,7 +3,7 @@
 import { get, post, session } from "../api.js";
 import { openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, tick, toast } from "../dom.js";
-import { bytes, clock, number, plural } from "../format.js";
+import { bytes, bytesRate, clock, number, plural, rate } from "../format.js";
 import { PagedTable } from "../paged_table.js";
 import { go, href, note } from "../router.js";
 
@@ -114,6 +114,8 @@ function list(state, scope, order, onTotal) {
       { title: "Partitions", sort: "partitions", number: true, cell: (t) => number(t.partitions) },
       { title: "Replicas", sort: "replicas", number: true, cell: (t) => number(t.replicas) },
       { title: "Records", number: true, cell: (t) => number(t.records) },
+      { title: "Records / s", number: true, cell: (t) => rate(t.records_rate) },
+      { title: "Bytes / s", sort: "bytes_rate", number: true, cell: (t) => bytesRate(t.bytes_rate) },
       { title: "Size", sort: "size", number: true, cell: (t) => bytes(t.size) },
     ],
     load: (offset, limit, sorted) =>

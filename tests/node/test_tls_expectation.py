@@ -1,0 +1,185 @@
+"""The rest of a large frame over TLS is told of when much of it is there; the end and what is slow are told of all the
+same, and nothing that comes behind it is held back."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from tls_harness import AUTHORITY, properties
+
+from kbroker.config.security import SecurityValues
+from kbroker.env import RealStream
+from kbroker.node import listener
+from kbroker.node.tls_stream import EXPECTED, PIECE, TlsStream
+from kbroker.security.tls.contexts import client_context, server_context
+from kbroker.testing import RunningBroker, running_broker
+
+NODE = AUTHORITY.issue("CN=localhost", ["localhost"])
+SERVER = server_context(
+    SecurityValues({"ssl.keystore.key": NODE.key_pem(), "ssl.keystore.certificate.chain": NODE.certificate_pem})
+)
+CLIENT = client_context(SecurityValues({"ssl.truststore.certificates": AUTHORITY.certificate_pem}))
+RECORD = bytes(1000)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of so many bytes")
+
+
+class Client:
+    """The other end of a stream over TCP; blocks."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = CLIENT.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+
+    def handshake(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.sock.sendall(self._outgoing.read())
+                self._incoming.write(self.sock.recv(1 << 16))
+        self.sock.sendall(self._outgoing.read())
+
+    def send(self, data: bytes) -> None:
+        self._tls.write(data)
+        self.sock.sendall(self._outgoing.read())
+
+
+async def connected() -> tuple[TlsStream, Client]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream, client = TlsStream(RealStream(ours, use_sendfile=True), SERVER, bytearray(PIECE)), Client(theirs)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.handshake)
+        await trio.to_thread.run_sync(client.handshake)
+    return stream, client
+
+
+async def is_told(stream: TlsStream, seconds: float = 0.05) -> bool:
+    """Whether the system tells of something to read."""
+    with trio.move_on_after(seconds) as scope:
+        await stream.wait_readable()
+    return not scope.cancelled_caught
+
+
+def read(stream: TlsStream, size: int = 1 << 20) -> int:
+    """How many bytes there are now."""
+    received = 0
+    room = bytearray(size)
+    with suppress(BlockingIOError):
+        while received < size:
+            received += stream.recv_into(room)
+    return received
+
+
+def test_the_rest_of_a_frame_is_told_of_when_much_of_it_is_there() -> None:
+    async def main() -> None:
+        stream, client = await connected()
+        with client.sock:
+            stream.expect(1 << 20)
+            sent = 0
+            while sent < EXPECTED - 10 * len(RECORD):
+                client.send(RECORD)
+                sent += len(RECORD)
+            assert not await is_told(stream)
+            while sent < EXPECTED + len(RECORD):
+                client.send(RECORD)
+                sent += len(RECORD)
+            assert await is_told(stream, 5)
+            assert read(stream) == sent
+            client.send(b"x")  # the read was the end of it
+            assert await is_told(stream, 5) and read(stream) == 1
+            stream.close()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_an_end_within_a_frame_is_told_of(says_so: bool) -> None:
+    async def main() -> None:
+        stream, client = await connected()
+        stream.expect(1 << 20)
+        client.send(RECORD)
+        if says_so:
+            client.sock.shutdown(socket.SHUT_WR)
+        else:
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sock.close()
+        assert await is_told(stream, 5)
+        stream.close()
+        client.sock.close()
+
+    trio.run(main)
+
+
+def test_no_more_is_waited_for_than_is_sure_to_come() -> None:
+    """Whatever is left of a frame of any size: the system tells of all of it."""
+
+    async def main() -> None:
+        stream, client = await connected()
+        with client.sock:
+            for size in (1, 20_000, 40_000, EXPECTED, EXPECTED + 17_000, 5 * EXPECTED):
+                for first in (0, 1, size // 2, size - 1):
+                    client.send(bytes(first)) if first else None
+                    got = 0
+                    while got < first:
+                        assert await is_told(stream, 5)
+                        got += read(stream)
+                    stream.expect(size - got)
+                    with trio.fail_after(5):
+                        async with trio.open_nursery() as nursery:
+                            nursery.start_soon(trio.to_thread.run_sync, client.send, bytes(size - first))
+                            while got < size:
+                                await stream.wait_readable()
+                                got += read(stream)
+                                stream.expect(size - got)
+            stream.close()
+
+    trio.run(main)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    """A node whose housekeeper comes when it is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listener, "SWEEP_SECONDS", 1000.0)
+        with running_broker(properties=properties()) as running:
+            yield running
+
+
+def test_a_slow_client_is_looked_at_now_and_then(broker: RunningBroker) -> None:
+    """Some KB a second are enough, however much the system is to wait for."""
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+
+    def received(node: Any) -> int:
+        return sum(each.bytes_received for server in node.listeners for each in server._connections)
+
+    def wait_for(count: int) -> None:
+        deadline = time.monotonic() + 10
+        while (found := broker.in_broker(received)) != count:
+            assert time.monotonic() < deadline, found
+
+    with (
+        socket.create_connection((broker.host, broker.port), 10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as client,
+    ):
+        frame = struct.pack(">ihhih", 1 << 20, 3, 9, 7, -1)
+        client.sendall(frame + bytes(EXPECTED - len(frame)))
+        wait_for(EXPECTED)
+        client.sendall(bytes(5000))
+        assert broker.in_broker(received) == EXPECTED
+        broker.in_broker(lambda node: [server.sweep(trio.current_time()) for server in node.listeners])
+        wait_for(EXPECTED + 5000)
