@@ -333,7 +333,8 @@ class OffsetRequests:
     def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
         """OffsetDelete: not for topics that a live member reads. `ApiError` for the whole request."""
         self._groups.check_has_offsets(request.group_id)
-        group = self._groups.classic.get(request.group_id) or self._groups.consumer_group(request.group_id)
+        groups, group_id = self._groups, request.group_id
+        group = groups.classic.get(group_id) or groups.streams.get(group_id) or groups.consumer_group(group_id)
         if isinstance(group, ClassicGroup):
             if group.state is not _S.EMPTY and not group.uses_consumer_protocol:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP)

@@ -10,6 +10,9 @@ from kbroker.metrics.histogram import Histogram
 ACKNOWLEDGEMENTS = ("Accept", "Release", "Reject", "Renew")
 """Names of the wire's types 1 to 4. A gap (0) is not counted, as in Kafka."""
 
+MOST_GROUPS = 1000
+"""Groups whose fetches are counted. Clients name any, and a count takes some KB: that of the longest ago gives way."""
+
 
 class ShareTraffic:
     """Counts since the first share group was served here. Whoever does it adds to them."""
@@ -20,7 +23,7 @@ class ShareTraffic:
         self.loads = Histogram()
         """Times in which share partitions were loaded."""
         self.fetched: dict[str, Histogram] = {}
-        """By group, percent of the partitions of a ShareFetch that were read for it."""
+        """By group, percent of the partitions of a ShareFetch that were read for it; that of the last fetch last."""
         self.letters: Counter[str] = Counter()
         """By group, records that are in a dead-letter topic."""
         self.letter_requests: Counter[str] = Counter()
@@ -44,9 +47,12 @@ class ShareTraffic:
 
     def fetch(self, group_id: str, read: int, wanted: int) -> None:
         """Count a ShareFetch of so many partitions, of which some were read."""
-        ratios = self.fetched.get(group_id)
+        ratios = self.fetched.pop(group_id, None)
         if ratios is None:
-            ratios = self.fetched[group_id] = Histogram()
+            ratios = Histogram()
+            if len(self.fetched) >= MOST_GROUPS:
+                del self.fetched[next(iter(self.fetched))]
+        self.fetched[group_id] = ratios
         ratios.observe(100 * read // wanted)
 
     def wrote_states(self, count: int, seconds: float) -> None:

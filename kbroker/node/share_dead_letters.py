@@ -175,6 +175,7 @@ class DeadLetterQueue:
             originals = await self._originals(source, partition, letters, max_bytes)
             now_ms = self._services.env.wall_clock_ms()
             batch, done, rest = make_round(source, letters, originals, max_bytes=max_bytes, now_ms=now_ms)
+            del originals  # the batch has them; to write it may take minutes
             producer, count = self._producers.take(source), sum(each.size for each in done)
             await self._repeat(source, batch, producer, is_ours)
             producer.written(count)

@@ -17,6 +17,7 @@ from kbroker.metrics.dialect import Dialect, Kind
 from kbroker.metrics.family import Family
 from kbroker.metrics.histogram import Histogram
 from kbroker.metrics.rates import Rates
+from kbroker.metrics.share_traffic import MOST_GROUPS, ShareTraffic
 from kbroker.metrics.traffic import Traffic
 
 
@@ -121,3 +122,13 @@ def test_the_address_of_the_page(value: str | None, address: tuple[str, int] | N
 def test_another_form_of_address_is_refused(value: str) -> None:
     with pytest.raises(FatalError, match=r"prometheus\.metrics\.reporter\.listener: .* http://HOST:PORT"):
         metrics_address({"prometheus.metrics.reporter.listener": value})
+
+
+def test_groups_whose_fetches_are_counted_are_bounded() -> None:
+    """Clients name any group; those that go on fetching keep their counts."""
+    traffic = ShareTraffic()
+    for number in range(2 * MOST_GROUPS):
+        traffic.fetch(f"once-{number}", 0, 1)
+        traffic.fetch("again", 1, 1)
+    assert len(traffic.fetched) == MOST_GROUPS
+    assert traffic.fetched["again"].count == 2 * MOST_GROUPS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Final
 
 from kbroker.metrics.dialect import Dialect, Kind
@@ -26,11 +27,12 @@ def summary(
     histograms: Mapping[tuple[str, ...], Histogram],
     counts: Mapping[tuple[str, ...], int] | None = None,
     unit: float = MILLISECOND,
+    most: float = inf,
 ) -> Figures:
     """Quantiles, and the number of observations in a family of its own, as the JMX exporter has them.
 
     ``counts`` are the numbers to show, where only a sample is observed. ``unit`` is that of what is shown, in the unit
-    of what is observed.
+    of what is observed. Nothing is shown above ``most``, where the last class may end.
     """
     shares = [float(quantile) for quantile in QUANTILES]
     yield (
@@ -43,7 +45,7 @@ def summary(
     yield (
         family._replace(kind=Kind.GAUGE, labels=(*family.labels, "quantile")),
         (  # each when its line is written, as there may be thousands
-            ((*labels, quantile), value / unit)
+            ((*labels, quantile), min(value / unit, most))
             for labels, histogram in histograms.items()
             for quantile, value in zip(QUANTILES, histogram.quantiles(shares), strict=True)
         ),

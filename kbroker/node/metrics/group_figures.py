@@ -125,7 +125,8 @@ def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
     yield c.ACKNOWLEDGEMENTS, [((name,), traffic.acknowledged[name]) for name in ACKNOWLEDGEMENTS]
     yield c.SHARE_SESSION_EVICTIONS, [((), traffic.evicted_sessions)]
     yield from summary(c.SHARE_LOAD_TIME, {(): traffic.loads})
-    yield from summary(c.SHARE_FETCH_RATIO, {(group,): found for group, found in traffic.fetched.items()}, unit=1)
+    ratios = {(group,): found for group, found in traffic.fetched.items()}
+    yield from summary(c.SHARE_FETCH_RATIO, ratios, unit=1, most=100)
     for family, counts in (
         (c.DEAD_LETTERS, traffic.letters),
         (c.DEAD_LETTER_REQUESTS, traffic.letter_requests),

@@ -147,14 +147,17 @@ class MeasuredRequests(RequestObserver):
         if self.measured is not None:  # it was not taken by `answers_later`
             self.complete()
 
-    def complete(self) -> None:
-        """The response of the measured request is queued, or there is none."""
+    def complete(self, *, is_queued: bool = True) -> None:
+        """The response of the measured request is queued, or there is none.
+
+        Not ``is_queued``: there is one, which is queued as soon as this returns.
+        """
         measured, self.measured = self.measured, None
         if measured is not None:
             measured.complete()
             replies = self._replies
             replies.when_written(measured.written, replies.slots[-1] if replies.slots else None)
-            if not replies.slots:
+            if is_queued and not replies.slots:
                 replies.tell_written()
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:

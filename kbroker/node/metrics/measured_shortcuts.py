@@ -26,8 +26,8 @@ class CountingRequests(Protocol):
 
     measured: Measured | None
 
-    def complete(self) -> None:
-        """The response of the measured request is queued."""
+    def complete(self, *, is_queued: bool = True) -> None:
+        """The response of the measured request is there; not ``is_queued``: it is queued as soon as this returns."""
         ...
 
     def flush(self) -> None:
@@ -57,7 +57,7 @@ class MeasuredShortcut:
         self._served()
         owner.counting.measured = measured
         if isinstance(reply, bytes):
-            owner.counting.complete()  # it is queued as soon as this has returned
+            owner.counting.complete(is_queued=False)
         return reply
 
     def _served(self) -> None:
