@@ -75,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{parser.prog}: {error} (see {parser.prog} --help)", file=sys.stderr)
         return 2
     except FatalError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        from kbroker.cli.common import complain
+
+        complain(str(error))
         try:
             sys.stdout.flush()
         except OSError:

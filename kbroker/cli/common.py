@@ -168,7 +168,11 @@ def readable_errors() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """A line on standard error."""
+    """A line on standard error. Control characters, which a file or a broker may have sent, do nothing there."""
+    if not text.isprintable():  # a node that starts need not import what most complaints do without
+        from kbroker.cli.output import printable_lines
+
+        text = printable_lines(text)
     print(f"kbroker: {text}", file=sys.stderr)
 
 

@@ -10,13 +10,13 @@ import logging
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from kbroker.cli.child import module_command
 from kbroker.cli.common import readable_errors, refuse_without_console_packages
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, Listener
@@ -91,7 +91,7 @@ class ConsoleBeside(NamedTuple):
         """The command line of a console for a node that serves."""
         listener = self._listener(config)
         host, port = broker.ports[listener.name]
-        command = [sys.executable, "-m", "kbroker", "console", "--until-eof"]
+        command = [*module_command("kbroker"), "console", "--until-eof"]
         command += ["--listen", _address(self.host, self.port), "-b", _address(_reachable(host), port)]
         if self.client_config is not None:
             command += ["--command-config", str(self.client_config)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, not_negative, positive
@@ -139,12 +140,20 @@ def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
     return line_formatter(in_hex=arguments.hex)
 
 
+def _writer(arguments: argparse.Namespace) -> Callable[[bytes], None]:
+    """Writes to standard output; a terminal gets no control characters out of JSON."""
+    from kbroker.cli.output import harmless_json, write
+
+    if (arguments.json or arguments.json_values) and sys.stdout.isatty():
+        return lambda data: write(harmless_json(data))
+    return write
+
+
 def _copy(reader: Reader, arguments: argparse.Namespace, sieve: Sieve, show: Show, plain: Formatter | None) -> int:
     """Write records as they come; how many there were. With ``plain`` all are wanted as they are."""
-    from kbroker.cli.output import write
     from kbroker.client.reader import Skipped
 
-    topic = arguments.topic
+    topic, write = arguments.topic, _writer(arguments)
     count, most = 0, arguments.count
     if most == 0:
         return 0
@@ -179,10 +188,10 @@ def _copy_latest(reader: Reader, arguments: argparse.Namespace, sieve: Sieve, sh
 
     ``FatalError`` once there is more than memory is meant for: a part of the keys would not be what was asked for.
     """
-    from kbroker.cli.output import write
     from kbroker.client.reader import Skipped
     from kbroker.records_io.latest import LatestPerKey
 
+    write = _writer(arguments)
     latest = LatestPerKey(max_bytes=_LATEST_BYTES)
     while not reader.finished:
         for chunk in reader.poll(_WAIT_SECONDS):

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,22 +95,28 @@ def _writing(kind: str, arguments: argparse.Namespace) -> Iterator[Write]:
     path = Path(arguments.file)
     if not arguments.force and (path.exists() or path.is_symlink()):
         raise FatalError(f"{path} is there already: give --force to write over it")
+    if path.exists() and not path.is_file():
+        # A pipe or a device, such as /dev/null, would be gone afterwards, and a directory refuse it at the end.
+        raise FatalError(f"{path} is no regular file: --to - writes to standard output")
     partial = path.with_name(f"{path.name}.partial")
     try:
+        # One that was left over, or a link that somebody has put there: what it points to is not written over.
+        partial.unlink(missing_ok=True)
         if kind == "parquet":
             with _writing_parquet(partial, arguments.topic) as add:
                 yield add
         else:
-            with partial.open("wb") as file, _writing_text(kind, arguments.topic, file.write) as add:
+            with partial.open("xb") as file, _writing_text(kind, arguments.topic, file.write) as add:
                 yield add
         os.replace(partial, path)
-    except OSError as error:
-        raise FatalError(f"cannot write {path}: {error.strerror or error}") from None
-    except BaseException:
+    except BaseException as error:
         if kind == "parquet":
-            partial.unlink(missing_ok=True)  # it has no end, without which nothing reads it
+            with suppress(OSError):
+                partial.unlink()  # it has no end, without which nothing reads it
         elif partial.exists():
             complain(f"{partial} has what was written until now")
+        if isinstance(error, OSError):
+            raise FatalError(f"cannot write {path}: {error.strerror or error}") from None
         raise
 
 

@@ -209,6 +209,8 @@ def _head(group: GroupDescription) -> dict[str, Any]:
 
 
 def _print_head(document: Mapping[str, Any]) -> None:
+    from kbroker.cli.output import printable
+
     count = document["members"]
     facts = [f"{document['type'].lower()} group", document["state"], f"{count} member{'' if count == 1 else 's'}"]
     if document["assignor"]:
@@ -216,7 +218,7 @@ def _print_head(document: Mapping[str, Any]) -> None:
     if document["group_epoch"] is not None:
         facts.append(f"epoch {document['group_epoch']} (assignment {document['assignment_epoch']})")
     facts.append(f"coordinator {document['coordinator']}")
-    print(f"{document['group']}  {', '.join(facts)}")
+    print(printable(f"{document['group']}  {', '.join(facts)}"))
 
 
 def _print_description(document: Mapping[str, Any]) -> None:

@@ -221,7 +221,7 @@ class LineSource:
         """Set it to have no more lines."""
 
     def __iter__(self) -> Iterator[bytes]:
-        rest = b""
+        begun: list[bytes] = []  # of a line whose end has not come: joined once, however long it is
         idle = False
         while True:
             self.waiting = True
@@ -239,12 +239,16 @@ class LineSource:
                 break
             idle = False
             self.bytes_read += len(chunk)
-            lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()
-            yield from lines
+            first, *lines = chunk.split(b"\n")
+            begun.append(first)
+            if lines:
+                rest = lines.pop()
+                yield b"".join(begun)
+                yield from lines
+                begun = [rest]
         self.waiting = False
-        if rest and not self.stopped:
-            yield rest
+        if any(begun) and not self.stopped:
+            yield b"".join(begun)
 
 
 class LineInput:

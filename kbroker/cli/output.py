@@ -25,6 +25,8 @@ NOTHING: Final = "-"
 
 _SUSPECT: Final = re.compile(r"[^ -~]")
 
+_CONTROLS_OF_JSON: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
+
 _UNWRAPPED: Final = 100_000
 
 
@@ -47,7 +49,8 @@ def write(data: bytes) -> None:
 
 def print_json(document: object) -> None:
     """One document, readable, with keys in the order given."""
-    write(json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    write(harmless_json(text) + b"\n")
 
 
 def print_documents(documents: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], None] | None) -> None:
@@ -132,6 +135,16 @@ def _cell(value: object) -> str:
 def printable(text: str) -> str:
     """Text without control characters, which could play tricks with a terminal."""
     return text if text.isprintable() else _SUSPECT.sub(_escape, text)
+
+
+def printable_lines(text: str) -> str:
+    """As ``printable``, line by line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def harmless_json(document: bytes) -> bytes:
+    """JSON in UTF-8 for a terminal: the control characters that JSON takes as they are (from DEL on) are escaped."""
+    return _CONTROLS_OF_JSON.sub(lambda match: b"\\u00%02x" % match[0][-1], document)
 
 
 def _escape(match: re.Match[str]) -> str:

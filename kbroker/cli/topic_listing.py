@@ -196,7 +196,7 @@ def _document(
 
 
 def _print_description(document: Mapping[str, Any]) -> None:
-    from kbroker.cli.output import plain, print_table, size
+    from kbroker.cli.output import plain, print_table, printable, size
 
     print(f"{document['name']}  id {document['topic_id']}" + ("  internal" if document["internal"] else ""))
     messages = "?" if document["messages"] is None else f"{document['messages']:,}"
@@ -205,7 +205,7 @@ def _print_description(document: Mapping[str, Any]) -> None:
         f" {size(document['size'])}"
     )
     for name, value in (document["configs"] or {}).items():
-        print(f"  {name}={value}")
+        print(printable(f"  {name}={value}"))
     partitions = document["partition_details"]
     with_elr = any(entry["elr"] or entry["last_known_elr"] for entry in partitions)
     print_table(

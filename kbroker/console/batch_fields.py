@@ -23,6 +23,9 @@ from kbroker.wire.record_varint import read_varint
 MAX_RECORDS: Final = 20
 """Records whose fields are told."""
 
+MAX_HEADERS: Final = 50
+"""Headers of a record that are told: a few kilobytes can be millions of empty ones, compressed."""
+
 MAX_SHOWN: Final = 64
 """Bytes of a field that are told."""
 
@@ -145,9 +148,11 @@ def _record(header: BatchHeader, payload: bytes, start: int, base: int, number: 
         reader.note_last(_marker(key))
     reader.blob("value")
     count = reader.varint("headers", 5, "how many there are")
-    for _ in range(max(count, 0)):
+    for _ in range(min(max(count, 0), MAX_HEADERS)):
         reader.blob("header's name")
         reader.blob("header's value")
+    if count > MAX_HEADERS:
+        reader.take_rest("and more", end, f"{count - MAX_HEADERS} headers")
     whole = ByteField(base + start, base + end, 1, f"record {number}", f"offset {offset}", f"{end - start} bytes")
     return [whole, *reader.found], end
 
@@ -175,6 +180,10 @@ class _Fields:
         data = self._data[start : self.position]
         self._note(start, name, data.hex(), note)
         return data
+
+    def take_rest(self, name: str, end: int, value: str) -> None:
+        start, self.position = self.position, end
+        self._note(start, name, value, "")
 
     def blob(self, name: str) -> bytes | None:
         """Bytes after their size; None, which is null, for a negative size."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+_MOST: Final = 100_000
+"""Numbers that a text may name."""
 
 
 class CannotPlan(ValueError):
@@ -20,9 +24,11 @@ def parse_numbers(text: str, what: str) -> list[int]:
         ):
             raise CannotPlan(f"{what} are numbers such as 0,2,5-7")
         begin, end = int(first), int(last) if dash else int(first)
-        if end < begin or end - begin > 100_000:
+        if end < begin or end - begin > _MOST:
             raise CannotPlan(f"{what}: {part[:30]} is no range")
         found.update(range(begin, end + 1))
+        if len(found) > _MOST:
+            raise CannotPlan(f"{what}: these are more than {_MOST:,}")
     return sorted(found)
 
 

@@ -18,6 +18,9 @@ WHOLE_LIMIT: Final = 1 << 20
 LIST_JSON_LIMIT: Final = 64 << 10
 """Bytes of a value up to which a list tells whether it is JSON: a page of large ones would take minutes."""
 
+MAX_HEADERS: Final = 200
+"""Headers of a record that are told: a few kilobytes can be millions of empty ones, compressed."""
+
 _HEX_LIMIT: Final = 16 << 10
 
 
@@ -85,7 +88,8 @@ def shown_record(found: Found, masking: Masking, *, whole: bool = False) -> dict
     limit = WHOLE_LIMIT if whole else LIST_LIMIT
     masked = bool(masking)
     headers: list[Json] = [
-        [name, shown_part(content, limit=limit, masked=masked, whole=whole)] for name, content in record.headers
+        [name, shown_part(content, limit=limit, masked=masked, whole=whole)]
+        for name, content in record.headers[:MAX_HEADERS]
     ]
     key = _with_schema(
         shown_part(record.key, limit=limit, masked=masked, whole=whole), found.key_note, record.key, limit=limit
@@ -103,4 +107,5 @@ def shown_record(found: Found, masking: Masking, *, whole: bool = False) -> dict
         "key": key,
         "value": value,
         "headers": headers,
+        "more_headers": max(len(record.headers) - MAX_HEADERS, 0),
     }

@@ -29,6 +29,9 @@ MAX_SECONDS: Final = 5.0
 MAX_BYTES: Final = 64 << 20
 """Bytes of keys and values that one look reads: what it has found is in memory until it is shown."""
 
+_HEADER_BYTES: Final = 100
+"""Bytes that a header counts for, roughly what an empty one takes."""
+
 MAX_KEYS: Final = 20_000
 
 _FIRST_WINDOW: Final = 2_000
@@ -114,7 +117,10 @@ class Budget:
     def count(self, records: list[Record]) -> None:
         """Count what was read."""
         self.scanned += len(records)
-        self.bytes += sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        self.bytes += sum(
+            len(record.key or b"") + len(record.value or b"") + _HEADER_BYTES * len(record.headers)
+            for record in records
+        )
 
 
 def ranges(client: Client, topic: str, partitions: list[int], *, read_committed: bool) -> dict[int, tuple[int, int]]:

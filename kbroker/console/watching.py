@@ -34,6 +34,8 @@ class Watching:
         self._lock = threading.Lock()
         self._readers = 0
         self._left_at = 0.0
+        self._ends_soon = False
+        """Whether a timer is set, of which there is one at most however often pages come and go."""
         self._stop: threading.Event | None = None
         self._clients: list[ExplorerClient] = []
         self._problems: dict[str, str] = {}
@@ -60,11 +62,14 @@ class Watching:
         with self._lock:
             self._readers -= 1
             self._left_at = time.monotonic()
-            if self._readers:
-                return
-            timer = threading.Timer(LINGER_SECONDS, self._end_if_unused)
-            timer.daemon = True
-            timer.start()
+            if not self._readers and not self._ends_soon:
+                self._end_later(LINGER_SECONDS)
+
+    def _end_later(self, seconds: float) -> None:
+        self._ends_soon = True
+        timer = threading.Timer(seconds, self._end_if_unused)
+        timer.daemon = True
+        timer.start()
 
     def _begin(self) -> None:
         stop = self._stop = threading.Event()
@@ -74,7 +79,12 @@ class Watching:
 
     def _end_if_unused(self) -> None:
         with self._lock:
-            if self._readers or self._stop is None or time.monotonic() - self._left_at < LINGER_SECONDS * 0.9:
+            self._ends_soon = False
+            if self._readers or self._stop is None:
+                return
+            left = self._left_at + LINGER_SECONDS - time.monotonic()
+            if left > LINGER_SECONDS * 0.1:
+                self._end_later(left)  # a page has come and gone meanwhile
                 return
             self._stop.set()
             self._stop = None

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -103,9 +104,17 @@ class Bundle:
             else:
                 found = [path]
             for each in found:
-                self.add(f"logs/{each.name}", "\n".join(_last_lines(each)) + "\n")
+                self.add(self._free_name(f"logs/{each.name}"), "\n".join(_last_lines(each)) + "\n")
         except OSError as error:
             raise FatalError(f"cannot read {error.filename or path}: {error.strerror}") from None
+
+    def _free_name(self, name: str) -> str:
+        """The name, with a number if there is a file of that name: logs of several nodes may be called the same."""
+        found, number = name, 1
+        while found in self.files:
+            number += 1
+            found = f"{name}.{number}"
+        return found
 
     def write(self, path: Path) -> None:
         """Write the archive, for its owner alone; :class:`FatalError` if it cannot be, or is there already."""
@@ -122,6 +131,9 @@ class Bundle:
         except FileExistsError:
             raise FatalError(f"{path} is there already") from None
         except OSError as error:
+            # Half an archive is of no use, and would be in the way of the next try.
+            with suppress(OSError):
+                path.unlink()
             raise FatalError(f"cannot write {path}: {error.strerror}") from None
 
 
@@ -203,9 +215,22 @@ def _sizes(listed: Mapping[str, Mapping[str, int]]) -> int:
 
 def _files(directory: str) -> Iterator[tuple[str, str, int]]:
     """(folder, name, size) of each file of a data directory and of its partitions."""
-    for entry in sorted(os.scandir(directory), key=lambda each: each.name):
-        if entry.is_dir(follow_symlinks=False):
-            for inner in sorted(os.scandir(entry.path), key=lambda each: each.name):
-                yield entry.name, inner.name, inner.stat(follow_symlinks=False).st_size
-        else:
-            yield ".", entry.name, entry.stat(follow_symlinks=False).st_size
+    for entry in _entries(directory):
+        is_folder = entry.is_dir(follow_symlinks=False)
+        for each in _entries_if_there(entry.path) if is_folder else [entry]:
+            try:
+                size = each.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # a node that runs has deleted it meanwhile
+            yield entry.name if is_folder else ".", each.name, size
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    return sorted(os.scandir(directory), key=lambda each: each.name)
+
+
+def _entries_if_there(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        return _entries(directory)
+    except FileNotFoundError:
+        return []

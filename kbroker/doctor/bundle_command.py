@@ -46,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path(time.strftime("kbroker-bundle-%Y%m%d-%H%M%S.tar.gz", time.gmtime()))
     if output.exists():
         raise FatalError(f"{output} is there already")
+    for path in arguments.log:
+        if not path.exists():  # told before the look, which takes its time
+            raise FatalError(f"cannot read {path}: No such file or directory")
     bundle = Bundle()
     _add_properties(bundle, arguments)
     facts = take_look(arguments)

@@ -37,7 +37,9 @@ def as_document(found: Found, looked_at: Mapping[str, str], names: Sequence[str]
 
 def as_lines(found: Found, looked_at: Mapping[str, str], names: Sequence[str]) -> list[tuple[str, Severity | None]]:
     """Lines of text, each with the severity whose colour it may have."""
-    lines: list[tuple[str, Severity | None]] = [(f"{part}: {what}", None) for part, what in looked_at.items()]
+    lines: list[tuple[str, Severity | None]] = [
+        (printable(f"{part}: {what}"), None) for part, what in looked_at.items()
+    ]
     for check, finding in found:
         lines.append(("", None))
         lines.append((f"{finding.severity.value.upper()} {printable(finding.about)} ({check.name})", finding.severity))

@@ -16,15 +16,18 @@ from kbroker.config.secret_names import SECRET_WORDS
 _SHORTEST: Final = 4
 """A shorter value is not looked for in texts: it would be found everywhere. Its property is hidden all the same."""
 
-_WORDS: Final = "|".join(re.escape(word) for word in SECRET_WORDS if word != "jaas")
+_IN_LOGS: Final = ("passwd", "pwd", r"api[-_.]?key", r"access[-_.]?key", "hmac")
+"""Words for secrets in texts of other programs."""
+
+_WORDS: Final = "|".join([*(re.escape(word) for word in SECRET_WORDS if word != "jaas"), *_IN_LOGS])
 _ASSIGNED: Final = re.compile(
-    rf"""((?:{_WORDS}|user_[\w.-]+)[\w.-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}}\])]+)""", re.IGNORECASE
+    rf"""((?:{_WORDS}|user_)[\w.-]{{0,100}}["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}}\])]+)""", re.IGNORECASE
 )
 """``password=...`` and the like, in any program's words."""
 
 _LOGIN: Final = re.compile(r"(LoginModule\s+\w+).*", re.DOTALL)
 _BEARER: Final = re.compile(r"(\b(?:Bearer|Basic)\s+)[\w.~+/=-]+", re.IGNORECASE)
-_IN_URL: Final = re.compile(r"(\w+://[^\s/:@]+:)[^\s/@]+@")
+_IN_URL: Final = re.compile(r"(\b\w{1,30}://[^\s/:@]*:)[^\s/]+@")
 _KEY: Final = re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(?:-----END [^-]*-----|$)", re.DOTALL)
 _OPTION: Final = re.compile(r'\b([\w.-]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -65,8 +68,8 @@ def _line(line: str) -> str:
 
 
 def hidden(properties: Mapping[str, str], is_secret: Callable[[str], bool]) -> dict[str, str]:
-    """Properties whose secret values are replaced."""
+    """Properties whose secret values are replaced, and what looks like a secret in others, as in an address."""
     return {
-        name: HIDDEN if is_secret(name) or type(value) is Provided else value
+        name: HIDDEN if is_secret(name) or type(value) is Provided else _line(value)
         for name, value in sorted(properties.items())
     }

@@ -28,7 +28,7 @@ class _Worker:
         try:
             environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "kbroker.node.compaction_worker"],
+                [sys.executable, "-P", "-m", "kbroker.node.compaction_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,

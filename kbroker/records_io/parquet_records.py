@@ -19,6 +19,9 @@ ROW_GROUP: Final = 65_536
 """Records of a row group; fewer where they are large."""
 
 _READ_AT_ONCE: Final = 4_096
+_UNREADABLE: Final = (OSError, ValueError, KeyError, NotImplementedError)
+"""Bases of the errors of pyarrow."""
+
 _OPTIONAL: Final = ("key", "headers", "timestamp", "partition")
 
 
@@ -61,7 +64,7 @@ class ParquetRecords:
         parquet = _parquet()
         try:
             self._file: Any = parquet.ParquetFile(path)
-        except (OSError, ValueError) as error:
+        except _UNREADABLE as error:
             raise FatalError(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from None
         self._clock = clock
         self._path = path
@@ -77,7 +80,7 @@ class ParquetRecords:
         try:
             for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, columns=self._columns):
                 yield from self._items(batch)
-        except (OSError, ValueError) as error:
+        except _UNREADABLE as error:
             raise FatalError(f"cannot read {self._path}: {' '.join(str(error).split())}") from None
         finally:
             self._file.close()
@@ -96,8 +99,8 @@ class ParquetRecords:
         timestamp = row["timestamp"] if "timestamp" in row else self._clock()
         if timestamp is None:
             timestamp = NO_TIMESTAMP
-        if timestamp < NO_TIMESTAMP:
-            raise ValueError(f"timestamp is {timestamp}, which cannot be")
+        if not isinstance(timestamp, int) or not NO_TIMESTAMP <= timestamp < 2**63:
+            raise ValueError(f"timestamp is {timestamp}, which cannot be: milliseconds are a whole number")
         headers = tuple((_name(header["key"]), _bytes(header["value"])) for header in row.get("headers") or ())
         return Record(0, timestamp, _bytes(row.get("key")), _bytes(row["value"]), headers)
 
@@ -115,7 +118,7 @@ def _values(name: str, column: Any) -> list[Any]:
 def _partition(value: Any) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"partition is {value!r}, which cannot be")
     return value
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.schemas.errors import PackageMissing, UndecodableRecord
+from kbroker.schemas.protobuf_sizes import JsonSizes
 from kbroker.schemas.wire_format import split_message_type
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
     except Exception as error:  # TypeError, KeyError, DecodeError: as the package's implementation has it
         raise UndecodableRecord(f"its Protobuf schema cannot be used: {_told(error)}") from None
     classes: dict[tuple[int, ...], type[Message]] = {}
+    sizes = JsonSizes()
 
     def class_of(path: tuple[int, ...]) -> type[Message]:
         if path not in classes:
@@ -53,6 +55,7 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
         message = class_of(path)()
         try:
             message.ParseFromString(payload)
+            sizes.check(message, len(payload))
             text: str = json_format.MessageToJson(
                 message,
                 preserving_proto_field_name=True,

@@ -176,7 +176,7 @@ class SchemaRegistry:
                 for each in document.get("references") or ()
             )
             return Schema(str(document.get("schemaType") or AVRO), str(document["schema"]), references)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise UndecodableRecord(f"the registry's answer about {what} is none") from None
 
 

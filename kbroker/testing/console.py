@@ -11,12 +11,12 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from kbroker.cli.child import module_command
 from kbroker.errors import FatalError
 from kbroker.testing.script import WORDS, FaultScript
 
@@ -33,7 +33,7 @@ def console_for(
     """A console until the block ends; the line that says where it is. ``run`` does a line: (whether it could, text)."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-m", "kbroker", "console", "-b", bootstrap, "--listen", listen, "--writes"]
+        command = [*module_command("kbroker"), "console", "-b", bootstrap, "--listen", listen, "--writes"]
         process = subprocess.Popen(
             [*command, "--until-eof", "--faults-fd", str(theirs.fileno())],
             stdin=subprocess.PIPE,

@@ -116,16 +116,16 @@ def _once(observer: Observer, arguments: argparse.Namespace) -> int:
 
 
 def _print(course: Course, arguments: argparse.Namespace) -> None:
-    from kbroker.cli.output import print_table
+    from kbroker.cli.output import print_table, printable
     from kbroker.top.keys import Ui
     from kbroker.top.screen import chosen
     from kbroker.top.tables import VIEWS, totals, troubles
 
     if arguments.view in (None, "overview"):
-        print(f"cluster {course.look.cluster_id or '?'}")
+        print(f"cluster {printable(course.look.cluster_id or '?')}")
         print(", ".join(f"{name}: {value}" for name, value, _ in totals(course)))
         for trouble in troubles(course):
-            print(f"{trouble.text} {trouble.advice}")
+            print(printable(f"{trouble.text} {trouble.advice}"))
     for index, (name, make) in enumerate(VIEWS):
         if make is None or arguments.view not in (None, "overview", name):
             continue

@@ -81,6 +81,7 @@ class Terminal:
             signal.SIGTSTP: self._stopped,
             signal.SIGTERM: self._told_to_end,
             signal.SIGHUP: self._told_to_end,
+            signal.SIGQUIT: self._told_to_end,
         }
         for number, handler in handlers.items():
             self._handlers[number] = signal.signal(number, handler)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import COMMANDS, main
+from kbroker.cli.output import print_json
 from kbroker.cli.parser import all_parsers
 from tests.cli.conftest import Run
 
@@ -83,3 +84,10 @@ def test_a_frame_is_told_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("client_id" in field["text"] and "'kb'" in field["text"] for field in found["fields"])
     assert main(["decode", frame[:-4], "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["problem"]
+
+
+def test_json_cannot_command_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "\x9b31m\x7f\x1b ü \u3042"
+    print_json({text: text})
+    told = capsys.readouterr().out
+    assert told.replace("\n", "").isprintable() and json.loads(told) == {text: text}

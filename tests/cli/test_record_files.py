@@ -102,6 +102,14 @@ def test_exports_that_cannot_be(kb: Run, make: Callable[[str], str], tmp_path: P
     assert "nothing before it" in kb("export", topic, "--to", str(tmp_path / "x.csv"), "--filter", "=", code=2).err
     assert "nowhere" in kb("export", "nowhere", "--to", str(tmp_path / "x.csv"), "--timeout", "1", code=1).err
     assert not list(tmp_path.glob("x.csv*"))
+    (tmp_path / "others").write_text("theirs")
+    (tmp_path / "y.csv.partial").symlink_to(tmp_path / "others")
+    kb("export", topic, "--to", str(tmp_path / "y.csv"))
+    assert (tmp_path / "others").read_text() == "theirs" and not (tmp_path / "y.csv").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        words = ["export", topic, "--to", str(tmp_path / name), "--format", "csv", "--force"]
+        assert "is no regular file: --to - writes to standard output" in kb(*words, code=1).err
 
 
 def test_an_import_tells_what_it_does_not_store(kb: Run, empty: str, tmp_path: Path) -> None:
@@ -118,6 +126,8 @@ def test_an_import_tells_what_it_does_not_store(kb: Run, empty: str, tmp_path: P
     (tmp_path / "no.csv").write_text("city\nOslo\n")
     assert "kbroker produce --input csv" in kb("import", str(tmp_path / "no.csv"), empty, code=1).err
     assert "cannot read" in kb("import", str(tmp_path / "missing.jsonl"), empty, code=1).err
+    (tmp_path / "evil.csv").write_text("a\x1b[2J\nOslo\n")
+    assert "a column a\\x1b[2J: " in kb("import", str(tmp_path / "evil.csv"), empty, code=1).err
 
 
 def test_a_replay_keeps_records_as_they_are(kb: Run, make: Callable[[str], str], empty: str) -> None:

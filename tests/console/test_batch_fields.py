@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.console.batch_fields import MAX_RECORDS, ByteField, batch_fields
+from kbroker.console.batch_fields import MAX_HEADERS, MAX_RECORDS, ByteField, batch_fields
 from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
@@ -68,3 +68,13 @@ def test_damaged_records_end_the_list_with_a_reason(cut: int) -> None:
     fields = fields_of(bytes(data))
     assert fields[0].name == "header"
     assert len(fields) < 60
+
+
+def test_of_many_headers_the_first_are_told() -> None:
+    headers = tuple(("", b"") for _ in range(MAX_HEADERS + 1000))
+    data = build_batch([Record(0, 0, None, b"x", headers), Record(0, 0, None, b"y")], compression=CompressionType.GZIP)
+    fields = fields_of(data)
+    assert sum(each.name == "header's name" for each in fields) == MAX_HEADERS
+    [rest] = [each for each in fields if each.name == "and more"]
+    assert (rest.value, rest.stop - rest.start) == ("1000 headers", 2000)
+    assert [each.value for each in fields if each.name == "value"] == ["x", "y"]

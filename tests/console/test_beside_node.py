@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import logging
+import os
 import re
 import signal
 import socket
@@ -18,9 +19,12 @@ import psutil
 import pytest
 
 from kbroker.cli import main
+from kbroker.cli.child import module_command
 from kbroker.client import Client
 from kbroker.client.topics import list_topics
 from tests.console.console_process import ConsoleClient, eventually
+
+ROOT = Path(__file__).parents[2]
 
 SECURED = [
     *("-o", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "-o", "inter.broker.listener.name=SASL_PLAINTEXT"),
@@ -144,3 +148,13 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["start", "--console"]) == 1
     assert capsys.readouterr().err == "kbroker: the console needs starlette: pip install 'kbroker[console]'\n"
+
+
+def test_files_beside_the_node_are_no_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queue.py").write_text("raise RuntimeError")
+    command = module_command("kbroker")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([*command, "--version"], env=environment, capture_output=True).returncode == 0
+    monkeypatch.chdir(ROOT)
+    assert "-P" not in module_command("kbroker"), "a work tree that is not installed"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.console.masking import MASK, MASKED, Masking, parse_mask
-from kbroker.console.record_view import LIST_JSON_LIMIT, shown_part, shown_record
+from kbroker.console.record_view import LIST_JSON_LIMIT, MAX_HEADERS, shown_part, shown_record
 from kbroker.console.scan import Found, Look
 from kbroker.records_io.record_filter import parse_filter
 from kbroker.wire.batch_header import TimestampType
@@ -120,3 +120,10 @@ def test_a_list_does_not_parse_what_is_large() -> None:
     value = b"[" + b"1," * LIST_JSON_LIMIT + b"1]"
     assert shown_part(value, limit=100)["kind"] == "text"
     assert shown_part(value, limit=100, whole=True)["kind"] == "json"
+
+
+def test_of_many_headers_the_first_are_told() -> None:
+    headers = tuple(("", None) for _ in range(MAX_HEADERS + 5))
+    shown = shown_record(Found(0, Record(0, 0, None, None, headers), TimestampType.CREATE_TIME), Masking((), "t"))
+    assert isinstance(shown["headers"], list)
+    assert (len(shown["headers"]), shown["more_headers"]) == (MAX_HEADERS, 5)

@@ -68,3 +68,11 @@ def test_each_plan_is_one(before: dict[int, list[int]], racks: dict[int, str | N
         assert len(replicas) == len(set(replicas)) == factor and set(replicas) <= racks.keys()
     leaders = Counter(replicas[0] for replicas in after.values())
     assert not before or factor < len(racks) or max(leaders.values()) <= -(-len(before) // len(racks)) + 1
+
+
+def test_numbers_are_bounded() -> None:
+    assert parse_numbers("0,2,5-7, 6-9", "partitions") == [0, 2, 5, 6, 7, 8, 9]
+    with pytest.raises(CannotPlan, match="more than 100,000"):
+        parse_numbers("0-90000,100000-190000", "partitions")
+    with pytest.raises(CannotPlan, match="is no range"):
+        parse_numbers("0-200000", "partitions")

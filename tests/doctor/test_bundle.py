@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 import time
 from pathlib import Path
@@ -20,7 +21,9 @@ from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic
 from kbroker.config.properties import format_properties
 from kbroker.config.secret_names import is_secret_property
+from kbroker.doctor.bundle import Bundle, data_files
 from kbroker.doctor.secrets import Secrets, hidden
+from kbroker.errors import FatalError
 from kbroker.testing import running_broker
 from kbroker.wire.record_batch import Record
 from tests.doctor.conftest import QUIET, create
@@ -184,8 +187,70 @@ def test_a_secret_of_a_property_is_nowhere(name: str, value: str, before: str, a
         '{"client_secret": "XYZZY-1"}',
         "user_alice='XYZZY-1'",
         "kafka://me:XYZZY-1@host",
+        "redis://:XY@ZZY-1@host",
+        "passwd=XYZZY-1",
+        "api_key: XYZZY-1",
         "-----BEGIN PRIVATE KEY-----\nXYZZY-1\n-----END PRIVATE KEY-----",
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(line: str) -> None:
     assert "XYZZY-1" not in Secrets().removed(f"before\n{line}\nafter")
+
+
+def test_a_long_line_takes_no_long_time() -> None:
+    began = time.process_time()
+    for text in ("ab" * 20_000, "password" * 3_000, "user_" * 8_000):
+        assert Secrets().removed(text) == text
+    assert time.process_time() - began < 1.5
+
+
+def test_an_address_with_a_password_is_hidden_in_properties() -> None:
+    bundle = Bundle()
+    bundle.add_client_properties({"schema.registry.url": "https://ann:XYZZY-1@registry:8081", "client.id": "me"})
+    bundle.add_node_properties({"sasl.oauthbearer.token.endpoint.url": "https://ann:XYZZY-1@idp/token?client_id=a"})
+    assert b"https://ann:[hidden]@registry:8081" in bundle.files["client.properties"]
+    assert b"client.id=me" in bundle.files["client.properties"]
+    assert b"XYZZY-1" not in b"".join(bundle.files.values())
+
+
+def test_logs_of_the_same_name_are_kept_both(tmp_path: Path) -> None:
+    bundle = Bundle()
+    for node in ("1", "2"):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "server.log").write_text(f"node {node}\n")
+        bundle.add_log(tmp_path / node)
+    assert bundle.files == {"logs/server.log": b"node 1\n", "logs/server.log.2": b"node 2\n"}
+
+
+def test_what_a_node_deletes_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a-0", "b-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.log").write_text("x")
+    scan = os.scandir
+
+    def scandir(path: str) -> object:
+        if path.endswith("a-0"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return scan(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", scandir)
+        found = data_files([str(tmp_path)])
+    assert found == {str(tmp_path): {"problem": "", "bytes": 1, "files": {"b-0": {"0.log": 1}}}}
+    missing = str(tmp_path / "missing")
+    assert data_files([missing]) == {
+        missing: {"problem": f"{missing}: No such file or directory", "bytes": 0, "files": {}}
+    }
+
+
+def test_half_an_archive_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    bundle = Bundle(files={"README.txt": b"x"})
+    with monkeypatch.context() as patch, pytest.raises(FatalError, match="No space left"):
+        patch.setattr(tarfile.TarFile, "addfile", full)
+        bundle.write(tmp_path / "b.tar.gz")
+    bundle.write(tmp_path / "b.tar.gz")
+    with pytest.raises(FatalError, match="is there already"):
+        bundle.write(tmp_path / "b.tar.gz")

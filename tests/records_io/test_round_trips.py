@@ -141,6 +141,16 @@ def test_parquet_from_elsewhere(tmp_path: Path) -> None:
         Item(Record(0, 1_700_000_000_000, None, b"text"), 1),
         BadLine(2, "this is no record: partition is -1, which cannot be"),
     ]
+    times = [float("nan"), 2.5, -2.0]
+    pyarrow.parquet.write_table(arrow.table({"value": ["a"] * 3, "timestamp": times}), path)
+    assert [found.problem for found in ParquetRecords(path, clock) if isinstance(found, BadLine)] == [
+        f"this is no record: timestamp is {time}, which cannot be: milliseconds are a whole number" for time in times
+    ]
+    pyarrow.parquet.write_table(
+        arrow.Table.from_arrays([arrow.array(["a"]), arrow.array(["b"])], names=["value", "value"]), path
+    )
+    with pytest.raises(FatalError, match="2 times"):
+        list(ParquetRecords(path, clock))
     pyarrow.parquet.write_table(arrow.table({"value": [1]}), path)
     assert list(ParquetRecords(path, clock)) == [BadLine(1, "this is no record: 1 is neither text nor bytes")]
     pyarrow.parquet.write_table(arrow.table({"city": [1]}), path)

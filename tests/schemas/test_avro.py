@@ -134,6 +134,34 @@ def test_a_few_bytes_do_not_become_billions_of_values(items: Any) -> None:
         compile_avro(json.dumps({"type": "record", "name": "Bomb", "fields": fields}), [])
 
 
+def test_records_of_records_do_not_become_billions_of_values() -> None:
+    def doubled(depth: int) -> Any:
+        if not depth:
+            return "null"
+        fields = [doubled(depth - 1), *[f"R{depth - 1}" if depth > 1 else "null"] * 9]
+        named = [{"name": f"f{index}", "type": each} for index, each in enumerate(fields)]
+        return {"type": "record", "name": f"R{depth}", "fields": named}
+
+    with pytest.raises(UndecodableRecord, match="a record of more than 100 values that take no bytes"):
+        compile_avro(json.dumps(["null", doubled(10)]), [])
+    assert json.loads(compile_avro(json.dumps(doubled(1)), [])(b"")) == {f"f{index}": None for index in range(10)}
+
+
+@pytest.mark.parametrize("base", ["bytes", {"type": "fixed", "name": "F", "size": 2000}])
+def test_a_decimal_does_not_take_minutes(base: Any) -> None:
+    schema = {**(base if isinstance(base, dict) else {"type": base}), "logicalType": "decimal", "precision": 9}
+    decode = compile_avro(json.dumps(["null", schema]), [])
+    with pytest.raises(UndecodableRecord, match="a decimal has 2000 bytes"):
+        decode(b"\x02" + (b"" if isinstance(base, dict) else b"\xa0\x1f") + b"\x7f" * 2000)
+
+
+def test_a_record_within_itself_is_decoded() -> None:
+    fields = [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Link"]}]
+    link = {"type": "record", "name": "Link", "fields": fields}
+    value = {"n": 1, "next": {"n": 2, "next": None}}
+    assert decoded(link, value) == value
+
+
 @given(st.binary(max_size=40))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     decode = compile_avro(json.dumps(ORDER), [])

@@ -75,6 +75,24 @@ def test_a_schema_that_is_none(text: str) -> None:
         compile_protobuf(text, [])(b"\0")
 
 
+def test_a_few_bytes_do_not_become_gigabytes_of_defaults() -> None:
+    wide = message_of("Wide", {f"field_{number}": INT64 for number in range(500)})
+    many = message_of("Many", {"wide": ".Wide"})
+    many.field[0].label = 3
+    decode = compile_protobuf(encoded(file_of("default", "", many, wide)), [])
+    assert len(json.loads(decode(b"\0" + b"\x0a\x00" * 5))["wide"]) == 5
+    with pytest.raises(UndecodableRecord, match="its JSON would have more than 16 MiB"):
+        decode(b"\0" + b"\x0a\x00" * 50_000)
+
+
+def test_a_large_message_of_few_values_is_decoded() -> None:
+    wide = message_of("Wide", {"text": STRING, **{f"field_{number}": INT64 for number in range(50)}})
+    file = file_of("default", "", wide)
+    message = classes_of(file)("Wide")(text="x" * 200_000)
+    found = json.loads(compile_protobuf(encoded(file), [])(b"\0" + message.SerializeToString()))
+    assert len(found) == 51 and len(found["text"]) == 200_000
+
+
 @given(st.binary(max_size=40))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     decode = compile_protobuf(encoded(SHOP), [])

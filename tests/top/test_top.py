@@ -197,7 +197,7 @@ def terminal(broker: RunningBroker, *words: str, **others: str) -> Iterator[tupl
         while screen.read(0):
             pass
         assert termios.tcgetattr(theirs) == before
-        assert re.fullmatch(r"(kbroker: .*)?\s*(\^C)?", screen.raw.rsplit("\x1b[?1049l", 1)[1]), screen.raw[-200:]
+        assert re.fullmatch(r"(kbroker: .*)?\s*(\^[C\\])?", screen.raw.rsplit("\x1b[?1049l", 1)[1]), screen.raw[-200:]
         assert "Traceback" not in screen.raw
     finally:
         process.kill()
@@ -231,13 +231,15 @@ def test_a_session(broker: RunningBroker, tmp_path: Path) -> None:
         screen.press("q")
 
 
-@pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("ending", ["Ctrl-C", "Ctrl-\\", "SIGTERM"])
 def test_the_terminal_comes_back_however_it_ends(broker: RunningBroker, ending: str) -> None:
     with terminal(broker, NO_COLOR="1") as (screen, process, _):
         screen.await_(lambda text: "nodes 1 of 1 up" in text)
         assert not re.search(r"\x1b\[3\dm", screen.raw)
         if ending == "Ctrl-C":
             screen.press("\x03")
+        elif ending == "Ctrl-\\":
+            screen.press("\x1c")
         else:
             screen.press("\x1a")  # Ctrl-Z, and fg
             screen.await_(lambda text: screen.raw.endswith("\x1b[?1049l"))

@@ -104,6 +104,14 @@ def _certificate(config: BrokerConfig, listener: Listener) -> CertificateFacts |
     return None if store is None else certificate_facts(store.chain[0])
 
 
+def _segments(partition: str) -> int:
+    """Segments in a partition's directory: none in one that a node which runs has deleted meanwhile."""
+    try:
+        return sum(name.endswith(".log") for name in os.listdir(partition))
+    except FileNotFoundError:
+        return 0
+
+
 def directory_facts(path: str) -> DirectoryFacts:
     """The facts of a data directory: its owner, and how much is in it; no content is read."""
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
@@ -122,7 +130,7 @@ def directory_facts(path: str) -> DirectoryFacts:
     try:
         meta = read_meta_properties(OsDisk(), path)
         partitions = [entry for entry in os.scandir(path) if entry.is_dir() and "-" in entry.name]
-        segments = sum(name.endswith(".log") for entry in partitions for name in os.listdir(entry.path))
+        segments = sum(_segments(entry.path) for entry in partitions)
         usage = shutil.disk_usage(path)
     except (CorruptCheckpoint, OSError) as error:
         return DirectoryFacts(path, str(error))

@@ -70,9 +70,11 @@ export function importRecords(topic, done) {
 async function* pieces(file, isCsv) {
   let names = null;
   let rest = "";
-  const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
+  const reader = file.stream().pipeThrough(new TextDecoderStream("utf-8", { fatal: true })).getReader();
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(() => {
+      throw new Error("the file is not UTF-8, or cannot be read; records before that place are stored");
+    });
     rest += value ?? "";
     if (isCsv && names === null) {
       const end = ends(rest, true, 1)[0];

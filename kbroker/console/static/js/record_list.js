@@ -165,6 +165,7 @@ function drawRecord(inner, record) {
             { class: "headers mono" },
             record.headers.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, part(value)))),
           ),
+          record.more_headers ? h("p", { class: "quiet" }, `and ${number(record.more_headers)} more`) : null,
         )
       : null,
     whole("Key", record.key),
