@@ -12,6 +12,7 @@ from kbroker.node.metrics.figures import MILLISECOND, summary
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
+    from kbroker.metrics.histogram import Histogram
     from kbroker.metrics.rates import Rates
     from kbroker.metrics.share_traffic import ShareTraffic
     from kbroker.metrics.traffic import Traffic
@@ -125,7 +126,7 @@ def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
     yield c.ACKNOWLEDGEMENTS, [((name,), traffic.acknowledged[name]) for name in ACKNOWLEDGEMENTS]
     yield c.SHARE_SESSION_EVICTIONS, [((), traffic.evicted_sessions)]
     yield from summary(c.SHARE_LOAD_TIME, {(): traffic.loads})
-    ratios = {(group,): found for group, found in traffic.fetched.items()}
+    ratios: dict[tuple[str, ...], Histogram] = {(group,): found for group, found in traffic.fetched.items()}
     yield from summary(c.SHARE_FETCH_RATIO, ratios, unit=1, most=100)
     for family, counts in (
         (c.DEAD_LETTERS, traffic.letters),
