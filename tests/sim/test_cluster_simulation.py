@@ -21,12 +21,12 @@ from kbroker.groups import group_coordinator
 from kbroker.groups.classic_group import ClassicGroup
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.node.broker import Broker
 from kbroker.node.controller_channel import ControllerChannels
 from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.image_publisher import ImagePublisher
 from kbroker.node.led_share_partition import LedSharePartition
 from kbroker.node.produce_queue import ProduceQueue
+from kbroker.node.registrations import Registrations
 from kbroker.raft_metadata.controller import brokers
 from kbroker.replication.partition_state import PartitionState
 from kbroker.share_partitions.partition import SharePartition
@@ -154,11 +154,11 @@ def _acts_on_old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(self: ImagePublisher, condition: Callable[[Any], bool]) -> None:
         return None
 
-    async def later(self: Broker, nursery: trio.Nursery) -> None:
-        nursery.start_soon(self.lifecycle.run)
+    async def later(self: Registrations, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self._lifecycle.run)
 
     monkeypatch.setattr(ImagePublisher, "wait_for", at_once)
-    monkeypatch.setattr(Broker, "_unfence", later)
+    monkeypatch.setattr(Registrations, "unfence", later)
 
 
 def _knows_static_members_by_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
