@@ -172,7 +172,7 @@ def test_leaders_go_back_to_where_they_belong_and_may_be_asked_to(tmp_path: Path
             leaving = others(cluster, controller)[0]
             await create(cluster, "t")
             await cluster.stop(leaving)
-            assert any(p.leader != p.preferred_leader for p in partitions(cluster, controller))
+            await cluster.until(lambda: any(p.leader != p.preferred_leader for p in partitions(cluster, controller)))
             await cluster.start(leaving)
             await cluster.until(
                 lambda: all(

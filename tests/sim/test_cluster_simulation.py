@@ -58,6 +58,7 @@ LONG = {
         "transactions",
         "exactly-once",
         "late-requests",
+        "many-partitions",
         "chaos",
         "reassignments",
         "foolish-client",
@@ -81,7 +82,7 @@ def test_what_is_promised_is_kept(name: str) -> None:
             pytest.fail(f"{violation}\nagain with: python -m kbroker.sim --scenario {name} --seed {seed}")
 
 
-@pytest.mark.parametrize("name", ["cluster-leader-killed", "cluster-exactly-once", "cluster-last-replica-standing"])
+@pytest.mark.parametrize("name", ["cluster-leader-killed", "cluster-transactions", "cluster-last-replica-standing"])
 def test_the_same_seed_takes_the_same_course(name: str) -> None:
     first = run_cluster_scenario(name, 1000)
     assert run_cluster_scenario(name, 1000) == first
