@@ -27,7 +27,7 @@ class Allowed:
 
 
 ALLOWED: Sequence[Allowed] = (
-    Allowed("ApiVersions", r"finalized_features_epoch", "an offset of the metadata log, which grows with what was done"),
+    Allowed("ApiVersions", r"finalized_features_epoch", "an offset of the metadata log"),
     Allowed(
         "Produce",
         r"responses\[\]\.partition_responses\[\]\.(error_message|record_errors\[\].*message)",
