@@ -115,7 +115,11 @@ def document() -> str:
         f"`make compat-kafka` (Apache Kafka {SERVER_VERSION}); do not edit. Each row is a test in `compat_tests/` that",
         "runs the same through every client and against either broker, on one node, on three or on both:",
         "a yes is all of them.",
-        *([] if theirs else ["There was no whole run of `make compat-kafka` since Apache Kafka's version has changed."]),
+        *(
+            []
+            if theirs
+            else ["There was no whole run of `make compat-kafka` since Apache Kafka's version has changed."]
+        ),
         "",
         "- yes: passes on kbroker",
         "- **no**: fails on kbroker; passes on Apache Kafka unless said",
