@@ -138,7 +138,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As ``printable``, line by line."""
+    """The text as ``printable`` makes it, line by line."""
     return "\n".join(map(printable, text.split("\n")))
 
 

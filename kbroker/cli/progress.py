@@ -44,7 +44,7 @@ class Progress:
         self._is_drawn = False
 
     def add(self, count: int) -> None:
-        """So much more is done."""
+        """Note that more is done."""
         self._done += count
 
     @contextmanager

@@ -128,7 +128,7 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class BeforeEnd:
-    """So many offsets before the end."""
+    """A number of offsets before the end."""
 
     count: int
 

@@ -53,7 +53,7 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many records on, or back when negative."""
+    """A number of records on, or back when negative."""
 
     count: int
 

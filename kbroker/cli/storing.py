@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 _SHOWN = 10
-"""So many problems are shown one by one."""
+"""Problems that are shown one by one."""
 _AUTO_CREATION_SECONDS = 5.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
@@ -12,10 +12,10 @@ from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, Member
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest
+from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -30,6 +30,9 @@ from kbroker.wire.messages.offset_delete import (
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.records.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+MemberT = TypeVar("MemberT", covariant=True)
+"""A member in an answer, of the type of that answer."""
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
@@ -118,7 +121,7 @@ def groups_of_node(client: Client, node_id: int) -> list[GroupListing]:
     return list(_listings(node_id, client.ask_node(node_id, ListGroupsRequest())))
 
 
-def _listings(node_id: int, response: Any) -> Iterable[GroupListing]:
+def _listings(node_id: int, response: ListGroupsResponse) -> Iterable[GroupListing]:
     refuse(response.error_code, f"broker {node_id}")
     return (
         GroupListing(group.group_id, group.group_type.capitalize(), group.protocol_type, group.group_state)
@@ -127,7 +130,7 @@ def _listings(node_id: int, response: Any) -> Iterable[GroupListing]:
 
 
 def describe_group(client: Client, group_id: str) -> GroupDescription:
-    """One group of consumers, of either type; ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+    """Describe a group of consumers, of either type; ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
     try:
         group = ask_about_group(client, group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]))
     except ApiNotServed:
@@ -151,8 +154,31 @@ def ask_about_group(client: Client, group_id: str, request: Any) -> Any:
     return client.ask_coordinator(group_id, request, check).groups[0]
 
 
+class _Members(Protocol[MemberT]):
+    """A group in an answer of its coordinator."""
+
+    @property
+    def members(self) -> Sequence[MemberT]: ...
+
+
+class _WithEpochs(_Members[MemberT], Protocol[MemberT]):
+    """A group of consumers (KIP-848), a share or a Streams group."""
+
+    @property
+    def group_state(self) -> str: ...
+    @property
+    def group_epoch(self) -> int: ...
+    @property
+    def assignment_epoch(self) -> int: ...
+
+
 def description_of(
-    client: Client, group_id: str, group: Any, group_type: str, assignor: str, member_of: Callable[[Any], GroupMember]
+    client: Client,
+    group_id: str,
+    group: _WithEpochs[MemberT],
+    group_type: str,
+    assignor: str,
+    member_of: Callable[[MemberT], GroupMember],
 ) -> GroupDescription:
     """A group with epochs, as its coordinator describes it: of consumers (KIP-848), a share or a Streams group."""
     return GroupDescription(
@@ -168,11 +194,11 @@ def description_of(
     )
 
 
-def _members_of(group: Any, member_of: Callable[[Any], GroupMember]) -> tuple[GroupMember, ...]:
-    return tuple(member_of(member) for member in sorted(group.members, key=lambda member: str(member.member_id)))
+def _members_of(group: _Members[MemberT], member_of: Callable[[MemberT], GroupMember]) -> tuple[GroupMember, ...]:
+    return tuple(sorted(map(member_of, group.members), key=lambda member: member.member_id))
 
 
-def _consumer_member(member: Any) -> GroupMember:
+def _consumer_member(member: Member) -> GroupMember:
     return GroupMember(
         member.member_id,
         member.instance_id,
@@ -208,7 +234,7 @@ def _describe_classic(client: Client, group_id: str) -> GroupDescription:
     )
 
 
-def _classic_member(member: Any) -> GroupMember:
+def _classic_member(member: DescribedGroupMember) -> GroupMember:
     return GroupMember(
         member.member_id,
         member.group_instance_id,

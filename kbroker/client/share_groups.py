@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
@@ -22,7 +22,7 @@ from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from kbroker.wire.messages.share_group_describe import Member, ShareGroupDescribeRequest
 
 SHARE: Final = "Share"
 
@@ -52,12 +52,12 @@ def describe_any_group(client: Client, group_id: str) -> GroupDescription:
 
 
 def describe_share_group(client: Client, group_id: str) -> GroupDescription:
-    """One share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none, ``ApiNotServed``."""
+    """Describe a share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none, ``ApiNotServed``."""
     group = ask_about_group(client, group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
     return description_of(client, group_id, group, SHARE, group.assignor_name, _member)
 
 
-def _member(member: Any) -> GroupMember:
+def _member(member: Member) -> GroupMember:
     return GroupMember(
         member.member_id,
         None,

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kbroker.client.cluster import Client
 from kbroker.client.groups import GroupDescription, GroupMember, ask_about_group, description_of
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kbroker.wire.messages.streams_group_describe import Member, StreamsGroupDescribeRequest, TaskIds
 
 STREAMS: Final = "Streams"
 
 
 def describe_streams_group(client: Client, group_id: str) -> GroupDescription:
-    """One Streams group. What is assigned are tasks: the name of a subtopology in place of a topic's."""
+    """Describe a Streams group. Its members are assigned tasks: the name of a subtopology in place of a topic's."""
     group = ask_about_group(client, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
     return description_of(client, group_id, group, STREAMS, "", _member)
 
 
-def _member(member: Any) -> GroupMember:
+def _member(member: Member) -> GroupMember:
     return GroupMember(
         member.member_id,
         member.instance_id,
@@ -33,7 +33,7 @@ def _member(member: Any) -> GroupMember:
     )
 
 
-def _tasks(entries: Iterable[Any]) -> tuple[TopicPartition, ...]:
+def _tasks(entries: Iterable[TaskIds]) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(TopicPartition(entry.subtopology_id, number) for entry in entries for number in entry.partitions)
     )

@@ -1,4 +1,4 @@
-"""So many records a second and no more. Pure: the present is an argument."""
+"""A limit of records a second. Pure: the present is an argument."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class _Look(ClientSecurity):
         return Connection(host, port, client_id=self._client_id, deadline=deadline, security=self)
 
     def wrap(self, connected: socket.socket, host: str, address: str) -> socket.socket:
-        """As of the base; notes that TLS itself was agreed on."""
+        """Do as the base does; note that TLS itself was agreed on."""
         wrapped = super().wrap(connected, host, address)
         self.was_encrypted = isinstance(wrapped, ssl.SSLSocket)
         return wrapped

@@ -10,7 +10,7 @@ from kbroker.types import TopicPartition
 
 
 class ReachedClient(Client):
-    """As the base; other brokers are not asked, so no answer waits for them. Their partitions have no leader here."""
+    """A client that asks no other brokers, so that no answer waits for them. Their partitions have no leader here."""
 
     def __init__(
         self,
@@ -29,6 +29,6 @@ class ReachedClient(Client):
         return [node_id for node_id in super().all_nodes() if node_id in self._reached]
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """As the base, None for a leader that was not reached."""
+        """The answer of the base, None for a leader that was not reached."""
         leader = super().leader(partition)
         return leader if leader in self._reached else None

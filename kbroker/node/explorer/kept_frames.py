@@ -20,7 +20,7 @@ def to_decode(api_key: int, size: int) -> int:
 
 
 def client_id_of(frame: memoryview | bytes) -> bytes:
-    """As the header of a request has it; it need not be UTF-8."""
+    """The client id, as the header of a request has it; it need not be UTF-8."""
     return bytes(frame[10 : 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))])
 
 
