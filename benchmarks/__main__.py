@@ -8,8 +8,10 @@
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
-    python -m benchmarks --metrics --rounds 9 --only 'produce-*' --only connections
+    python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
                              a node with its page of metrics, and one without, in place of Apache Kafka
+    python -m benchmarks --with explorer --rounds 9 --only requests
+                             a node that `kbroker watch` looks at, and one without an explorer
 
 Needs Java 17 and Maven for Apache Kafka and the Java clients, and a C compiler for figures that the client does
 not bound. Give it a quiet machine: both brokers and the load share its processors.
@@ -45,7 +47,7 @@ from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
 from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
-from benchmarks.servers import KINDS, ROOT, MeasuredKbroker, PlainKbroker, Server, ServerError, earlier
+from benchmarks.servers import ADDITIONS, KINDS, ROOT, PlainKbroker, Server, ServerError, earlier
 from benchmarks.share_workloads import SHARE_WORKLOADS
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
@@ -303,7 +305,10 @@ def main() -> None:
     parser.add_argument("--server", action="append", choices=sorted(KINDS), help="only this broker")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="an earlier kbroker in place of Apache Kafka")
     parser.add_argument(
-        "--metrics", action="store_true", help="kbroker with metrics, and without them in place of Kafka"
+        "--with",
+        dest="addition",
+        choices=sorted(ADDITIONS),
+        help="kbroker with its metrics, or watched through its explorer, and without in place of Kafka",
     )
     parser.add_argument("--python-client", action="store_true", help="do as if there were no C compiler")
     parser.add_argument("--json", type=Path, help="where the figures go (out/benchmarks/DATE.json)")
@@ -345,14 +350,13 @@ def main() -> None:
         SECURE["before"] = earlier_secure(arguments.before.resolve())
         CLUSTERS["before"] = earlier_cluster(arguments.before.resolve())
         arguments.server = ["kbroker", "before"]
-    if arguments.metrics:
+    if arguments.addition:
         if arguments.before or arguments.write_docs or arguments.server:
             sys.exit(
-                "error: --metrics compares two nodes of this checkout; it goes without --before, --server and "
-                "--write-docs"
+                "error: --with compares two nodes of this checkout; it goes without --before, --server and --write-docs"
             )
         chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
-        KINDS["kbroker"], KINDS["before"] = MeasuredKbroker, PlainKbroker
+        KINDS["kbroker"], KINDS["before"] = ADDITIONS[arguments.addition], PlainKbroker
         arguments.server = ["kbroker", "before"]
     kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
     started = datetime.datetime.now(datetime.UTC)
@@ -363,7 +367,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
     if arguments.write_docs:
         write_docs(figures)
-    other = arguments.before.name if arguments.before else "without metrics" if arguments.metrics else ""
+    other = arguments.before.name if arguments.before else f"without {arguments.addition}" if arguments.addition else ""
     headings = [other if each == "Apache Kafka" and other else each for each in report.ALL_HEADINGS]
     print(report.text_table(headings, report.all_rows(figures["results"], TITLES)))
     print()

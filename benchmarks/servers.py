@@ -215,12 +215,49 @@ class MeasuredKbroker(Kbroker):
     options = ("--metrics", "0")
 
 
+class WatchedKbroker(Kbroker):
+    """kbroker with its explorer, and `kbroker watch` that reads from it all the time."""
+
+    options = ("--explorer", "0")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    def await_port(self) -> None:
+        super().await_port()
+        deadline = time.monotonic() + 10
+        while not (announced := re.search(r"explorer is on http://(127\.0\.0\.1:\d+)", self.log_tail())):
+            if time.monotonic() > deadline:
+                raise ServerError(f"the explorer's address is not in the log:\n{self.log_tail()}")
+            time.sleep(0.01)
+        with (self.directory / "watched").open("wb") as shown:
+            self._watcher = subprocess.Popen(
+                [sys.executable, "-m", "kbroker", "watch", "-b", announced.group(1)],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=shown,
+                env=os.environ | {"PYTHONPATH": str(self.root)},
+            )
+
+    def halt(self) -> None:
+        if self._watcher is not None:
+            if self._watcher.poll() is not None:
+                raise ServerError("kbroker watch ended before the broker")
+            self._watcher.terminate()
+            self._watcher.wait()
+            self._watcher = None
+        super().halt()
+
+
 class PlainKbroker(Kbroker):
     """The same without, as what it is compared with."""
 
     name = "before"
 
 
+ADDITIONS: dict[str, type[Kbroker]] = {"metrics": MeasuredKbroker, "explorer": WatchedKbroker}
+"""Nodes with an addition that is off by default, by the words of the option ``--with``."""
 KINDS: dict[str, type[Server]] = {"kbroker": Kbroker, "apache": Apache}
 
 
