@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
-from kbroker.log.compaction.compactor import CompactionResult, SegmentToClean, compact, group_segments
+from kbroker.log.compaction.compactor import compact, group_segments
+from kbroker.log.compaction.job import CompactionResult, SegmentToClean
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
