@@ -8,13 +8,13 @@ Kafka's ``ConsumerGroup``, ``ConsumerGroupMember`` (4.3).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.modern_group import NOTHING_ASSIGNED, ModernGroup, count
 from kbroker.types import Uuid
+from kbroker.value_types import dataclass, field
 
 LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
 """The epoch of a heartbeat by which a static member leaves for a while; its place is kept."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
@@ -39,6 +39,7 @@ from kbroker.groups.records import (
 )
 from kbroker.groups.settings import GroupSettings
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

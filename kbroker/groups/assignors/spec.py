@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 Assignment = Mapping[Uuid, frozenset[int]]
 """A member's partitions by topic id; a topic of which it has none is absent."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from kbroker.groups.streams.assignors.spec import GroupSpec, TaskAssignorError
 from kbroker.groups.streams.configured_topology import ConfiguredSubtopology
 from kbroker.groups.streams.tasks import TaskId, Tasks
+from kbroker.value_types import dataclass, field
 
 logger = logging.getLogger(__name__)
 
