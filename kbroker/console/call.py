@@ -13,9 +13,9 @@ from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.errors import AuthenticationFailed
 from kbroker.console.audit import write_audit
 from kbroker.console.guard import MAX_BODY, TooLarge, is_secure
-from kbroker.console.json_types import Json, load_json
 from kbroker.console.sessions import Session, View, cookie_name
 from kbroker.errors import ErrorCode
+from kbroker.records_io.json_types import Json, load_json
 from kbroker.wire.errors import EncodeError, WireError
 
 if TYPE_CHECKING:

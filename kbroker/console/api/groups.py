@@ -34,9 +34,9 @@ from kbroker.client.share_groups import SHARE, describe_share_group, share_offse
 from kbroker.client.streams_groups import STREAMS, describe_streams_group
 from kbroker.client.topics import list_ranges
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.scan import Budget, Look, forward
 from kbroker.errors import ErrorCode
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000

@@ -13,8 +13,8 @@ from kbroker.client.errors import AuthenticationFailed
 from kbroker.client.properties import ClientProperties
 from kbroker.console.audit import write_audit
 from kbroker.console.call import Call, Refused, set_cookie
-from kbroker.console.json_types import Json
 from kbroker.console.sessions import Session
+from kbroker.records_io.json_types import Json
 from kbroker.version import __version__
 
 _FAILED_SECONDS = 1.0
