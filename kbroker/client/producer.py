@@ -145,7 +145,7 @@ class Producer:
 
     def _init_producer_id(self) -> tuple[int, int]:
         def ask() -> InitProducerIdResponse:
-            response: InitProducerIdResponse = self._client.ask_any(
+            response = self._client.ask_any(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
             )
             if response.error_code:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
 from kbroker.config.definition import InvalidConfig
 from kbroker.security.protocol import SecurityProtocol
+from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     import socket
 
     from kbroker.client.properties import ClientProperties
     from kbroker.security.sasl.client import ClientMechanism
+
+R = TypeVar("R")
 
 _ALERT_SECONDS: Final = 0.2
 """How long to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
@@ -41,7 +44,7 @@ class Asked(Protocol):
     """The broker's name or address, as the client has it."""
     address: str
 
-    def request(self, request: Any, deadline: float) -> Any:
+    def request(self, request: Request[R], deadline: float) -> R:
         """The answer to a request; ``ClientError`` if there is none before the deadline."""
         ...
 
