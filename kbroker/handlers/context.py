@@ -51,10 +51,10 @@ class Services:
     timestamp_lookups: TimestampLookupQueue
     produce_queue: ProduceQueue
     long_steps: LongSteps
-    groups: Groups
-    """These three are for the APIs of brokers: a node without that role has none."""
-    transactions: Transactions
-    markers: Markers
+    groups: Groups = field(init=False, repr=False)
+    """These three are for the APIs of brokers: on a node without that role they are not set, and nobody asks."""
+    transactions: Transactions = field(init=False, repr=False)
+    markers: Markers = field(init=False, repr=False)
     check_listeners: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
     """Judges changes of this node's ``listener.name.`` properties, None for one that is removed; ``ApiError``. None if
     no listener has anything that changes."""
