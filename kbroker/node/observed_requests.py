@@ -140,7 +140,7 @@ class ObservedDispatcher(Dispatcher):
         self._on_failed = _told(observers, "failed")
 
     async def serve(self, frame: memoryview) -> None:
-        """Serve one request, however long it takes; observers are told of its events, and times are taken of its work."""
+        """Serve a request whose handler may wait, and tell observers of its events."""
         self._is_left = False
         times: WorkTimes | None = None
         for waits in self._on_waits:
@@ -260,7 +260,7 @@ class ObservedReplyQueue(ReplyQueue):
                 self._waiting.append((callback, place))
 
     def try_write(self) -> bool:
-        """Write what is queued as far as the socket takes it at once; whether it is all out. Tells whose replies are."""
+        """Write as much as the socket takes now, and tell whose replies are out. True if all of it is."""
         if not self._waiting:
             return not self.is_writing and self._write_now()
         self._began = self._began or perf_counter_ns()
