@@ -306,6 +306,31 @@ class Facts:
     client: ClientFacts | None = None
     cluster: ClusterFacts | None = None
 
+    @property
+    def known_cluster(self) -> ClusterFacts:
+        """The cluster; one of which nothing is known, if none was looked at."""
+        return self.cluster or ClusterFacts(())
+
+    @property
+    def known_client(self) -> ClientFacts:
+        """The client, or one without properties."""
+        return self.client or ClientFacts("the default: PLAINTEXT")
+
+    @property
+    def brokers(self) -> tuple[BrokerFacts, ...]:
+        """The brokers that are known."""
+        return self.known_cluster.brokers
+
+    @property
+    def topics(self) -> tuple[TopicFacts, ...]:
+        """The topics that are known."""
+        return self.known_cluster.topics or ()
+
+    @property
+    def groups(self) -> tuple[GroupFacts, ...]:
+        """The groups that are known."""
+        return self.known_cluster.groups or ()
+
 
 def number_of(values: Mapping[str, str] | None, name: str) -> int | None:
     """A property as a whole number; None if it is not known, or is none."""
