@@ -25,8 +25,9 @@ from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
 from kbroker.log.segments.cleaned_segment import CleanedSegment
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets

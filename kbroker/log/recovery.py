@@ -17,8 +17,9 @@ from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
+from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import (
     finish_interrupted_work,
     has_indexes,

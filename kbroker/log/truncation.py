@@ -9,7 +9,8 @@ from bisect import bisect_right
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.segments.segment import CorruptSegment, LocatedBatch, Segment
+from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.segment import LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.value_types import NamedTuple
 

@@ -20,7 +20,7 @@ from typing import Any
 from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, SegmentToClean
 from kbroker.log.disk import OsDisk
 from kbroker.log.segments.cleaned_segment import CleanedSegment
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 
 NICENESS = 10
 """The process is this nice, so that requests go first."""

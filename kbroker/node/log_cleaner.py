@@ -18,7 +18,7 @@ from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean
 from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker
 from kbroker.log.disk import OsDisk
 from kbroker.log.segments.cleaned_segment import discard_cleaned
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.cautious_clock import CautiousClock
 from kbroker.node.compaction_pool import CompactionPool
 from kbroker.value_types import NamedTuple

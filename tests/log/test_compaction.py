@@ -13,7 +13,7 @@ from kbroker.log.compaction.job import CompactionResult, SegmentToClean
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.validation import AppendOrigin
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, walk_headers
 from kbroker.wire.compression import CompressionType

@@ -42,7 +42,7 @@ from kbroker.log.record_walk import (
     shift_timestamps,
 )
 from kbroker.log.segments.cleaned_segment import CleanedSegment, CleanedSegmentWriter, discard_cleaned
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, CorruptSegment
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import (
     COMPRESSION_MASK,
