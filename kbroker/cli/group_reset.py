@@ -161,7 +161,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
 
 
 def _member_count(client: Client, group_id: str) -> int:
-    """How many are in the group; a group that does not exist yet gets its offsets before its first member."""
+    """The number of members; a group that does not exist yet gets its offsets before its first member."""
     from kbroker.client import ResponseError
     from kbroker.client.share_groups import describe_any_group
 

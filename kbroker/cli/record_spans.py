@@ -1,4 +1,4 @@
-"""Which records of a topic a command reads: from where to where, of which partitions, decoded and chosen how."""
+"""The records of a topic that a command reads: from where to where, of which partitions, decoded and chosen how."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.node.broker import Broker
 
 STOP_SECONDS = 5.0
-"""How long a clean stop may take before the process ends without it."""
+"""The time that a clean stop may take before the process ends without it."""
 
 log = logging.getLogger("kbroker")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.cli.secure_setup import SecureSetup
 
 STOP_SECONDS: Final = 8.0
-"""How long a node may take to stop before it is killed."""
+"""The time that a node may take to stop before it is killed."""
 
 REFRESH_SECONDS: Final = 1.0
 FIRST_PAUSE: Final = 1.0
@@ -141,7 +141,7 @@ class Node:
         """In its present life."""
         self.since = time.monotonic()
         self.how = ""
-        """How it ended."""
+        """The words for its end."""
 
     @property
     def pid(self) -> int | None:

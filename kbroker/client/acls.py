@@ -66,7 +66,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant; ``None`` and ANY leave a part open."""
+    """The rules that are meant; ``None`` and ANY leave a part open."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -27,7 +27,7 @@ T = TypeVar("T")
 SOFTWARE_NAME: Final = "kbroker"
 
 SEND_SECONDS: Final = 30.0
-"""How long a broker may not take bytes before the connection is given up."""
+"""The time that a broker may take no bytes before the connection is given up."""
 
 _GATHER_BELOW: Final = 64 << 10
 

@@ -131,7 +131,7 @@ class Producer:
         self.stored: dict[int, Stored] = {}
         """Partition -> what has been stored there."""
         self.refused = 0
-        """How many records were refused."""
+        """The number of records that were refused."""
 
     @property
     def unfinished(self) -> int:

@@ -1,4 +1,4 @@
-"""How a client enters a secure listener: TLS on the socket, then SASL in requests. Made from client properties."""
+"""The way into a secure listener: TLS on the socket, then SASL in requests. Made from client properties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _ALERT_SECONDS: Final = 0.2
-"""How long to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
+"""The time to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
 
 _ALERTS: Final = {
     "CERTIFICATE_REQUIRED": "wants a certificate of the client (ssl.keystore.location)",
@@ -123,7 +123,7 @@ class ClientSecurity:
 
     @staticmethod
     def reason(connected: socket.socket, error: OSError) -> OSError:
-        """Why a socket takes no bytes any more: the alert that has come over it, if there is one."""
+        """The reason why a socket takes no bytes any more: the alert that has come over it, if there is one."""
         if isinstance(connected, ssl.SSLSocket):
             try:
                 connected.settimeout(_ALERT_SECONDS)

@@ -95,12 +95,12 @@ class TopicDescription:
 
 
 def under_replicated(topic: TopicDescription) -> int:
-    """How many partitions lack a replica in their ISR."""
+    """The number of partitions that lack a replica in their ISR."""
     return sum(len(entry.isr) < len(entry.replicas) for entry in topic.partitions)
 
 
 def leaderless(topic: TopicDescription) -> int:
-    """How many partitions nobody leads."""
+    """The number of partitions that nobody leads."""
     return sum(entry.leader is None for entry in topic.partitions)
 
 

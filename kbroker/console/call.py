@@ -175,7 +175,7 @@ def set_cookie(response: Response, session: Session, request: Request) -> None:
 
 
 def error_answer(error: Exception) -> JSONResponse | None:
-    """How an error is told to the page; None for one that is a defect of the console."""
+    """The page's answer for an error; None for one that is a defect of the console."""
     match error:
         case Refused():
             return _told(error.status, str(error))

@@ -49,7 +49,7 @@ class ListenerFacts:
     mechanisms: tuple[str, ...] = ()
     certificate: CertificateFacts | None = None
     distrust: str = ""
-    """Why the client does not trust the certificate's authority; its name and its days are judged apart."""
+    """The reason why the client does not trust the authority; the certificate's name and its days are judged apart."""
     weak_tls: tuple[str, ...] = ()
     """Versions of TLS before 1.2 that it takes."""
     entered: bool = False
@@ -192,7 +192,7 @@ class ClusterFacts:
     brokers: tuple[BrokerFacts, ...] = ()
     quorum: QuorumFacts | None = None
     quorum_problem: str = ""
-    """Why nothing is known of the quorum although the client may ask."""
+    """The reason why nothing is known of the quorum although the client may ask."""
     topics: tuple[TopicFacts, ...] | None = None
     groups: tuple[GroupFacts, ...] | None = None
     transactions: tuple[TransactionFacts, ...] | None = None

@@ -63,7 +63,7 @@ class ModernGroup(Generic[M]):
     retry_assignment_ms: int = 0
     """When the assignor is asked again that has failed; not stored."""
     _names: dict[str, int] = field(default_factory=dict)
-    """How many members subscribe to a topic by name."""
+    """The number of members that subscribe to a topic by name."""
 
     def member(self, member_id: str) -> M:
         """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""

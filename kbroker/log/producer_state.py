@@ -167,7 +167,7 @@ class ProducerStateManager:
         marker: EndTxnMarker | None = None,
         transaction_version: int = TV_UNKNOWN,
     ) -> BatchMetadata | None:
-        """May the batch be appended? Returns the earlier batch that it repeats, or None; changes nothing.
+        """Judge whether the batch may be appended. Returns the earlier batch that it repeats, or None; changes nothing.
 
         ``header`` has its final offsets. For a control batch give its ``marker``, and on a leader the
         ``transaction_version`` it was written for. Raises ``ApiError``: INVALID_PRODUCER_EPOCH,

@@ -442,7 +442,7 @@ def replay_producers(producers: ProducerStateManager, segments: list[Segment], l
 
 
 def _snapshot_at(producers: ProducerStateManager, offset: int) -> None:
-    """So that the next recovery, of the last segments, need not begin where this one did."""
+    """Write a snapshot there: the next recovery, of the last segments, need not begin where this one did."""
     if producers.map_end_offset < offset:
         producers.update_map_end_offset(offset)
         producers.take_snapshot(sync=False)

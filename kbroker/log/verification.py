@@ -1,4 +1,4 @@
-"""Is a partition's directory what it should be? Reads all of it, changes nothing.
+"""Verifies that a partition's directory is what it should be. Reads all of it, changes nothing.
 
 Checked are: every batch's checksum, length and offsets; that each index entry points to the batch it names; the time
 indexes; the transaction indexes against the markers; the producer snapshots; the leader epochs against the batches;

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 4.5
-"""How long the flushes of a clean stop may take."""
+"""The time that the flushes of a clean stop may take."""
 
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""

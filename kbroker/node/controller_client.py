@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 5000
-"""How long a topic may take to be created, and then to be seen here."""
+"""The time that a topic may take to be created, and then to be seen here."""
 
 
 _PLAINTEXT = "PLAINTEXT"

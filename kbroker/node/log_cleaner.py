@@ -65,7 +65,7 @@ class Compactor(Protocol):
     """Where the rounds are made."""
 
     def compact(self, job: CompactionJob, bytes_per_second: float) -> Awaitable[CompactionResult]:
-        """As :func:`kbroker.log.compaction.compactor.compact`."""
+        """Make a round (:func:`kbroker.log.compaction.compactor.compact`), and raise what it raises."""
         ...
 
     async def close_idle(self) -> None:

@@ -24,7 +24,7 @@ MAX_TIMES: Final = 8
 
 
 class Age(NamedTuple):
-    """How long a record has waited, in seconds; ``exact`` is false where it is longer than that."""
+    """The time that a record has waited, in seconds; ``exact`` is false where it is longer than that."""
 
     seconds: float
     exact: bool = True
@@ -143,7 +143,7 @@ def first(look: Look) -> Course:
 
 
 def age_by_history(history: tuple[Sample, ...], offset: int, now: float) -> Age | None:
-    """How long ago the record at an offset was written, by when the partition's end passed it.
+    """The time since the record at an offset was written, by when the partition's end passed it.
 
     Between two looks it is taken to grow evenly. None without a history.
     """

@@ -1,4 +1,4 @@
-"""How messages are declared: one class for all versions of a message, one field a line.
+"""The declaration of messages: one class for all versions of a message, one field a line.
 
     @message(api_key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest(Request["HeartbeatResponse"]):

@@ -38,7 +38,7 @@ _WEAK: Final = {"TLSv1": ssl.TLSVersion.TLSv1, "TLSv1.1": ssl.TLSVersion.TLSv1_1
 
 @dataclass(slots=True)
 class Probe:
-    """How addresses are tried: with a client's ``properties`` and ``security``, both None for a plain client.
+    """Tries addresses: with a client's ``properties`` and ``security``, both None for a plain client.
 
     ``wants_weak``: whether to try versions of TLS before 1.2, too.
     """

@@ -43,7 +43,7 @@ class StreamsGroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target assignment; the numbers are those of the records."""
+    """The stages of a member's way to its target assignment; the numbers are those of the records."""
 
     STABLE = 1
     """Has the target assignment of its epoch."""

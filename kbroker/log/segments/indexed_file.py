@@ -253,7 +253,7 @@ class IndexedFile:
         return last_offset + 1
 
     def _take_in_tail(self) -> None:
-        """As :meth:`scan_tail`, of a log that is in use: damage is told to those who read there, and to nobody else."""
+        """Scan the tail of a log that is in use: damage is told to those who read there, and to nobody else."""
         try:
             self.scan_tail()
         except (CorruptIndex, CorruptSegment):

@@ -23,7 +23,7 @@ class StickyTaskAssignor:
     """See the module."""
 
     def assign(self, group: GroupSpec, subtopologies: Mapping[str, ConfiguredSubtopology]) -> Mapping[str, Tasks]:
-        """As `TaskAssignor.assign`."""
+        """Assign the tasks of a group to its members, those that they have had first."""
         replicas = group.configs.num_standby_replicas
         active = list(_tasks(subtopologies))
         followed = [task for task in active if subtopologies[task.subtopology_id].is_stateful] if replicas else []
