@@ -406,7 +406,7 @@ class PartitionLog(DurableLog):
         paths: list[str] = []
         for segment in gone:
             paths += segment.rename_to_deleted()
-            snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
+            snapshot = self.producers.snapshots.mark_for_deletion(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
@@ -424,7 +424,7 @@ class PartitionLog(DurableLog):
             return False
         paths = self._list.replace(old, cleaned, now_ms)
         for segment in old[1:]:
-            snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
+            snapshot = self.producers.snapshots.mark_for_deletion(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)

@@ -233,7 +233,7 @@ def _load_producers(
         # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
         recovered = first_recovered if seen.has_transactions else max(first_recovered, recovery_point)
         trusted = min(trusted, recovered)
-    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
+    producers.snapshots.remove_strays([segment.base_offset for segment in segments])
     producers.truncate_and_reload(log_start_offset, max(log_start_offset, min(trusted, log_end_offset)), now_ms)
     if first_recovered is not None and not seen.has_producers and producers.map_end_offset >= first_recovered:
         # Every batch was just seen, and none has a producer.
