@@ -18,8 +18,9 @@ from kbroker.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from kbroker.wire.schema import Request
 
 _BROKERS_CHOICE = -1
 
@@ -113,6 +114,8 @@ def expire_token(client: Client, token: Token, period_ms: int | None = None) -> 
     return _change(client, token, ExpireDelegationTokenRequest(hmac=token.secret, expiry_time_period_ms=period))
 
 
-def _change(client: Client, token: Token, request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest) -> int:
+def _change(
+    client: Client, token: Token, request: Request[RenewDelegationTokenResponse | ExpireDelegationTokenResponse]
+) -> int:
     response = client.ask_controller(request, lambda answer: refuse(answer.error_code, f"token {token.token_id}"))
-    return int(response.expiry_timestamp_ms)
+    return response.expiry_timestamp_ms
