@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid, uuid_from_str, uuid_to_str
+from kbroker.value_types import NamedTuple
 
 UNINITIALIZED_EPOCH = 0
 """State epoch and leader epoch, in a summary, of a share partition that nobody has initialized."""

@@ -65,7 +65,7 @@ class Deadlines:
     """Callbacks by their time. Most deadlines are cancelled, so cancelling costs next to nothing."""
 
     LEAST_STALE = 256
-    """So many that are called off may be kept, however few are not."""
+    """The number of those called off that may be kept, however few are not."""
 
     __slots__ = ("_heap", "_made", "_stale")
 

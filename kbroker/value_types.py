@@ -5,7 +5,7 @@ checkers take them for those. The standard library compiles code for each field 
 a dataclass; here a class gets a compiled constructor with its first instance, and shares everything else.
 
 A module that a node imports when it starts takes them from here. Less is possible than there: a dataclass has
-``slots=True`` and no dataclass among its bases.
+``slots=True``, and its bases are no dataclasses of the standard library.
 """
 
 from __future__ import annotations
@@ -214,6 +214,12 @@ def _constructor_of_dataclass(cls: type[Any]) -> Any:
 def _make(cls: type[Any], *, frozen: bool, init: bool, eq: bool, repr: bool) -> type[Any]:
     annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063  # inspect costs a millisecond
     declared: dict[str, _Field] = {}
+    for base in reversed(cls.__mro__[1:]):
+        declared |= base.__dict__.get("__declared__", {})
+        if "__dataclass_fields__" in base.__dict__ and (
+            "__declared__" not in base.__dict__ or frozen != ("__setattr__" in base.__dict__)
+        ):
+            raise TypeError(f"{cls.__qualname__}: a dataclass of another kind among the bases")
     for name in annotations:
         value = cls.__dict__.get(name, _MISSING)
         declared[name] = value if value.__class__ is _Field else _Field(default=value)
@@ -224,11 +230,9 @@ def _make(cls: type[Any], *, frozen: bool, init: bool, eq: bool, repr: bool) -> 
         for name, value in cls.__dict__.items()
         if name not in annotations and name not in ("__dict__", "__weakref__")
     }
-    if any(hasattr(base, "__dataclass_fields__") for base in cls.__bases__):
-        raise TypeError(f"{cls.__qualname__}: a dataclass among the bases")
-    names = tuple(annotations)
+    names = tuple(declared)
     namespace |= {
-        "__slots__": names,
+        "__slots__": tuple(annotations),
         "__match_args__": tuple(name for name in names if declared[name].init),
         "__qualname__": cls.__qualname__,
         "__declared__": declared,

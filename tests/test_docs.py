@@ -181,8 +181,10 @@ def test_the_sites_menu_has_every_page_that_the_site_takes() -> None:
 
 
 def test_docstrings_begin_with_their_subject() -> None:
-    """A clause with "what" or "who" for a subject is hard to read at first sight."""
-    begins_otherwise = re.compile(r'^ *"""(?:What|Who|Whom|Whose|Whoever|Whatever)\b.*', re.MULTILINE)
+    """A clause with "what" or "how" for a subject, or a question, is hard to read at first sight."""
+    begins_otherwise = re.compile(
+        r'^ *"""(?:What|Who|Whom|Whose|Whoever|Whatever|How|Which|Why|So|As :|As `|Are)\b.*', re.MULTILINE
+    )
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in sorted((ROOT / "kbroker").rglob("*.py"))

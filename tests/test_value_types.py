@@ -74,6 +74,21 @@ def mutable_class(library: Any) -> Any:
     return Counter
 
 
+def child_class(library: Any) -> Any:
+    """A dataclass that adds fields to those of another."""
+
+    @library.dataclass(slots=True, eq=False)
+    class Base(Generic[T]):
+        name: str
+        values: list[T] = library.field(default_factory=list)
+
+    @library.dataclass(slots=True)
+    class Child(Base[int]):
+        size: int = 3
+
+    return Child
+
+
 TUPLE_CALLS: tuple[Callable[[Any], object], ...] = (
     lambda cls: cls("a", 1),
     lambda cls: cls(value=1, key="a", cls=2),
@@ -121,11 +136,28 @@ MUTABLE_CALLS: tuple[Callable[[Any], object], ...] = (
     lambda cls: cls() == cls(0),
 )
 
+CHILD_CALLS: tuple[Callable[[Any], object], ...] = (
+    lambda cls: cls("a", [1], 2),
+    lambda cls: cls("a", size=4),
+    lambda cls: cls(),
+    lambda cls: cls("a") == cls("a", []),
+    lambda cls: cls("a") == cls("b"),
+    lambda cls: cls.__mro__[1]("a"),
+    lambda cls: dataclasses.replace(cls("a"), name="b"),
+    lambda cls: dataclasses.asdict(cls("a", [1])),
+    lambda cls: (cls.__match_args__, cls.__slots__),
+)
+
 
 @pytest.mark.parametrize(
     ("make", "calls"),
-    [(tuple_class, TUPLE_CALLS), (data_class, DATACLASS_CALLS), (mutable_class, MUTABLE_CALLS)],
-    ids=["tuple", "frozen", "mutable"],
+    [
+        (tuple_class, TUPLE_CALLS),
+        (data_class, DATACLASS_CALLS),
+        (mutable_class, MUTABLE_CALLS),
+        (child_class, CHILD_CALLS),
+    ],
+    ids=["tuple", "frozen", "mutable", "child"],
 )
 def test_it_behaves_like_the_standard_library(make: Callable[[Any], Any], calls: tuple[Any, ...]) -> None:
     for number, call in enumerate(calls):
@@ -159,7 +191,13 @@ def test_what_is_not_supported_is_refused() -> None:
     with pytest.raises(TypeError, match="among the bases"):
 
         @value_types.dataclass(slots=True)
-        class Child(mutable_class(value_types)):  # type: ignore[misc]
+        class Child(mutable_class(STANDARD)):  # type: ignore[misc]
+            name: str = ""
+
+    with pytest.raises(TypeError, match="among the bases"):
+
+        @value_types.dataclass(slots=True, frozen=True)
+        class FrozenChild(mutable_class(value_types)):  # type: ignore[misc]
             name: str = ""
 
     with pytest.raises(TypeError, match="without a default"):
@@ -169,12 +207,13 @@ def test_what_is_not_supported_is_refused() -> None:
             second: str  # type: ignore[misc]
 
 
-def test_a_launch_declares_its_classes_here() -> None:
-    """A node has imported these classes when it serves: each of the standard library's would cost a launch time."""
+def test_a_node_declares_its_classes_here() -> None:
+    """An idle node has imported these classes: each of the standard library's would cost time and memory."""
     program = (
         "import sys, typing\n"
         "from kbroker.cli import start\n"
-        "import kbroker.node.broker, kbroker.node.coordinators\n"
+        "import kbroker.node.broker, kbroker.node.coordinators, kbroker.node.log_cleaner\n"
+        "import kbroker.groups.group_coordinator\n"
         "modules = [module for name, module in sys.modules.items() if name.startswith('kbroker.')]\n"
         "print(len(modules) > 200, 'dataclasses' in sys.modules)\n"
         "print([f'{module.__name__}.{name}' for module in modules for name, value in vars(module).items()\n"

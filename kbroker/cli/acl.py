@@ -398,7 +398,7 @@ def _operations(arguments: argparse.Namespace) -> Iterator[tuple[ResourceType, s
 
 
 def _conveniences(arguments: argparse.Namespace) -> Iterator[tuple[ResourceType, str, AclOperation]]:
-    """As ``kafka-acls --producer`` and ``--consumer`` have them."""
+    """The options ``--producer`` and ``--consumer`` of ``kafka-acls``."""
     on_topic = [AclOperation.DESCRIBE]
     if arguments.producer:
         on_topic += [AclOperation.WRITE, AclOperation.CREATE]

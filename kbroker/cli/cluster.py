@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, not_negative, report_failures
 from kbroker.cli.parser import Action
 from kbroker.types import uuid_to_str
+
+if TYPE_CHECKING:
+    from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 
 def _describe(arguments: argparse.Namespace) -> int:
@@ -200,78 +204,97 @@ def _log_dirs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _log_dirs(arguments: argparse.Namespace) -> int:
-    from kbroker.cli.output import plain, print_json, print_table, size
-    from kbroker.client import ResponseError
+    from kbroker.cli.output import print_json
     from kbroker.client.nodes import describe_log_dirs
 
     problems: list[object] = []
-    rows: list[dict[str, Any]] = []
     with cluster(arguments, task="asking for log directories") as client:
         responses = describe_log_dirs(client, arguments.broker)
-    for node_id, response in sorted(responses.items()):
-        for directory in response.results:
-            where = f"broker {node_id}, {directory.log_dir}"
-            if directory.error_code:
-                problems.append(ResponseError(directory.error_code, where))
-                continue
-            partitions = [
-                {
-                    "topic": topic.name,
-                    "partition": entry.partition_index,
-                    "size": entry.partition_size,
-                    "offset_lag": entry.offset_lag,
-                    "future": entry.is_future_key,
-                }
-                for topic in sorted(directory.topics, key=lambda topic: str(topic.name))
-                for entry in sorted(topic.partitions, key=lambda entry: int(entry.partition_index))
-                if arguments.topic in (None, topic.name)
-            ]
-            rows.append(
-                {
-                    "broker": node_id,
-                    "log_dir": directory.log_dir,
-                    "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
-                    "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
-                    "size": sum(entry["size"] for entry in partitions),
-                    "partitions": partitions,
-                }
-            )
+    rows = [
+        row
+        for node_id, response in sorted(responses.items())
+        for row in _log_dir_rows(node_id, response, arguments.topic, problems)
+    ]
     if arguments.json:
         print_json(rows)
     elif arguments.topic is not None:
-        print_table(
-            ["broker", "directory", "topic", "partition", "size", "lag"],
-            [
-                [
-                    plain(row["broker"]),
-                    row["log_dir"],
-                    entry["topic"],
-                    plain(entry["partition"]),
-                    size(entry["size"]),
-                    entry["offset_lag"],
-                ]
-                for row in rows
-                for entry in row["partitions"]
-            ],
-            numbers=("broker", "partition", "size", "lag"),
-        )
+        _print_partitions(rows)
     else:
-        print_table(
-            ["broker", "directory", "partitions", "size", "free", "volume"],
-            [
-                [
-                    plain(row["broker"]),
-                    row["log_dir"],
-                    len(row["partitions"]),
-                    size(row["size"]),
-                    size(row["usable_bytes"]),
-                    size(row["total_bytes"]),
-                ]
-                for row in rows
-            ],
-            numbers=("broker", "partitions", "size", "free", "volume"),
-        )
+        _print_log_dirs(rows)
     return report_failures(problems)
+
+
+def _log_dir_rows(
+    node_id: int, response: DescribeLogDirsResponse, chosen: str | None, problems: list[object]
+) -> Iterator[dict[str, Any]]:
+    """The directories of a broker, with the partitions of the chosen topic or of all; one that fails is a problem."""
+    from kbroker.client import ResponseError
+
+    for directory in response.results:
+        if directory.error_code:
+            problems.append(ResponseError(directory.error_code, f"broker {node_id}, {directory.log_dir}"))
+            continue
+        partitions: list[dict[str, Any]] = [
+            {
+                "topic": topic.name,
+                "partition": entry.partition_index,
+                "size": entry.partition_size,
+                "offset_lag": entry.offset_lag,
+                "future": entry.is_future_key,
+            }
+            for topic in sorted(directory.topics, key=lambda topic: topic.name)
+            for entry in sorted(topic.partitions, key=lambda entry: entry.partition_index)
+            if chosen in (None, topic.name)
+        ]
+        yield {
+            "broker": node_id,
+            "log_dir": directory.log_dir,
+            "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
+            "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
+            "size": sum(entry["size"] for entry in partitions),
+            "partitions": partitions,
+        }
+
+
+def _print_partitions(rows: Sequence[Mapping[str, Any]]) -> None:
+    from kbroker.cli.output import plain, print_table, size
+
+    print_table(
+        ["broker", "directory", "topic", "partition", "size", "lag"],
+        [
+            [
+                plain(row["broker"]),
+                row["log_dir"],
+                entry["topic"],
+                plain(entry["partition"]),
+                size(entry["size"]),
+                entry["offset_lag"],
+            ]
+            for row in rows
+            for entry in row["partitions"]
+        ],
+        numbers=("broker", "partition", "size", "lag"),
+    )
+
+
+def _print_log_dirs(rows: Sequence[Mapping[str, Any]]) -> None:
+    from kbroker.cli.output import plain, print_table, size
+
+    print_table(
+        ["broker", "directory", "partitions", "size", "free", "volume"],
+        [
+            [
+                plain(row["broker"]),
+                row["log_dir"],
+                len(row["partitions"]),
+                size(row["size"]),
+                size(row["usable_bytes"]),
+                size(row["total_bytes"]),
+            ]
+            for row in rows
+        ],
+        numbers=("broker", "partitions", "size", "free", "volume"),
+    )
 
 
 def _health_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ _NOTE: Final = "Written anew at every start of the cluster: set properties with 
 _LISTENING_PORTS: Final = range(15_000, 32_000)
 
 READY: Final = "kbroker ready:"
-"""How the line begins that a node prints once it serves."""
+"""The beginning of the line that a node prints once it serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class NodePlan:
         return self.command_of("kbroker", "start")
 
     def command_of(self, module: str, *first: str) -> list[str]:
-        """As ``command``, of another module that takes the options of ``kbroker start`` after ``first``."""
+        """The ``command`` of another module that takes the options of ``kbroker start`` after ``first``."""
         return [sys.executable, "-m", module, *first, "-c", str(self.properties_file), "--until-eof"]
 
 

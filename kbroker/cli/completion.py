@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHELLS: Final = ("bash", "zsh", "fish")
 
 SECONDS: Final = 0.25
-"""How long a cluster may take for its names."""
+"""The time that a cluster may take for its names."""
 
 _NAMES: Final = 2000
 

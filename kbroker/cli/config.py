@@ -179,7 +179,7 @@ def _unset(arguments: argparse.Namespace) -> int:
 
 
 def _not_set(client: Client, arguments: argparse.Namespace, keys: Sequence[str]) -> dict[str, str]:
-    """Which of `keys` have no value of this very resource, and that in words. A broker takes that, whatever the name:
+    """The `keys` that have no value of this very resource, and that in words. A broker takes that, whatever the name:
     so does kafka-configs, without a word."""
     from kbroker.client.configs import describe_configs
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = "8080"
 
 STOP_SECONDS: Final = 3.0
-"""How long it may take to stop before it is killed."""
+"""The time that it may take to stop before it is killed."""
 
 log = logging.getLogger("kbroker")
 

@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace, plain: Formatter, *, is_decoded: bool) -> Show:
-    """How a record is shown that a sieve has let through."""
+    """The formatter of records that a sieve has let through."""
     topic = arguments.topic
     if not is_decoded:
         return lambda partition, decoded, kind: plain(topic, partition, decoded.record, kind)
@@ -125,7 +125,7 @@ def _show(arguments: argparse.Namespace, plain: Formatter, *, is_decoded: bool) 
 
 
 def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
-    """How a record is shown that is not decoded; ``UsageError`` if the template is none."""
+    """The formatter of records that are not decoded; ``UsageError`` if the template is none."""
     from kbroker.cli.record_format import json_formatter, line_formatter, template_formatter, value_formatter
 
     if arguments.json or arguments.json_values:

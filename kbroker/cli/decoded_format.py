@@ -1,4 +1,4 @@
-"""How ``kbroker consume --registry`` shows a record: keys and values as the JSON that their schemas make. Pure."""
+"""The format of ``kbroker consume --registry``: keys and values as the JSON that their schemas make. Pure."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
+from kbroker.cli.log_places import END, START, AtOffset, AtTime, offsets_at_time
 from kbroker.cli.parser import Action, UsageError
 from kbroker.cli.reset import (
     CannotReset,
@@ -18,11 +19,7 @@ from kbroker.cli.reset import (
     ShiftBy,
     Strategy,
     ToCurrent,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
     ToOffsets,
-    ToTime,
     plan,
     read_offsets_file,
     write_offsets_file,
@@ -72,19 +69,19 @@ def strategy_of(arguments: argparse.Namespace, now_ms: int) -> Strategy:
     chosen: list[Strategy] = []
     try:
         if arguments.to_earliest:
-            chosen.append(ToEarliest())
+            chosen.append(START)
         if arguments.to_latest:
-            chosen.append(ToLatest())
+            chosen.append(END)
         if arguments.to_current:
             chosen.append(ToCurrent())
         if arguments.to_offset is not None:
-            chosen.append(ToOffset(arguments.to_offset))
+            chosen.append(AtOffset(arguments.to_offset))
         if arguments.shift_by is not None:
             chosen.append(ShiftBy(arguments.shift_by))
         if arguments.to_datetime is not None:
-            chosen.append(ToTime(parse_moment(arguments.to_datetime, now_ms)))
+            chosen.append(AtTime(parse_moment(arguments.to_datetime, now_ms)))
         if arguments.by_duration is not None:
-            chosen.append(ToTime(max(now_ms - parse_duration(arguments.by_duration), 0)))
+            chosen.append(AtTime(max(now_ms - parse_duration(arguments.by_duration), 0)))
         if arguments.from_file is not None:
             chosen.append(_from_file(arguments.from_file, arguments.group))
     except ValueError as error:
@@ -164,7 +161,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
 
 
 def _member_count(client: Client, group_id: str) -> int:
-    """How many are in the group; a group that does not exist yet gets its offsets before its first member."""
+    """The number of members; a group that does not exist yet gets its offsets before its first member."""
     from kbroker.client import ResponseError
     from kbroker.client.share_groups import describe_any_group
 
@@ -204,23 +201,21 @@ def offset_states(
 ) -> list[PartitionOffsets]:
     """The offsets of a group and of its partitions' logs, from which a new one is planned. ``ResponseError``."""
     from kbroker.client import ResponseError
-    from kbroker.client.topics import list_offsets, list_ranges
+    from kbroker.client.topics import list_ranges
 
     ranges = list_ranges(client, partitions)
-    times = list_offsets(client, dict.fromkeys(partitions, strategy.timestamp)) if isinstance(strategy, ToTime) else {}
+    at_time = offsets_at_time(client, partitions, strategy)
     states: list[PartitionOffsets] = []
     for partition in partitions:
-        limits, listed = ranges[partition], times.get(partition)
+        limits = ranges[partition]
         if isinstance(limits, ResponseError):
             raise limits
-        if isinstance(listed, ResponseError):
-            raise listed
         states.append(
             PartitionOffsets(
                 partition,
                 committed[partition].offset if partition in committed else None,
                 *limits,
-                listed.offset if listed is not None and listed.offset >= 0 else None,
+                at_time.get(partition),
             )
         )
     return states

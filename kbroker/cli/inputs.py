@@ -36,7 +36,7 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """How input becomes records. ``key`` is a key for all, ``key_column`` the column or field that is the key."""
+    """The way from input to records. ``key`` is a key for all, ``key_column`` the column or field that is the key."""
 
     key: bytes | None = None
     key_separator: bytes | None = None

@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As the base; a relative time or negative number after a long option is its value.
+        """Parse as the base does; a relative time or negative number after a long option is its value.
 
         Options may stand between what is named by its place: `produce TOPIC -k KEY FILE`.
         """

@@ -47,6 +47,10 @@ class Progress:
         """Note that more is done."""
         self._done += count
 
+    def turn_to(self, task: str) -> None:
+        """Name what is done from now on; any thread may."""
+        self._task = task
+
     @contextmanager
     def hidden(self) -> Iterator[None]:
         """Take the line away for the block."""

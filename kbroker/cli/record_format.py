@@ -1,4 +1,4 @@
-"""How ``kbroker consume`` shows a record: a readable line, JSON, a template, or the value alone. Pure."""
+"""The formats of ``kbroker consume``: a readable line, JSON, a template, or the value alone. Pure."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Which records of a topic a command reads: from where to where, of which partitions, decoded and chosen how."""
+"""The records of a topic that a command reads: from where to where, of which partitions, decoded and chosen how."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbroker.cli.common import complain, not_negative, readable_errors
+from kbroker.cli.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
 from kbroker.types import TopicPartition
@@ -119,40 +119,14 @@ def complain_of_undecoded(sieve: Sieve) -> None:
 # --- Where to begin and to end --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AtOffset:
-    """An offset."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class BeforeEnd:
-    """A number of offsets before the end."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first record at or after a time in ms."""
-
-    timestamp: int
-
-
-Where = AtOffset | BeforeEnd | AtTime
-EARLIEST = AtOffset(0)
-LATEST = BeforeEnd(0)
-
-
-def parse_where(text: str, now_ms: int) -> Where:
+def parse_place(text: str, now_ms: int) -> Place:
     """Parse the value of ``--from`` or ``--until``. Raises ``ValueError`` with the reason in words."""
     from kbroker.cli.times import parse_moment
 
     if text in ("earliest", "beginning", "start"):
-        return EARLIEST
+        return START
     if text in ("latest", "end"):
-        return LATEST
+        return END
     if re.fullmatch(r"\d{1,19}", text, re.ASCII):
         return AtOffset(int(text))
     if re.fullmatch(r"-\d{1,19}", text, re.ASCII):
@@ -160,23 +134,12 @@ def parse_where(text: str, now_ms: int) -> Where:
     return AtTime(parse_moment(text, now_ms))
 
 
-def resolve(where: Where, start: int, end: int, at_time: int | None) -> int:
-    """The offset in a log from ``start`` to ``end``; ``at_time``: the first record at or after the time, if any."""
-    match where:
-        case AtOffset(offset):
-            return min(max(offset, start), end)
-        case BeforeEnd(count):
-            return max(end - count, start)
-        case AtTime():
-            return end if at_time is None else max(at_time, start)
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """Where to begin, and where to end; without an end, at the end that there is, or never with ``follow``."""
 
-    first: Where
-    last: Where | None
+    first: Place
+    last: Place | None
     follow: bool = False
 
 
@@ -186,11 +149,11 @@ def span_of(arguments: argparse.Namespace, *, follow: bool = False) -> Span:
     if follow and arguments.until is not None:
         raise UsageError("--until and --follow exclude each other")
     try:
-        first = parse_where(arguments.start or ("latest" if follow else "earliest"), now_ms)
+        first = parse_place(arguments.start or ("latest" if follow else "earliest"), now_ms)
     except ValueError as error:
         raise UsageError(f"--from: {error}") from None
     try:
-        last = parse_where(arguments.until, now_ms) if arguments.until is not None else None
+        last = parse_place(arguments.until, now_ms) if arguments.until is not None else None
     except ValueError as error:
         raise UsageError(f"--until: {error}") from None
     return Span(first, last, follow)
@@ -225,7 +188,7 @@ def _limits(client: Client, names: list[TopicPartition], arguments: argparse.Nam
 
     first, last = span.first, span.last
     ranges = list_ranges(client, names, read_committed=not arguments.uncommitted)
-    starts_at, ends_at = _at_times(client, names, first), _at_times(client, names, last)
+    starts_at, ends_at = offsets_at_time(client, names, first), offsets_at_time(client, names, last)
     positions: dict[int, int] = {}
     ends: dict[int, int] = {}
     for name in names:
@@ -233,28 +196,12 @@ def _limits(client: Client, names: list[TopicPartition], arguments: argparse.Nam
         if isinstance(found, ResponseError):
             raise found
         start, end = found
-        positions[name.partition] = resolve(first, start, end, starts_at.get(name))
+        positions[name.partition] = find(first, start, end, starts_at.get(name)).offset
         if not arguments.quiet and isinstance(first, AtOffset) and not start <= first.offset <= end and first.offset:
             complain(f"partition {name.partition} has no offset {first.offset}, only {start} to {end}")
         if not span.follow:
-            ends[name.partition] = end if last is None else resolve(last, start, end, ends_at.get(name))
+            ends[name.partition] = end if last is None else find(last, start, end, ends_at.get(name)).offset
     return Limits(positions, ends)
-
-
-def _at_times(client: Client, names: list[TopicPartition], where: Where | None) -> Mapping[TopicPartition, int]:
-    """Partition -> the first offset at or after a time, for those that have one."""
-    from kbroker.client import ResponseError
-    from kbroker.client.topics import list_offsets
-
-    if not isinstance(where, AtTime):
-        return {}
-    found: dict[TopicPartition, int] = {}
-    for name, listed in list_offsets(client, dict.fromkeys(names, where.timestamp)).items():
-        if isinstance(listed, ResponseError):
-            raise listed
-        if listed.offset >= 0:
-            found[name] = listed.offset
-    return found
 
 
 def reader_of(client: Client, topic: str, limits: Limits, arguments: argparse.Namespace) -> Reader:

@@ -1,8 +1,4 @@
-"""The new offsets of a group that is reset: pure arithmetic, by the rules of Kafka's own tool.
-
-A new offset is kept within the log: below the log's start it becomes the start, beyond the end the end, and the row
-says so. A time after the last record is the end.
-"""
+"""The new offsets of a group that is reset: pure arithmetic, by the rules of Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kbroker.cli.log_places import END, AtOffset, Place, find
 from kbroker.types import TopicPartition
 
 
@@ -30,25 +27,8 @@ class PartitionOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class ToEarliest:
-    """The start of the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToLatest:
-    """The end of the log."""
-
-
-@dataclass(frozen=True, slots=True)
 class ToCurrent:
     """To the committed offset; to the end of the log where the group has committed nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToOffset:
-    """One offset for all partitions."""
-
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +39,14 @@ class ShiftBy:
 
 
 @dataclass(frozen=True, slots=True)
-class ToTime:
-    """The first record at or after a time, in ms."""
-
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
 class ToOffsets:
     """An offset for each partition, from a file."""
 
     offsets: Mapping[TopicPartition, int]
 
 
-Strategy = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | ToOffsets
+Strategy = Place | ToCurrent | ShiftBy | ToOffsets
+"""A place that is the same for all partitions, or one for each, by what is committed or by a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,34 +71,23 @@ def plan(strategy: Strategy, states: Iterable[PartitionOffsets]) -> list[NewOffs
 
 def _plan_one(strategy: Strategy, state: PartitionOffsets) -> NewOffset:
     match strategy:
-        case ToEarliest():
-            return NewOffset(state.partition, state.current, state.start)
-        case ToLatest():
-            return NewOffset(state.partition, state.current, state.end)
         case ToCurrent():
             if state.current is None:
-                return NewOffset(state.partition, None, state.end, "nothing committed: the end")
+                return _at(END, state, "nothing committed: the end")
             return NewOffset(state.partition, state.current, state.current)
-        case ToTime():
-            if state.at_time is None:
-                return NewOffset(state.partition, state.current, state.end, "no record after this time: the end")
-            return NewOffset(state.partition, state.current, state.at_time)
-        case ToOffset(offset):
-            return _within(state, offset)
         case ShiftBy(count):
             if state.current is None:
                 raise CannotReset(f"{state.partition} cannot be shifted: the group has committed no offset for it")
-            return _within(state, state.current + count)
+            return _at(AtOffset(state.current + count), state)
         case ToOffsets(offsets):
-            return _within(state, offsets[state.partition])
+            return _at(AtOffset(offsets[state.partition]), state)
+        case place:
+            return _at(place, state)
 
 
-def _within(state: PartitionOffsets, wanted: int) -> NewOffset:
-    if wanted < state.start:
-        return NewOffset(state.partition, state.current, state.start, f"{wanted} is before the start")
-    if wanted > state.end:
-        return NewOffset(state.partition, state.current, state.end, f"{wanted} is beyond the end")
-    return NewOffset(state.partition, state.current, wanted)
+def _at(place: Place, state: PartitionOffsets, note: str = "") -> NewOffset:
+    found = find(place, state.start, state.end, state.at_time)
+    return NewOffset(state.partition, state.current, found.offset, note or found.note)
 
 
 def read_offsets_file(text: str, group_id: str) -> dict[TopicPartition, int]:

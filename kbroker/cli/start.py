@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import trio
 
     from kbroker.cli.console_beside import ConsoleBeside
+    from kbroker.handlers.registration import Preload
     from kbroker.node.broker import Broker
 
 STOP_SECONDS = 5.0
-"""How long a clean stop may take before the process ends without it."""
+"""The time that a clean stop may take before the process ends without it."""
 
 log = logging.getLogger("kbroker")
 
@@ -355,28 +356,33 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None, c
             print(ready_line(broker, config), flush=True)
             if console is not None:
                 nursery.start_soon(console.run, broker, config)
-            nursery.start_soon(_import_the_rest, _is_plain(config))
+            nursery.start_soon(_import_the_rest, _wanted_handlers(config, broker.lifecycle.is_alone))
         besides.cancel_scope.cancel()
 
 
-def _is_plain(config: BrokerConfig) -> bool:
-    """Whether a node has no security: each listener is PLAINTEXT, and all may do all."""
+def _wanted_handlers(config: BrokerConfig, is_alone: bool) -> set[Preload]:
+    """The handlers that are imported before anybody asks for them."""
+    from kbroker.handlers.registration import Preload
+
+    wanted = {Preload.ALL}
     protocols = {config.listener_security_protocol_map[listener.name] for listener in config.listeners}
-    return protocols == {"PLAINTEXT"} and not config.values.get("authorizer.class.name")
+    if protocols != {"PLAINTEXT"} or config.values.get("authorizer.class.name"):
+        wanted.add(Preload.SECURED)
+    if not is_alone:
+        wanted.add(Preload.PEERS)
+    return wanted
 
 
-async def _import_the_rest(is_plain: bool = False) -> None:
+async def _import_the_rest(wanted: Container[Preload]) -> None:
     """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
 
     No later request waits for an import, nor gets a module of the release that was installed over this one since.
-    Handlers that few nodes are asked for are left out (`Preload` of each registration); a node that ``is_plain`` has no
-    security.
+    Handlers that this node is hardly asked for are left out: they come with their first request.
     """
     import trio
 
-    from kbroker.handlers.registration import BOTH, Preload, registrations
+    from kbroker.handlers.registration import BOTH, registrations
 
-    wanted = {Preload.ALL} if is_plain else {Preload.ALL, Preload.SECURED}
     await trio.sleep(_IMPORT_AFTER_SECONDS)
     try:
         for registration in registrations(BOTH).values():

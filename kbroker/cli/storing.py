@@ -100,7 +100,7 @@ class Input(Stoppable, Protocol):
 
     @property
     def position(self) -> int:
-        """How far it is read, in the unit of its size."""
+        """The position that is read, in the unit of its size."""
 
     def __iter__(self) -> Iterator[Item | BadLine]: ...
 
@@ -198,7 +198,7 @@ def _send_all(
 
 
 class Interruption:
-    """How often the user has asked to stop."""
+    """Counts the times that the user has asked to stop."""
 
     def __init__(self) -> None:
         self.came = 0

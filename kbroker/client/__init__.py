@@ -4,7 +4,7 @@ It knows nothing of kbroker's own broker and works on any broker that speaks the
 blocks, and every call is bounded by a deadline. Requests to several brokers go out together.
 
 - ``connection.py``: one connection, version negotiation, pipelined requests.
-- ``cluster.py``: bootstrap, metadata, routing to leaders and coordinators, retries.
+- ``cluster.py``: bootstrap, metadata, routing to nodes and coordinators, retries; ``leaders.py``: routing to leaders.
 - ``topics.py``, ``groups.py``, ``configs.py``, ``nodes.py``: administrators' questions, as values.
 - ``partitioner.py``, ``producer.py``, ``reader.py``: records in and out.
 """

@@ -20,7 +20,6 @@ from kbroker.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
-    DescribeAclsResponse,
 )
 
 _CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
@@ -67,7 +66,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant; ``None`` and ANY leave a part open."""
+    """The rules that are meant; ``None`` and ANY leave a part open."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -80,7 +79,7 @@ class AclFilter(NamedTuple):
 
 def describe_acls(client: Client, wanted: AclFilter) -> list[Acl]:
     """The rules that a filter means, sorted."""
-    response: DescribeAclsResponse = client.ask_any(DescribeAclsRequest(**_filter_fields(wanted)))
+    response = client.ask_any(DescribeAclsRequest(**_filter_fields(wanted)))
     refuse(response.error_code, "ACLs", response.error_message)
     return sorted(_told_acl(resource, acl) for resource in response.resources for acl in resource.acls)
 
@@ -108,7 +107,7 @@ def create_acls(client: Client, acls: Sequence[Acl]) -> list[tuple[Acl, Response
             if result.error_code and error.retriable:
                 raise error
 
-    response: CreateAclsResponse = client.ask_controller(request, check)
+    response = client.ask_controller(request, check)
     return [
         (acl, ResponseError(result.error_code, _told(acl), result.error_message))
         for acl, result in zip(acls, response.results, strict=True)
@@ -126,7 +125,7 @@ def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
             for match in result.matching_acls:
                 refuse(match.error_code, "ACLs", match.error_message)
 
-    response: DeleteAclsResponse = client.ask_controller(request, check)
+    response = client.ask_controller(request, check)
     return sorted({_told_acl(match, match) for result in response.filter_results for match in result.matching_acls})
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kbroker.client.cluster import Client
 from kbroker.client.errors import ResponseError
+from kbroker.client.leaders import ask_leaders
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, walk_headers
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 _NAMES_UP_TO: Final = 12
 """Fetch names topics up to this version; later ones have ids only."""
@@ -29,6 +30,15 @@ class FetchedBatches:
     def next_offset(self, offset: int) -> int:
         """The offset after the last batch; ``offset`` without any."""
         return self.batches[-1][0].next_offset if self.batches else offset
+
+
+def received_records(data: PartitionData) -> memoryview:
+    """The batches in a partition's answer; a response that was received has them in one piece."""
+    records = data.records
+    if records is None:
+        return memoryview(b"")
+    assert isinstance(records, memoryview)
+    return records
 
 
 def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_bytes: int) -> FetchedBatches:
@@ -52,10 +62,10 @@ def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_by
             ],
         )
 
-    def read(response: Any) -> Iterable[tuple[TopicPartition, int, FetchedBatches]]:
+    def read(response: FetchResponse) -> Iterable[tuple[TopicPartition, int, FetchedBatches]]:
         for topic in response.responses:
             for data in topic.partitions:
-                raw = bytes(data.records or b"")
+                raw = bytes(received_records(data))
                 found = [(header, raw[at : at + header.size]) for at, header in walk_headers(raw)]
                 yield (
                     TopicPartition(topic.topic, data.partition_index),
@@ -63,7 +73,7 @@ def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_by
                     FetchedBatches(data.log_start_offset, data.high_watermark, data.last_stable_offset, found),
                 )
 
-    found = client.ask_leaders({partition: offset}, make, read, highest=_NAMES_UP_TO)[partition]
+    found = ask_leaders(client, {partition: offset}, make, read, highest=_NAMES_UP_TO)[partition]
     if isinstance(found, ResponseError):
         raise found
     return found

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
@@ -20,24 +20,25 @@ from kbroker.client.errors import (
 )
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
+from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     from kbroker.client.security import ClientSecurity
 
 T = TypeVar("T")
-V = TypeVar("V")
+R = TypeVar("R")
 
 DEFAULT_PORT: Final = 9092
 DEFAULT_TIMEOUT: Final = 30.0
 
-_FIRST_BACKOFF: Final = 0.05
+FIRST_BACKOFF: Final = 0.05
 _LONGEST_BACKOFF: Final = 1.0
 
 
@@ -208,10 +209,7 @@ class Client:
         def ask() -> MetadataResponse:
             # Version 13 may answer REBOOTSTRAP_REQUIRED (KIP-1102), which 12 cannot.
             connection = self.any_broker(deadline)
-            response: MetadataResponse = connection.request(
-                request, deadline, version=connection.version_for(MetadataRequest, 12)
-            )
-            return response
+            return connection.request(request, deadline, version=connection.version_for(MetadataRequest, 12))
 
         response = self.retrying(ask, deadline)
         known = self._known
@@ -246,7 +244,7 @@ class Client:
 
     def retrying(self, attempt: Callable[[], T], deadline: float) -> T:
         """Call ``attempt`` until it does not fail with an error that may pass, or the deadline comes."""
-        pause = _FIRST_BACKOFF
+        pause = FIRST_BACKOFF
         while True:
             try:
                 return attempt()
@@ -261,40 +259,43 @@ class Client:
                     raise
             pause = self.back_off(pause)
 
-    def back_off(self, pause: float = _FIRST_BACKOFF) -> float:
+    def back_off(self, pause: float = FIRST_BACKOFF) -> float:
         """Sleep about ``pause`` seconds; returns how long to sleep the next time."""
         time.sleep(pause * random.uniform(0.8, 1.2))
         return min(2 * pause, _LONGEST_BACKOFF)
 
     # --- Routing ----------------------------------------------------------------------------------------------------
 
-    def ask_any(self, request: Any, *, highest: int | None = None) -> Any:
+    def ask_any(self, request: Request[R], *, highest: int | None = None) -> R:
         """Send to any broker and return the response, whatever error codes it holds."""
         deadline = self.deadline()
 
-        def ask() -> Any:
+        def ask() -> R:
             connection = self.any_broker(deadline)
             version = connection.version_for(type(request), highest)
             return connection.request(request, deadline, version=version)
 
         return self.retrying(ask, deadline)
 
-    def ask_node(self, node_id: int, request: Any, *, highest: int | None = None) -> Any:
+    def ask_node(self, node_id: int, request: Request[R], *, highest: int | None = None) -> R:
         """Send to one broker."""
         return self.ask_nodes({node_id: request}, highest=highest)[node_id]
 
-    def ask_nodes(self, requests: Mapping[int, T], *, highest: int | None = None) -> dict[int, Any]:
+    def ask_nodes(self, requests: Mapping[int, Request[R]], *, highest: int | None = None) -> dict[int, R]:
         """Send a request to each of several brokers at once; broker -> response. Any failure is an error."""
         deadline = self.deadline()
 
-        def ask() -> dict[int, Any]:
-            return self._ask_together(requests, deadline, highest)
+        def ask() -> dict[int, R]:
+            return self.ask_together(requests, deadline, highest)
 
         return self.retrying(ask, deadline)
 
-    def _ask_together(self, requests: Mapping[int, T], deadline: float, highest: int | None) -> dict[int, Any]:
+    def ask_together(
+        self, requests: Mapping[int, Request[R]], deadline: float, highest: int | None = None
+    ) -> dict[int, R]:
+        """The same by a deadline, tried once."""
         asked: list[tuple[int, Connection]] = []
-        answers: dict[int, Any] = {}
+        answers: dict[int, R] = {}
         for node_id, request in sorted(requests.items()):
             connection = self.node(node_id, deadline)
             version = connection.version_for(type(request), highest)
@@ -310,14 +311,14 @@ class Client:
         self.refresh(())
         return sorted(self._known.brokers)
 
-    def ask_controller(self, request: Any, check: Callable[[Any], None], *, highest: int | None = None) -> Any:
+    def ask_controller(self, request: Request[R], check: Callable[[R], None], *, highest: int | None = None) -> R:
         """Send to the broker that Metadata calls the controller (in KRaft any broker: it forwards).
 
         ``check`` raises ``ResponseError`` for what should be tried again, or not.
         """
         deadline = self.deadline()
 
-        def ask() -> Any:
+        def ask() -> R:
             if self.controller_id not in self.brokers:
                 self.refresh((), deadline)
             if self.controller_id in self.brokers:
@@ -351,7 +352,7 @@ class Client:
             connection = self.any_broker(deadline)
             version = connection.version_for(FindCoordinatorRequest)
             batched = version >= 4
-            response: FindCoordinatorResponse = connection.request(
+            response = connection.request(
                 FindCoordinatorRequest(
                     key="" if batched else group_id,
                     key_type=key_type,
@@ -375,12 +376,12 @@ class Client:
     def ask_coordinator(
         self,
         group_id: str,
-        request: Any,
-        check: Callable[[Any], None],
+        request: Request[R],
+        check: Callable[[R], None],
         *,
         highest: int | None = None,
         key_type: int = 0,
-    ) -> Any:
+    ) -> R:
         """Send to the coordinator of a group (``key_type`` 0) or of a transactional id (1).
 
         ``check`` raises ``ResponseError`` for an error of the whole response.
@@ -392,17 +393,17 @@ class Client:
     def ask_coordinator_versioned(
         self,
         group_id: str,
-        make: Callable[[int], Any],
-        request_class: type[Any],
-        check: Callable[[Any], None],
+        make: Callable[[int], Request[R]],
+        request_class: type[Request[R]],
+        check: Callable[[R], None],
         *,
         highest: int | None = None,
         key_type: int = 0,
-    ) -> Any:
+    ) -> R:
         """The same with a request that depends on its version."""
         deadline = self.deadline()
 
-        def ask() -> Any:
+        def ask() -> R:
             try:
                 connection = self.node(self.coordinator(group_id, deadline, key_type=key_type), deadline)
                 version = connection.version_for(request_class, highest)
@@ -428,91 +429,6 @@ class Client:
     def forget_leader(self, partition: TopicPartition) -> None:
         """Forget a partition's leader, which has turned out to be another."""
         self._known.leaders.pop(partition, None)
-
-    def ask_leaders(
-        self,
-        wanted: Mapping[TopicPartition, V],
-        make: Callable[[Mapping[TopicPartition, V]], Any],
-        read: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
-        *,
-        highest: int | None = None,
-    ) -> dict[TopicPartition, T | ResponseError]:
-        """Ask the leader of each partition; partition -> what the answer holds, or the error that remained.
-
-        ``make`` builds the request for the partitions of one leader; ``read`` gives of its response (partition, error
-        code, content). What fails because a leader has moved or a broker is gone is tried again until the deadline;
-        a partition that does not exist is not waited for.
-        """
-        deadline = self.deadline()
-        results: dict[TopicPartition, T | ResponseError] = {}
-        left = dict(wanted)
-        pause = _FIRST_BACKOFF
-        while left:
-            self._learn_leaders(left, results, deadline)
-            for partition in results.keys() & left.keys():
-                del left[partition]
-            by_leader: dict[int, dict[TopicPartition, V]] = {}
-            problem: ClientError | None = None
-            for partition, value in left.items():
-                leader = self.leader(partition)
-                if leader is None:
-                    problem = ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition}")
-                else:
-                    by_leader.setdefault(leader, {})[partition] = value
-            for leader, group in by_leader.items():
-                # One after the other: the time of an answer is small, and a broker that is gone harms only its own.
-                try:
-                    response = self._ask_together({leader: make(group)}, deadline, highest)[leader]
-                except (ConnectionFailed, RequestTimedOut) as error:
-                    problem = error
-                    for partition in group:
-                        self.forget_leader(partition)
-                    continue
-                for partition, code, content in read(response):
-                    if partition not in left:
-                        continue
-                    if not code:
-                        results[partition] = content
-                        del left[partition]
-                        continue
-                    error_found = ResponseError(code, f"partition {partition}")
-                    problem = error_found
-                    self.forget_leader(partition)
-                    if not error_found.retriable:
-                        results[partition] = error_found
-                        del left[partition]
-            if not left:
-                break
-            if time.monotonic() + pause >= deadline:
-                for partition in left:
-                    if isinstance(problem, ResponseError):
-                        results[partition] = ResponseError(problem.code, f"partition {partition}")
-                    else:
-                        raise problem or RequestTimedOut("no answer in time")
-                break
-            pause = self.back_off(pause)
-        return results
-
-    def _learn_leaders(
-        self, left: Mapping[TopicPartition, object], results: dict[TopicPartition, Any], deadline: float
-    ) -> None:
-        """Ask for leaders that are not known; what does not exist gets its error."""
-        unknown = {partition.topic for partition in left if self.leader(partition) is None}
-        if not unknown:
-            return
-        exist: set[TopicPartition] = set()
-        errors: dict[str, int] = {}
-        for topic in self.refresh(unknown, deadline):
-            name = topic.name or ""
-            errors[name] = topic.error_code
-            exist.update(TopicPartition(name, partition.partition_index) for partition in topic.partitions)
-        for partition in left:
-            if partition.topic not in unknown or partition in exist:
-                continue
-            code = errors.get(partition.topic, 0) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,) or not ResponseError(code).retriable:
-                what = f"topic {partition.topic}" if errors.get(partition.topic) else f"partition {partition}"
-                results[partition] = ResponseError(code, what)
 
 
 class _Final(Exception):

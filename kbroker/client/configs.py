@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
 from kbroker.wire.messages.incremental_alter_configs import (
@@ -131,7 +131,7 @@ def describe_configs(
         version = connection.version_for(DescribeConfigsRequest)
         if version < 3:
             request.include_documentation = False
-        response: DescribeConfigsResponse = connection.request(request, deadline, version=version)
+        response = connection.request(request, deadline, version=version)
         check(response)
         return response
 
@@ -157,9 +157,7 @@ def describe_many(
                 for name in names[start : start + _RESOURCES]
             ]
         )
-        response: DescribeConfigsResponse = (
-            client.ask_any(request) if node_id is None else client.ask_node(node_id, request)
-        )
+        response = client.ask_any(request) if node_id is None else client.ask_node(node_id, request)
         for result in response.results:
             if not result.error_code:
                 values = {config.name: config.value for config in result.configs}
@@ -167,7 +165,7 @@ def describe_many(
     return found
 
 
-def _entry(config: Any) -> ConfigEntry:
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
         config.name,
         config.value,

@@ -16,17 +16,18 @@ from kbroker.wire.framing import FrameReader
 from kbroker.wire.messages.api_versions import ApiVersionsResponse
 from kbroker.wire.primitives import Buffer
 from kbroker.wire.registry import API_KEYS
-from kbroker.wire.schema import VersionRange
+from kbroker.wire.schema import Request, VersionRange
 
 if TYPE_CHECKING:
     from kbroker.client.security import ClientSecurity
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 SOFTWARE_NAME: Final = "kbroker"
 
 SEND_SECONDS: Final = 30.0
-"""How long a broker may not take bytes before the connection is given up."""
+"""The time that a broker may take no bytes before the connection is given up."""
 
 _GATHER_BELOW: Final = 64 << 10
 
@@ -131,7 +132,7 @@ class Connection:
         """For ``selectors``; ``ConnectionFailed`` once closed."""
         return self._open().fileno()
 
-    def version_for(self, request_class: type[Any], highest: int | None = None) -> int:
+    def version_for(self, request_class: type[Request[object]], highest: int | None = None) -> int:
         """The highest version that both sides speak, and not above ``highest``; ``ApiNotServed`` if there is none."""
         api = API_KEYS[request_class.api_key]
         served = self.versions.get(api.key)
@@ -147,12 +148,12 @@ class Connection:
             )
         return version
 
-    def serves(self, request_class: type[Any], version: int = 0) -> bool:
+    def serves(self, request_class: type[Request[object]], version: int = 0) -> bool:
         """Whether the broker serves an API in at least ``version``, as far as this client speaks it."""
         served = self.versions.get(request_class.api_key)
         return served is not None and served[1] >= version
 
-    def send(self, request: Any, *, version: int | None = None, expect_response: bool = True) -> int:
+    def send(self, request: Request[object], *, version: int | None = None, expect_response: bool = True) -> int:
         """Send a request; returns its version. ``expect_response=False`` for Produce with acks=0 only."""
         if version is None:
             version = self.version_for(type(request))
@@ -216,12 +217,13 @@ class Connection:
             self.close()
             raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from None
 
-    def request(self, request: Any, deadline: float, *, version: int | None = None) -> Any:
+    def request(self, request: Request[R], deadline: float, *, version: int | None = None) -> R:
         """Send and receive; responses that are due before are kept for ``receive``."""
         self.send(request, version=version)
         while len(self._conversation.pending) > 1:
             self._early.append(self._take_response(deadline))
-        return self._take_response(deadline)
+        response: R = self._take_response(deadline)
+        return response
 
     def close(self) -> None:
         """Close; does nothing when it is closed already."""

@@ -61,7 +61,7 @@ class ExplorerClient:
         return found
 
     def known_names(self, ids: Collection[str]) -> dict[str, str]:
-        """As ``names``; nothing where the node does not answer: what it has said is shown without names."""
+        """The ``names``; nothing where the node does not answer: what it has said is shown without names."""
         try:
             return self.names(ids)
         except ClientError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
@@ -28,11 +28,19 @@ from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from kbroker.wire.records.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kbroker.wire.schema import Request
 
 MemberT = TypeVar("MemberT", covariant=True)
 """A member in an answer, of the type of that answer."""
+
+T = TypeVar("T")
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
@@ -96,7 +104,7 @@ def list_groups(client: Client, *, states: Sequence[str] = (), types: Sequence[s
     """All groups of all brokers, by name; of some states and types only, if any are given."""
     groups: dict[str, GroupListing] = {}
 
-    def ask(node_ids: Iterable[int]) -> Mapping[int, Any]:
+    def ask(node_ids: Iterable[int]) -> Mapping[int, ListGroupsResponse]:
         deadline = client.deadline()
         requests = {}
         for node_id in node_ids:
@@ -142,13 +150,32 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
     return description_of(client, group_id, group, CONSUMER, group.assignor_name, _consumer_member)
 
 
-def ask_about_group(client: Client, group_id: str, request: Any) -> Any:
+class _Described(Protocol):
+    """A group in the answer of its coordinator, or the error instead of it."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+
+DescribedT = TypeVar("DescribedT", bound=_Described, covariant=True)
+
+
+class _Descriptions(Protocol[DescribedT]):
+    """The answer of a coordinator about groups."""
+
+    @property
+    def groups(self) -> Sequence[DescribedT]: ...
+
+
+def ask_about_group(client: Client, group_id: str, request: Request[_Descriptions[DescribedT]]) -> DescribedT:
     """The answer of the coordinator about the one group that a request names: the first of its ``groups``.
 
     ``ResponseError`` for the error of that group.
     """
 
-    def check(response: Any) -> None:
+    def check(response: _Descriptions[DescribedT]) -> None:
         refuse(response.groups[0].error_code, f"group {group_id}", response.groups[0].error_message)
 
     return client.ask_coordinator(group_id, request, check).groups[0]
@@ -214,7 +241,14 @@ def _consumer_member(member: Member) -> GroupMember:
     )
 
 
-def partitions_of(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
+class _AssignedTopic(Protocol):
+    @property
+    def topic_name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+
+def partitions_of(topics: Iterable[_AssignedTopic]) -> tuple[TopicPartition, ...]:
     """An assignment of a described member, in order."""
     return tuple(sorted(TopicPartition(entry.topic_name, number) for entry in topics for number in entry.partitions))
 
@@ -265,12 +299,13 @@ def classic_subscription(data: bytes) -> tuple[str, ...]:
     return () if subscription is None else tuple(sorted(subscription.topics))
 
 
-def _embedded(cls: type[Any], data: bytes) -> Any:
+def _embedded(cls: type[T], data: bytes) -> T | None:
     if len(data) < 2:
         return None
     version = min(int.from_bytes(data[:2], "big"), 3)
     try:
-        return decode(cls, version, data, 2)[0]
+        message: T = decode(cls, version, data, 2)[0]
+        return message
     except WireError:
         return None
 
@@ -286,10 +321,10 @@ def committed_offsets(
             return OffsetFetchRequest(groups=[group], require_stable=require_stable)
         return OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable and version >= 7)
 
-    def whole(response: Any) -> Any:
+    def whole(response: OffsetFetchResponse) -> OffsetFetchResponse | OffsetFetchResponseGroup:
         return response.groups[0] if response.groups else response
 
-    def check(response: Any) -> None:
+    def check(response: OffsetFetchResponse) -> None:
         refuse(whole(response).error_code, f"group {group_id}")
 
     response = client.ask_coordinator_versioned(group_id, make, OffsetFetchRequest, check, highest=_NAMES_UP_TO)
@@ -312,7 +347,7 @@ def committed_by_node(client: Client, node_id: int, group_ids: Sequence[str]) ->
     user's) is left out.
     """
     version = client.node(node_id, client.deadline()).version_for(OffsetFetchRequest, _NAMES_UP_TO)
-    wholes: list[tuple[str, Any]] = []
+    wholes: list[tuple[str, OffsetFetchResponse | OffsetFetchResponseGroup]] = []
     if version >= 8:
         groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in group_ids]
         response = client.ask_node(node_id, OffsetFetchRequest(groups=groups), highest=version)
@@ -354,7 +389,7 @@ def commit_offsets(
             if ResponseError(code).retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise ResponseError(code, f"group {group_id}")
 
-    response: OffsetCommitResponse = client.ask_coordinator(group_id, request, check, highest=_NAMES_UP_TO)
+    response = client.ask_coordinator(group_id, request, check, highest=_NAMES_UP_TO)
     return _refused_partitions(response)
 
 
@@ -382,7 +417,7 @@ def delete_offsets(
         group_id=group_id,
         topics=[OffsetDeleteRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
     )
-    response: OffsetDeleteResponse = client.ask_coordinator(group_id, request, check)
+    response = client.ask_coordinator(group_id, request, check)
     return _refused_partitions(response)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.api_versions import ApiVersionsResponse
-from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kbroker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -56,7 +55,7 @@ def describe_cluster(client: Client) -> ClusterDescription:
         deadline = client.deadline()
         version = client.any_broker(deadline).version_for(DescribeClusterRequest)
         request = DescribeClusterRequest(include_fenced_brokers=version >= 2)
-        response: DescribeClusterResponse = client.ask_any(request)
+        response = client.ask_any(request)
     except ApiNotServed:
         client.refresh(())
         return ClusterDescription(
@@ -83,9 +82,7 @@ def cluster_operations(client: Client) -> frozenset[AclOperation]:
 
     Without an authorizer these are all that there are. ``ApiNotServed`` before Apache Kafka 2.8.
     """
-    response: DescribeClusterResponse = client.ask_any(
-        DescribeClusterRequest(include_cluster_authorized_operations=True)
-    )
+    response = client.ask_any(DescribeClusterRequest(include_cluster_authorized_operations=True))
     refuse(response.error_code, "cluster", response.error_message)
     bits = int(response.cluster_authorized_operations)
     return frozenset(each for each in AclOperation if bits >= 0 and bits >> each & 1)
@@ -125,7 +122,7 @@ def describe_quorum(client: Client) -> DescribeQuorumResponse:
     )
 
     def ask() -> DescribeQuorumResponse:
-        response: DescribeQuorumResponse = client.ask_any(request)
+        response = client.ask_any(request)
         refuse(response.error_code, "quorum", response.error_message)
         for topic in response.topics:
             for partition in topic.partitions:
@@ -138,7 +135,7 @@ def describe_quorum(client: Client) -> DescribeQuorumResponse:
 def describe_log_dirs(client: Client, node_ids: list[int] | None = None) -> dict[int, DescribeLogDirsResponse]:
     """Broker -> its log directories, of all brokers or of some."""
     known = client.all_nodes()
-    request: Any = DescribeLogDirsRequest(topics=None)
+    request = DescribeLogDirsRequest(topics=None)
     responses = client.ask_nodes(dict.fromkeys(node_ids or known, request))
     for node_id, response in responses.items():
         refuse(response.error_code, f"broker {node_id}")

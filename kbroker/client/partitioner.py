@@ -1,4 +1,4 @@
-"""Which partition a record with a key goes to: Kafka's own choice, so that all clients agree."""
+"""The partition that a record with a key goes to: Kafka's own choice, so that all clients agree."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Producer:
         self.stored: dict[int, Stored] = {}
         """Partition -> what has been stored there."""
         self.refused = 0
-        """How many records were refused."""
+        """The number of records that were refused."""
 
     @property
     def unfinished(self) -> int:
@@ -145,7 +145,7 @@ class Producer:
 
     def _init_producer_id(self) -> tuple[int, int]:
         def ask() -> InitProducerIdResponse:
-            response: InitProducerIdResponse = self._client.ask_any(
+            response = self._client.ask_any(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
             )
             if response.error_code:

@@ -16,7 +16,6 @@ from kbroker.wire.messages.alter_client_quotas import (
 from kbroker.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
 )
 
 _EXACT = 0
@@ -35,7 +34,7 @@ class EntityQuotas(NamedTuple):
 
 def describe_quotas(client: Client, entity: Entity) -> list[EntityQuotas]:
     """The quotas of all entities that have these parts, and perhaps others, in an order of their own."""
-    response: DescribeClientQuotasResponse = client.ask_any(
+    response = client.ask_any(
         DescribeClientQuotasRequest(
             components=[
                 ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)

@@ -6,8 +6,9 @@ import selectors
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from kbroker.client.batches import received_records
 from kbroker.client.cluster import Client
 from kbroker.client.connection import Connection
 from kbroker.client.errors import ConnectionFailed, RequestTimedOut, ResponseError
@@ -17,7 +18,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, walk_headers
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import ControlRecordType, parse_control_record
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kbroker.wire.record_batch import Record, iter_records
 
 DEFAULT_PARTITION_BYTES: Final = 1 << 20
@@ -219,12 +220,12 @@ class Reader:
             chunks += self._chunks(entry)
         return chunks
 
-    def _take(self, data: Any) -> _Fetched:
+    def _take(self, data: PartitionData) -> _Fetched:
         """Note the whole batches in a partition's answer, and go on after them."""
-        partition = data.partition_index
+        partition, records = data.partition_index, received_records(data)
         start, end = self.positions[partition], self._ends.get(partition)
         batches: list[tuple[int, BatchHeader]] = []
-        for position, header in walk_headers(data.records):
+        for position, header in walk_headers(records):
             if header.next_offset <= self.positions[partition]:
                 continue
             if end is not None and header.base_offset >= end:
@@ -233,9 +234,7 @@ class Reader:
             batches.append((position, header))
             self.positions[partition] = header.next_offset if end is None else min(header.next_offset, end)
         aborted = data.aborted_transactions or ()
-        return _Fetched(
-            partition, data.records, batches, start, end, [(e.first_offset, e.producer_id) for e in aborted]
-        )
+        return _Fetched(partition, records, batches, start, end, [(e.first_offset, e.producer_id) for e in aborted])
 
     def _chunks(self, fetched: _Fetched) -> Iterator[Chunk]:
         start, end = fetched.start, fetched.end

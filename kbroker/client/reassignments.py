@@ -51,7 +51,7 @@ def alter_reassignments(
     def check(response: AlterPartitionReassignmentsResponse) -> None:
         refuse(response.error_code, "cluster", response.error_message)
 
-    response: AlterPartitionReassignmentsResponse = client.ask_controller(request, check)
+    response = client.ask_controller(request, check)
     return {
         TopicPartition(topic.name, each.partition_index): None
         if not each.error_code
@@ -78,7 +78,7 @@ def list_reassignments(
     def check(response: ListPartitionReassignmentsResponse) -> None:
         refuse(response.error_code, "cluster", response.error_message)
 
-    response: ListPartitionReassignmentsResponse = client.ask_controller(request, check)
+    response = client.ask_controller(request, check)
     return {
         TopicPartition(topic.name, each.partition_index): Reassignment(
             tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kbroker.client.batches import received_records
 from kbroker.client.cluster import Client
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType, walk_headers
@@ -38,7 +39,7 @@ def times_of_records(client: Client, node_id: int, offsets: Mapping[TopicPartiti
     for answer in response.responses:
         for data in answer.partitions:
             place = TopicPartition(answer.topic, data.partition_index)
-            for _, header in walk_headers(data.records or b""):
+            for _, header in walk_headers(received_records(data)):
                 if header.is_control or header.last_offset < offsets.get(place, 0):
                     continue
                 is_append = header.timestamp_type is TimestampType.LOG_APPEND_TIME

@@ -1,13 +1,14 @@
-"""How a client enters a secure listener: TLS on the socket, then SASL in requests. Made from client properties."""
+"""The way into a secure listener: TLS on the socket, then SASL in requests. Made from client properties."""
 
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
 from kbroker.config.definition import InvalidConfig
 from kbroker.security.protocol import SecurityProtocol
+from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     import socket
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from kbroker.client.properties import ClientProperties
     from kbroker.security.sasl.client import ClientMechanism
 
+R = TypeVar("R")
+
 _ALERT_SECONDS: Final = 0.2
-"""How long to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
+"""The time to look for the alert of a broker that has closed the connection: it comes before the end, or never."""
 
 _ALERTS: Final = {
     "CERTIFICATE_REQUIRED": "wants a certificate of the client (ssl.keystore.location)",
@@ -41,7 +44,7 @@ class Asked(Protocol):
     """The broker's name or address, as the client has it."""
     address: str
 
-    def request(self, request: Any, deadline: float) -> Any:
+    def request(self, request: Request[R], deadline: float) -> R:
         """The answer to a request; ``ClientError`` if there is none before the deadline."""
         ...
 
@@ -120,7 +123,7 @@ class ClientSecurity:
 
     @staticmethod
     def reason(connected: socket.socket, error: OSError) -> OSError:
-        """Why a socket takes no bytes any more: the alert that has come over it, if there is one."""
+        """The reason why a socket takes no bytes any more: the alert that has come over it, if there is one."""
         if isinstance(connected, ssl.SSLSocket):
             try:
                 connected.settimeout(_ALERT_SECONDS)

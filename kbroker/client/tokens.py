@@ -17,10 +17,10 @@ from kbroker.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
 )
-from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from kbroker.wire.schema import Request
 
 _BROKERS_CHOICE = -1
 
@@ -62,7 +62,7 @@ def create_token(
         renewers=[CreatableRenewers(principal_type=kind, principal_name=name) for kind, name in renewers],
         max_lifetime_ms=_BROKERS_CHOICE if max_lifetime_ms is None else max_lifetime_ms,
     )
-    answer: CreateDelegationTokenResponse = client.ask_controller(request, check)
+    answer = client.ask_controller(request, check)
     made_for = KafkaPrincipal(answer.principal_type, answer.principal_name)
     requester = KafkaPrincipal(answer.token_requester_principal_type, answer.token_requester_principal_name)
     return Token(
@@ -82,7 +82,7 @@ def describe_tokens(client: Client, owners: Iterable[KafkaPrincipal] | None = No
     entries = None
     if owners is not None:
         entries = [DescribeDelegationTokenOwner(principal_type=kind, principal_name=name) for kind, name in owners]
-    response: DescribeDelegationTokenResponse = client.ask_any(DescribeDelegationTokenRequest(owners=entries))
+    response = client.ask_any(DescribeDelegationTokenRequest(owners=entries))
     refuse(response.error_code, "tokens")
     return sorted(map(_token, response.tokens), key=lambda token: (token.issued_ms, token.token_id))
 
@@ -114,6 +114,8 @@ def expire_token(client: Client, token: Token, period_ms: int | None = None) -> 
     return _change(client, token, ExpireDelegationTokenRequest(hmac=token.secret, expiry_time_period_ms=period))
 
 
-def _change(client: Client, token: Token, request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest) -> int:
+def _change(
+    client: Client, token: Token, request: Request[RenewDelegationTokenResponse | ExpireDelegationTokenResponse]
+) -> int:
     response = client.ask_controller(request, lambda answer: refuse(answer.error_code, f"token {token.token_id}"))
-    return int(response.expiry_timestamp_ms)
+    return response.expiry_timestamp_ms

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
+from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.create_partitions import (
@@ -31,7 +32,7 @@ from kbroker.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kbroker.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -40,7 +41,6 @@ from kbroker.wire.messages.describe_log_dirs import (
 from kbroker.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
     TopicRequest,
 )
 from kbroker.wire.messages.list_offsets import (
@@ -49,6 +49,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kbroker.wire.messages.metadata import MetadataResponseTopic
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -94,12 +95,12 @@ class TopicDescription:
 
 
 def under_replicated(topic: TopicDescription) -> int:
-    """How many partitions lack a replica in their ISR."""
+    """The number of partitions that lack a replica in their ISR."""
     return sum(len(entry.isr) < len(entry.replicas) for entry in topic.partitions)
 
 
 def leaderless(topic: TopicDescription) -> int:
-    """How many partitions nobody leads."""
+    """The number of partitions that nobody leads."""
     return sum(entry.leader is None for entry in topic.partitions)
 
 
@@ -146,7 +147,7 @@ def describe_topics(client: Client, names: Sequence[str]) -> dict[str, TopicDesc
     results: dict[str, TopicDescription | ResponseError] = {}
     cursor: Cursor | None = None
     while True:
-        response: DescribeTopicPartitionsResponse = client.ask_any(
+        response = client.ask_any(
             DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in sorted(wanted)], cursor=cursor)
         )
         for topic in response.topics:
@@ -179,7 +180,7 @@ def describe_topics(client: Client, names: Sequence[str]) -> dict[str, TopicDesc
     return {name: results[name] for name in wanted if name in results}
 
 
-def _from_metadata(topic: Any) -> TopicDescription:
+def _from_metadata(topic: MetadataResponseTopic) -> TopicDescription:
     return TopicDescription(
         topic.name or "",
         topic.topic_id,
@@ -209,7 +210,7 @@ def list_offsets(
     def make(group: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
         return offsets_request(group, int(client.timeout * 1000), read_committed=read_committed)
 
-    return client.ask_leaders(wanted, make, listed_offsets)
+    return ask_leaders(client, wanted, make, listed_offsets)
 
 
 def offsets_request(
@@ -317,7 +318,7 @@ def create_topics(
             if result.error_code == ErrorCode.NOT_CONTROLLER:
                 raise ResponseError(result.error_code)
 
-    response: CreateTopicsResponse = client.ask_controller(request, check)
+    response = client.ask_controller(request, check)
     return {
         result.name: ResponseError(result.error_code, f"topic {result.name}", result.error_message)
         if result.error_code
@@ -334,7 +335,7 @@ def delete_topics(client: Client, names: Sequence[str]) -> dict[str, ResponseErr
         timeout_ms=int(client.timeout * 1000),
     )
 
-    def check(response: Any) -> None:
+    def check(response: DeleteTopicsResponse) -> None:
         for result in response.responses:
             if result.error_code == ErrorCode.NOT_CONTROLLER:
                 raise ResponseError(result.error_code)
@@ -399,4 +400,4 @@ def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict
             for entry in topic.partitions:
                 yield TopicPartition(topic.name, entry.partition_index), entry.error_code, entry.low_watermark
 
-    return client.ask_leaders(before, make, read)
+    return ask_leaders(client, before, make, read)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
+from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.list_transactions import ListTransactionsRequest
+from kbroker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
+from kbroker.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kbroker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 _TRANSACTION: Final = 1
@@ -93,7 +99,7 @@ def transactions_of_node(client: Client, node_id: int, states: Sequence[str] = (
     return list(_listings(node_id, client.ask_node(node_id, request)))
 
 
-def _listings(node_id: int, response: Any) -> Iterable[TransactionListing]:
+def _listings(node_id: int, response: ListTransactionsResponse) -> Iterable[TransactionListing]:
     refuse(response.error_code, f"broker {node_id}")
     return (
         TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
@@ -104,7 +110,7 @@ def _listings(node_id: int, response: Any) -> Iterable[TransactionListing]:
 def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription:
     """One transactional id; ``ResponseError`` (TRANSACTIONAL_ID_NOT_FOUND) if nobody has used it."""
 
-    def check(response: Any) -> None:
+    def check(response: DescribeTransactionsResponse) -> None:
         refuse(response.transaction_states[0].error_code, f"transactional id {transactional_id}")
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -124,7 +130,7 @@ def describe_transactions_of_node(
     }
 
 
-def _description(state: Any, coordinator: int) -> TransactionDescription:
+def _description(state: TransactionState, coordinator: int) -> TransactionDescription:
     return TransactionDescription(
         transactional_id=state.transactional_id,
         coordinator=coordinator,
@@ -146,7 +152,7 @@ def abort_transaction(client: Client, transactional_id: str) -> TransactionDescr
     """
     before = describe_transaction(client, transactional_id)
 
-    def check(response: Any) -> None:
+    def check(response: InitProducerIdResponse) -> None:
         refuse(response.error_code, f"transactional id {transactional_id}")
 
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=before.timeout_ms)
@@ -175,7 +181,7 @@ def producers_of(
             topics=[TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in topics.items()]
         )
 
-    def read(response: Any) -> Iterable[tuple[TopicPartition, int, list[ProducerState]]]:
+    def read(response: DescribeProducersResponse) -> Iterable[tuple[TopicPartition, int, list[ProducerState]]]:
         for topic in response.topics:
             for each in topic.partitions:
                 states = [
@@ -192,7 +198,7 @@ def producers_of(
                 states.sort(key=lambda state: state.producer_id)
                 yield TopicPartition(topic.name, each.partition_index), each.error_code, states
 
-    return client.ask_leaders(dict.fromkeys(partitions), make, read)
+    return ask_leaders(client, dict.fromkeys(partitions), make, read)
 
 
 def abort_hanging(client: Client, partition: TopicPartition, start_offset: int) -> ProducerState:
@@ -215,14 +221,16 @@ def abort_hanging(client: Client, partition: TopicPartition, start_offset: int) 
         topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
     )
 
-    def read(response: Any) -> Iterable[tuple[TopicPartition, int, None]]:
+    def read(response: WriteTxnMarkersResponse) -> Iterable[tuple[TopicPartition, int, None]]:
         for result in response.markers:
             for topic in result.topics:
                 for each in topic.partitions:
                     yield TopicPartition(topic.name, each.partition_index), each.error_code, None
 
     # Version 1 lets the marker bear the epoch of the transaction itself.
-    written = client.ask_leaders({partition: None}, lambda _: WriteTxnMarkersRequest(markers=[marker]), read, highest=1)
+    written = ask_leaders(
+        client, {partition: None}, lambda _: WriteTxnMarkersRequest(markers=[marker]), read, highest=1
+    )
     error = written[partition]
     if error is not None:
         raise error

@@ -18,7 +18,6 @@ from kbroker.wire.messages.alter_user_scram_credentials import (
 )
 from kbroker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
     UserName,
 )
 
@@ -38,7 +37,7 @@ class Credential(NamedTuple):
 
 def describe_users(client: Client, users: Sequence[str] | None = None) -> list[Credential]:
     """The credentials of some users or of all, sorted; ``ResponseError`` for a user who has none."""
-    response: DescribeUserScramCredentialsResponse = client.ask_any(
+    response = client.ask_any(
         DescribeUserScramCredentialsRequest(users=None if users is None else [UserName(name=user) for user in users])
     )
     refuse(response.error_code, "users", response.error_message)

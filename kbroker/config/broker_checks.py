@@ -32,54 +32,13 @@ def check(config: BrokerProperties) -> None:
 
     Where a change at run time can break a rule, the sentence is Kafka's, since its tools show it.
     """
-
-    def require(condition: bool, text: str) -> None:
-        if not condition:
-            raise FatalError(text)
-
-    values = config.values
-    topic = config.topic_defaults()
-    low, high = topic["min.compaction.lag.ms"], topic["max.compaction.lag.ms"]
-    require(
-        low <= high,
-        f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})",
+    _require(
+        config.values["broker.id"] == config.values["node.id"],
+        "node.id and broker.id must be the same when both are set",
     )
-    require(values["broker.id"] == values["node.id"], "node.id and broker.id must be the same when both are set")
-    selector = config.replica_selector_class
-    require(
-        selector in (None, "", *REPLICA_SELECTORS),
-        f"replica.selector.class: {selector}: there are no plugins; one of {', '.join(REPLICA_SELECTORS)}",
-    )
-    require(topic["segment.ms"] >= 1, "log.roll.ms must be greater than or equal to 1")
-    require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
-    require(
-        topic["retention.ms"] == -1 or topic["retention.ms"] >= 1,
-        "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
-    )
-    require(
-        config.log_cleaner_dedupe_buffer_size > 1024 * 1024 * config.log_cleaner_threads,
-        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
-    )
-    require(
-        config.replica_fetch_wait_max_ms <= config.replica_socket_timeout_ms,
-        "replica.socket.timeout.ms must be at least replica.fetch.wait.max.ms",
-    )
-    require(
-        config.replica_fetch_wait_max_ms <= config.replica_lag_time_max_ms,
-        "replica.lag.time.max.ms must be at least replica.fetch.wait.max.ms",
-    )
-    require(
-        config.queued_max_request_bytes <= 0 or config.queued_max_request_bytes >= config.socket_request_max_bytes,
-        "queued.max.request.bytes must be at least socket.request.max.bytes",
-    )
-    require(
-        config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
-        "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
-    )
-    require(
-        "classic" in config.group_coordinator_rebalance_protocols,
-        "group.coordinator.rebalance.protocols must contain classic",
-    )
+    _check_logs(config)
+    _check_replication(config)
+    _check_network(config)
     _check_cordoned(config)
     _check_groups(config)
     _check_quorum(config)
@@ -98,6 +57,57 @@ def check(config: BrokerProperties) -> None:
         check_rules(config)
 
 
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise FatalError(text)
+
+
+def _check_logs(config: BrokerProperties) -> None:
+    topic = config.topic_defaults()
+    low, high = topic["min.compaction.lag.ms"], topic["max.compaction.lag.ms"]
+    _require(
+        low <= high,
+        f"log.cleaner.min.compaction.lag.ms ({low}) is greater than log.cleaner.max.compaction.lag.ms ({high})",
+    )
+    _require(topic["segment.ms"] >= 1, "log.roll.ms must be greater than or equal to 1")
+    _require(topic["segment.jitter.ms"] >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
+    _require(
+        topic["retention.ms"] == -1 or topic["retention.ms"] >= 1,
+        "log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+    )
+    _require(
+        config.log_cleaner_dedupe_buffer_size > 1024 * 1024 * config.log_cleaner_threads,
+        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+    )
+
+
+def _check_replication(config: BrokerProperties) -> None:
+    selector = config.replica_selector_class
+    _require(
+        selector in (None, "", *REPLICA_SELECTORS),
+        f"replica.selector.class: {selector}: there are no plugins; one of {', '.join(REPLICA_SELECTORS)}",
+    )
+    _require(
+        config.replica_fetch_wait_max_ms <= config.replica_socket_timeout_ms,
+        "replica.socket.timeout.ms must be at least replica.fetch.wait.max.ms",
+    )
+    _require(
+        config.replica_fetch_wait_max_ms <= config.replica_lag_time_max_ms,
+        "replica.lag.time.max.ms must be at least replica.fetch.wait.max.ms",
+    )
+
+
+def _check_network(config: BrokerProperties) -> None:
+    _require(
+        config.queued_max_request_bytes <= 0 or config.queued_max_request_bytes >= config.socket_request_max_bytes,
+        "queued.max.request.bytes must be at least socket.request.max.bytes",
+    )
+    _require(
+        config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
+        "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
+    )
+
+
 def _check_cordoned(config: BrokerProperties) -> None:
     """Kafka's ``KafkaConfig.validateCordonedLogDirs``."""
     cordoned = config.values[CORDONED]
@@ -114,6 +124,10 @@ def _check_cordoned(config: BrokerProperties) -> None:
 
 
 def _check_groups(config: BrokerProperties) -> None:
+    _require(
+        "classic" in config.group_coordinator_rebalance_protocols,
+        "group.coordinator.rebalance.protocols must contain classic",
+    )
     check_assignors(config)
     try:
         check_group_bounds(config.values)

@@ -26,7 +26,7 @@ class ConfigType(IntEnum):
 
 
 class Importance(StrEnum):
-    """How much a property matters to most users, by Kafka's judgement."""
+    """The weight of a property to most users, by Kafka's judgement."""
 
     HIGH = "HIGH"
     MEDIUM = "MEDIUM"

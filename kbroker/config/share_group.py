@@ -187,7 +187,7 @@ class ShareGroupConfig(NamedTuple):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """How far back from now a partition without a state begins; None unless it is ``by_duration``."""
+        """The time before now at which a partition without a state begins; None unless it is ``by_duration``."""
         kind, _, duration = self.auto_offset_reset.partition(":")
         return duration_ms(duration) if kind == "by_duration" else None
 

@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
-from kbroker.console.json_types import Json
+from kbroker.records_io.json_types import Json
 
 AUDIT: Final = logging.getLogger("kbroker.console.audit")
 

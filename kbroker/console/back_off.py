@@ -1,4 +1,4 @@
-"""How long somebody who has failed to sign in has to wait. Pure."""
+"""The time that somebody who has failed to sign in has to wait. Pure."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.errors import AuthenticationFailed
 from kbroker.console.audit import write_audit
 from kbroker.console.guard import MAX_BODY, TooLarge, is_secure
-from kbroker.console.json_types import Json, load_json
 from kbroker.console.sessions import Session, View, cookie_name
 from kbroker.errors import ErrorCode
+from kbroker.records_io.json_types import Json, load_json
 from kbroker.wire.errors import EncodeError, WireError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def set_cookie(response: Response, session: Session, request: Request) -> None:
 
 
 def error_answer(error: Exception) -> JSONResponse | None:
-    """How an error is told to the page; None for one that is a defect of the console."""
+    """The page's answer for an error; None for one that is a defect of the console."""
     match error:
         case Refused():
             return _told(error.status, str(error))

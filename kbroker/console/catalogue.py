@@ -13,8 +13,8 @@ from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.patience import patience
 from kbroker.client.topics import LATEST, TopicDescription, list_offsets, list_topics
 from kbroker.console.asking import Cluster
-from kbroker.console.rates import Meter
 from kbroker.console.sizes import ask_sizes
+from kbroker.rates import Meter
 from kbroker.types import TopicPartition
 
 _LEAST_SECONDS: Final = 2.0

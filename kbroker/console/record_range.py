@@ -1,4 +1,4 @@
-"""Which records of a topic are looked at, as the page asks for them: partitions, where to begin, where to end."""
+"""The records of a topic that are looked at, as the page asks for them: partitions, where to begin, where to end."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.console.json_types import Json, load_json, to_bytes
 from kbroker.console.masking import MASKED, Masking
 from kbroker.console.scan import Found
+from kbroker.records_io.json_types import Json, load_json, to_bytes
 from kbroker.schemas.decoder import PartNote
 
 LIST_LIMIT: Final = 2_000

@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How records of a topic are looked at: which fit, what is hidden, whether aborted ones are shown, who decodes."""
+    """The view of a topic's records: which fit, what is hidden, whether aborted ones are shown, who decodes."""
 
     topic: str
     fits: Predicate | None = None

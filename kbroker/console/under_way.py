@@ -5,8 +5,8 @@ from __future__ import annotations
 from kbroker.client import Client, ClientError
 from kbroker.client.reassignments import Reassignment, list_reassignments
 from kbroker.client.topics import TopicDescription
-from kbroker.console.json_types import Json
 from kbroker.console.sizes import Sizes
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 

@@ -16,7 +16,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """As ``partitionFor`` of Kafka's coordinators; the one hash without an absolute value counts as 0."""
+    """Kafka's ``partitionFor``: the partition of a key; the one hash without an absolute value counts as 0."""
     if len(key) > _LONGEST_KEPT_KEY:
         return _partition_for(key, partition_count)
     return _kept_partition_for(key, partition_count)

@@ -49,7 +49,7 @@ class ListenerFacts:
     mechanisms: tuple[str, ...] = ()
     certificate: CertificateFacts | None = None
     distrust: str = ""
-    """Why the client does not trust the certificate's authority; its name and its days are judged apart."""
+    """The reason why the client does not trust the authority; the certificate's name and its days are judged apart."""
     weak_tls: tuple[str, ...] = ()
     """Versions of TLS before 1.2 that it takes."""
     entered: bool = False
@@ -192,7 +192,7 @@ class ClusterFacts:
     brokers: tuple[BrokerFacts, ...] = ()
     quorum: QuorumFacts | None = None
     quorum_problem: str = ""
-    """Why nothing is known of the quorum although the client may ask."""
+    """The reason why nothing is known of the quorum although the client may ask."""
     topics: tuple[TopicFacts, ...] | None = None
     groups: tuple[GroupFacts, ...] | None = None
     transactions: tuple[TransactionFacts, ...] | None = None
@@ -305,6 +305,31 @@ class Facts:
     configuration: ConfigurationFacts | None = None
     client: ClientFacts | None = None
     cluster: ClusterFacts | None = None
+
+    @property
+    def known_cluster(self) -> ClusterFacts:
+        """The cluster; one of which nothing is known, if none was looked at."""
+        return self.cluster or ClusterFacts(())
+
+    @property
+    def known_client(self) -> ClientFacts:
+        """The client, or one without properties."""
+        return self.client or ClientFacts("the default: PLAINTEXT")
+
+    @property
+    def brokers(self) -> tuple[BrokerFacts, ...]:
+        """The brokers that are known."""
+        return self.known_cluster.brokers
+
+    @property
+    def topics(self) -> tuple[TopicFacts, ...]:
+        """The topics that are known."""
+        return self.known_cluster.topics or ()
+
+    @property
+    def groups(self) -> tuple[GroupFacts, ...]:
+        """The groups that are known."""
+        return self.known_cluster.groups or ()
 
 
 def number_of(values: Mapping[str, str] | None, name: str) -> int | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.common import add_cluster_arguments, apply_profile, bootstrap_addresses
 from kbroker.cli.parser import UsageError
+from kbroker.cli.progress import progress
 from kbroker.cli.start import add_overrides, parse_overrides
 from kbroker.doctor.facts import ClientFacts, ClusterFacts, Facts
 
@@ -106,42 +105,19 @@ def _look_at_cluster(arguments: argparse.Namespace) -> tuple[ClientFacts, Cluste
         source = str(arguments.command_config)
         return ClientFacts(source, problem=str(error).removeprefix(f"{source}: ").rstrip(".")), None
     client = client_facts(properties, arguments.command_config)
-    with _Progress() as progress:
+    with progress("looking") as shown:
         look = ClusterLook(
             bootstrap_addresses(arguments, properties),
             Probe(properties, security, _client_id(properties), arguments.timeout),
             arguments.timeout,
             arguments.look_again,
-            progress.show,
+            lambda text: shown.turn_to(f"looking at {text}"),
         )
         return client, look.take()
 
 
 def _client_id(properties: ClientProperties | None) -> str:
     return str((properties and properties["client.id"]) or "kbroker-doctor")
-
-
-class _Progress:
-    """A line on a terminal about what is looked at."""
-
-    def __init__(self) -> None:
-        self._is_wanted = sys.stderr.isatty()
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._write("")
-
-    def show(self, text: str) -> None:
-        """Say what is looked at now; any thread may."""
-        self._write(f"looking at {text} ...")
-
-    def _write(self, text: str) -> None:
-        if self._is_wanted:
-            with self._lock:
-                print(f"\r\x1b[K{text[:78]}", end="", file=sys.stderr, flush=True)
 
 
 def looked_at(facts: Facts) -> Mapping[str, str]:

@@ -69,7 +69,7 @@ class Decoded:
         self.client_id: str | None = None
         self.correlation_id = int.from_bytes(exchange.request.pieces[0][1][4:8], "big", signed=True)
         self.problem = ""
-        """Why something cannot be decoded."""
+        """The reason why something cannot be decoded."""
         self.api = API_KEYS.get(exchange.api_key)
         self.response_version = self.version = exchange.api_version
         try:

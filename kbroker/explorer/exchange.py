@@ -102,7 +102,7 @@ class Exchange:
     took_ms: float = -1.0
     """From the request in the node to its answer, ready to be sent; -1 without an answer."""
     end: str = ""
-    """Why there is no answer."""
+    """The reason why there is no answer."""
     is_redacted: bool = False
     """Whether bytes were overwritten because they were secret."""
 

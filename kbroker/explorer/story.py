@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which exchanges are shown; a text is a part of what it is compared with, None is not compared."""
+    """The exchanges that are shown; a text is a part of what it is compared with, None is not compared."""
 
     client: str | None = None
     apis: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class Filter(NamedTuple):
     internal: bool = False
     """Also what brokers and controllers ask one another."""
     errors: bool = False
-    """Only those with an error in their answer, and those without an answer."""
+    """Those alone that have an error in their answer, or no answer."""
 
     def shows(self, told: Told) -> bool:
         """Whether an exchange is one of them."""
@@ -145,7 +145,7 @@ class Tree(NamedTuple):
     """Bytes that were cut."""
     rows: list[dict[str, Any]]
     problem: str
-    """Why it does not go on; empty if it is complete."""
+    """The reason why it does not go on; empty if it is complete."""
 
 
 def tree_of(told: Told, *, response: bool = False) -> Tree | None:

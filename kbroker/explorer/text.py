@@ -31,7 +31,7 @@ def heading() -> str:
 
 
 def skipped_line(skipped: Skipped) -> str:
-    """How many requests are not shown."""
+    """The number of requests that are not shown."""
     counts = sorted(skipped.counts.items(), key=lambda each: -each[1])
     texts = [f"{count} {API_KEYS[key].name if key in API_KEYS else f'API key {key}'}" for key, count in counts]
     return f"... {sum(skipped.counts.values())} not shown ({', '.join(texts)}): {skipped.why}"

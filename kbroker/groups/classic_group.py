@@ -7,12 +7,12 @@ Rules: Kafka's ``ClassicGroup`` and ``ClassicGroupState`` (4.3).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from kbroker.coordinator.result import Token
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription

@@ -7,7 +7,6 @@ required), KIP-814 (static leader rejoins).
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable
 
 from kbroker.coordinator.core import append_error_for_client
@@ -68,6 +67,8 @@ class ClassicJoin:
             error = join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             effects.completed.append((token, error))
             return
+        import uuid  # with the first member: a node without groups does without it
+
         instance_id = request.group_instance_id
         prefix = client.client_id if instance_id is None else instance_id
         member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"

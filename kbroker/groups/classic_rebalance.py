@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kbroker.coordinator.core import append_error_for_client
@@ -17,6 +16,7 @@ from kbroker.errors import ErrorCode
 from kbroker.groups.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, ClassicGroupState, ClassicMember, Timer
 from kbroker.groups.records import group_metadata_record
 from kbroker.groups.settings import GroupSettings
+from kbroker.value_types import dataclass, field
 from kbroker.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kbroker.wire.messages.sync_group import SyncGroupResponse
 

@@ -9,7 +9,6 @@ Rules: Kafka's ``GroupMetadataManager`` (4.3): ``classicGroup...ToConsumerGroup`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
@@ -26,6 +25,7 @@ from kbroker.groups.consumer_migration import decode_subscription, encode_assign
 from kbroker.groups.consumer_protocol import ConsumerProtocol
 from kbroker.groups.member_update import MemberUpdate, owned_partitions
 from kbroker.groups.reconciliation import OwnedPartitions
+from kbroker.value_types import replace
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse

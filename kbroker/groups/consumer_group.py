@@ -8,13 +8,13 @@ Kafka's ``ConsumerGroup``, ``ConsumerGroupMember`` (4.3).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.modern_group import NOTHING_ASSIGNED, ModernGroup, count
 from kbroker.types import Uuid
+from kbroker.value_types import dataclass, field
 
 LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
 """The epoch of a heartbeat by which a static member leaves for a while; its place is kept."""
@@ -40,7 +40,7 @@ class ConsumerGroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target assignment; the numbers are those of the records."""
+    """The stages of a member's way to its target assignment; the numbers are those of the records."""
 
     STABLE = 0
     """Has the target assignment of its epoch."""
@@ -80,7 +80,7 @@ class ConsumerGroupMember:
     assigned: PartitionEpochs = field(default_factory=lambda: NO_PARTITIONS)
     pending_revocation: PartitionEpochs = field(default_factory=lambda: NO_PARTITIONS)
     classic: ClassicMemberMetadata | None = None
-    """Only of a member that uses the classic protocol."""
+    """Known of a member that uses the classic protocol alone."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether there is nothing to do for the target assignment of that epoch."""
@@ -116,11 +116,11 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     _owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
     regexes: dict[str, int] = field(default_factory=dict)
-    """How many members subscribe by a regular expression."""
+    """The number of members that subscribe by a regular expression."""
     _assignors: dict[str, int] = field(default_factory=dict)
     classic_member_count: int = 0
     _classic_protocols: dict[str, int] = field(default_factory=dict)
-    """How many classic members know an assignor of theirs."""
+    """The number of classic members that know an assignor of theirs."""
 
     # -- questions -----------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ Kafka's ``GroupCoordinatorRecordHelpers`` (types 3 to 8, and 16) and the ``repla
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from kbroker.coordinator.result import CoordinatorRecord
@@ -24,6 +23,7 @@ from kbroker.groups.consumer_group import (
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH
 from kbroker.groups.record_maker import coordinator_record
 from kbroker.types import Uuid
+from kbroker.value_types import replace
 from kbroker.wire.records import consumer_group as rec
 from kbroker.wire.records.versioned import decode_versioned
 

@@ -7,7 +7,6 @@ Rules and error texts: Kafka's ``GroupMetadataManager`` (4.3), its ``getOrMaybeS
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from kbroker.coordinator.result import CoordinatorRecord
@@ -17,6 +16,7 @@ from kbroker.groups.consumer_group_records import current_record, member_record,
 from kbroker.groups.modern_group import NOTHING_ASSIGNED
 from kbroker.groups.reconciliation import OwnedPartitions
 from kbroker.groups.settings import GroupSettings
+from kbroker.value_types import replace
 
 
 def check_group_size(group: ConsumerGroup, member_id: str, instance_id: str | None, settings: GroupSettings) -> None:

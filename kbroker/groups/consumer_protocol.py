@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from kbroker.config import GroupConfig
@@ -45,6 +44,7 @@ from kbroker.groups.records import group_metadata_record, group_metadata_tombsto
 from kbroker.groups.settings import GroupSettings
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid, random_uuid, uuid_to_str
+from kbroker.value_types import replace
 from kbroker.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from kbroker.coordinator.deadlines import DeadlineQueue
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ErrorCode
 from kbroker.groups.modern_group import FENCING_BACKOFF_MS
+from kbroker.value_types import NamedTuple
 
 TimerKind = Literal["session", "rebalance", "join", "sync"]
 _KINDS: tuple[TimerKind, ...] = ("session", "rebalance", "join", "sync")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_group import ClassicGroup, ClassicGroupState
 from kbroker.groups.consumer_group import ConsumerGroup
+from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
     from kbroker.groups.share_group import ShareGroup

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from kbroker.config import GroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
@@ -38,6 +37,7 @@ from kbroker.groups.settings import GroupSettings
 from kbroker.groups.target_assignment import assign_members, target_records
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
+from kbroker.value_types import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ Kafka's ``ModernGroup`` (4.4). Nothing here decides: a group changes when record
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.assignors.spec import Assignment
+from kbroker.value_types import dataclass, field
 
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The epoch of a heartbeat by which a member leaves."""
@@ -63,7 +63,7 @@ class ModernGroup(Generic[M]):
     retry_assignment_ms: int = 0
     """When the assignor is asked again that has failed; not stored."""
     _names: dict[str, int] = field(default_factory=dict)
-    """How many members subscribe to a topic by name."""
+    """The number of members that subscribe to a topic by name."""
 
     def member(self, member_id: str) -> M:
         """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""

@@ -6,11 +6,12 @@ Rules: the groups' ``validateOffsetCommit`` and ``validateOffsetFetch`` in Kafka
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.groups.streams.group import StreamsGroup, StreamsGroupMember

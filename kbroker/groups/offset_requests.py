@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
@@ -39,6 +39,7 @@ from kbroker.groups.records import (
 )
 from kbroker.groups.settings import GroupSettings
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -239,8 +240,8 @@ class OffsetRequests:
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
     def _validate_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> Committer | None:
-        """As `_validate_commit`, by KIP-447: a client that names no member is not asked for one, and a group in the
-        middle of a rebalance takes offsets of members of the generation before."""
+        """Judge a commit in a transaction (KIP-447): a client that names no member is not asked for one, and a group in
+        the middle of a rebalance takes offsets of members of the generation before."""
         epoch = request.generation_id_or_member_epoch
         self._groups.check_has_offsets(request.group_id)
         anonymous = epoch < 0 and not request.member_id and request.group_instance_id is None

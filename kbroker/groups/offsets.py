@@ -54,7 +54,7 @@ class CommittedOffsets:
                 yield TopicPartition(topic, partition), committed
 
     def count(self, group_id: str) -> int:
-        """How many offsets a group has."""
+        """The number of offsets that a group has."""
         return sum(len(partitions) for partitions in self._by_group.get(group_id, {}).values())
 
     def groups(self) -> list[str]:

@@ -6,10 +6,10 @@ Rules: Kafka's ``OffsetMetadataManager`` (4.3), its pending offsets and open tra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kbroker.groups.records import OffsetAndMetadata
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 
 
 class OffsetKey(NamedTuple):

@@ -8,12 +8,12 @@ Rules: Kafka's ``CurrentAssignmentBuilder`` (4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.consumer_group import NO_PARTITIONS, ConsumerGroupMember, MemberState, PartitionEpochs
 from kbroker.types import Uuid
+from kbroker.value_types import dataclass, replace
 
 OwnedPartitions = Mapping[Uuid, Set[int]]
 """The partitions that a member's heartbeat names, by topic id; None where it names none."""

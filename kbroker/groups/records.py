@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.consumer_group_records import RECORD_TYPES as CONSUMER_GROUP_RECORD_TYPES
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.records.consumer_offsets import (

@@ -8,10 +8,10 @@ broker without such subscriptions does not load it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Protocol
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.value_types import dataclass
 
 
 class _Compiled(Protocol):

@@ -40,7 +40,7 @@ class GroupSettings:
     """After which the initialization of a share partition's state is tried again, if nothing was heard of it."""
 
     new_member_join_timeout_ms: int = 300_000
-    """How long a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
+    """The time that a new member may wait in JoinGroup before it counts as lost (fixed in Kafka)."""
 
     def allows_session_timeout(self, timeout_ms: int) -> bool:
         """Whether a classic member may have this session timeout."""

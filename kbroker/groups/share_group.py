@@ -7,14 +7,13 @@ a group, on load and in operation alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.modern_group import NOTHING_ASSIGNED, ModernGroup
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple, dataclass, field
 
 STABLE_MEMBER = 0
 """The only state of a member: it has its part of a target at once, as nobody has to give up anything."""

@@ -1,4 +1,4 @@
-"""How handlers ask whether the principal of a request may do what it asks for (Kafka's ``AuthHelper``).
+"""The questions by which handlers learn what the principal of a request may do (Kafka's ``AuthHelper``).
 
 Without an authorizer everybody may do everything.
 """

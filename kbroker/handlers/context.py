@@ -51,10 +51,10 @@ class Services:
     timestamp_lookups: TimestampLookupQueue
     produce_queue: ProduceQueue
     long_steps: LongSteps
-    groups: Groups
-    """These three are for the APIs of brokers: a node without that role has none."""
-    transactions: Transactions
-    markers: Markers
+    groups: Groups = field(init=False, repr=False)
+    """These three are for the APIs of brokers: on a node without that role they are not set, and nobody asks."""
+    transactions: Transactions = field(init=False, repr=False)
+    markers: Markers = field(init=False, repr=False)
     check_listeners: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
     """Judges changes of this node's ``listener.name.`` properties, None for one that is removed; ``ApiError``. None if
     no listener has anything that changes."""
@@ -69,7 +69,7 @@ class Services:
     telemetry: Telemetry | None = None
     """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None
-    """How fast connections may come; None if there is no limit."""
+    """The limits of connections' rates; None if there is none."""
     share_coordinators: Callable[[], ShareCoordinators] | None = None
     """These three are for share groups; made when they are first asked for, and the same ever after."""
     share_persister: Callable[[], Persister] | None = None
@@ -93,7 +93,7 @@ class RequestContext:
     """By name: the principal's rights, as ``authorization.may_each`` has asked for them; not set if it has not."""
 
     denials: int
-    """How many denials of this request the audit log has; not set before the first."""
+    """The number of denials of this request that the audit log has; not set before the first."""
 
     is_own: ClassVar[bool] = False
     """The node asks on its own account."""

@@ -81,7 +81,7 @@ def _has_any(acl: Acl) -> bool:
 
 
 def _problem(acl: Acl) -> str | None:
-    """Why the controller is not even asked (``AclApis.handleCreateAcls``); None if it is."""
+    """The reason why the controller is not even asked (``AclApis.handleCreateAcls``); None if it is."""
     if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not acl.resource_name:

@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.share.requests import StateDeletion
 from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_group_state import delete_states
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+
+if TYPE_CHECKING:
+    from kbroker.groups.share.requests import StateDeletion
 
 _WITH_MESSAGE = 3
 
@@ -51,6 +54,8 @@ async def _delete(group_id: str, ctx: RequestContext) -> None:
         group_id, lambda core, now_ms: core.begin_deletion_of_states(group_id)
     )
     if states is not None:
+        from kbroker.handlers.share_group_state import delete_states  # with the first share group
+
         # The states first: once the group is gone, nobody knows of them.
         errors = await delete_states(states, ctx)
         failed = next((error for error in errors.values() if error), None)

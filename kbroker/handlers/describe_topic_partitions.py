@@ -5,13 +5,15 @@ Served: 0. Topics come in name order; ``cursor`` is where the page begins, ``nex
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import authorized_operations, may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import offline_replicas
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.image import MetadataImage, PartitionImage
+from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, topic_name_problem
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_topic_partitions import (
@@ -27,7 +29,6 @@ from kbroker.wire.messages.describe_topic_partitions import (
 async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -> DescribeTopicPartitionsResponse:
     """Describe one page of the topics asked for (of all, if none is named)."""
     image: MetadataImage = ctx.services.metadata.image
-    listener = ctx.connection.listener_name
     cursor = request.cursor
     every_topic = not request.topics
     asked = image.topics.by_name if every_topic else [topic.name for topic in request.topics]
@@ -43,19 +44,17 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
                 for topic in request.topics
             ]
         )
-    denied: list[DescribeTopicPartitionsResponseTopic] = []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not every_topic)
     share = FairShare()
+    hidden: list[str] = []
     if may_see is not None and not every_topic:
         # Every page has those that may not be seen; it is not told whether they exist.
-        seen = []
         for name in names:
             await share.next()
-            if may_see(name):
-                seen.append(name)
-            else:
-                denied.append(_denied(name))
-        names = seen
+            if not may_see(name):
+                hidden.append(name)
+        unseen = set(hidden)
+        names = [name for name in names if name not in unseen]
     limit = ctx.services.config.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
@@ -73,25 +72,27 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
             continue
         start = cursor.partition_index if cursor is not None and name == first else 0
         end = min(len(topic.partitions), start + remaining)
-        partitions = [
-            _describe(image, partition_id, topic.partitions[partition_id], listener)
-            for partition_id in range(start, end)
-        ]
-        response.topics.append(
-            DescribeTopicPartitionsResponseTopic(
-                name=name,
-                topic_id=topic.id,
-                is_internal=name in INTERNAL_TOPICS,
-                partitions=partitions,
-                topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
-            )
-        )
+        response.topics.append(_part_of(topic, range(start, end), image, ctx))
         if end < len(topic.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break
-        remaining -= len(partitions)
-    response.topics += denied
+        remaining -= max(end - start, 0)
+    response.topics += map(_denied, hidden)
     return response
+
+
+def _part_of(
+    topic: TopicImage, partition_ids: Iterable[int], image: MetadataImage, ctx: RequestContext
+) -> DescribeTopicPartitionsResponseTopic:
+    """A topic with some of its partitions."""
+    listener = ctx.connection.listener_name
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_describe(image, each, topic.partitions[each], listener) for each in partition_ids],
+        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, topic.name),
+    )
 
 
 def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -8,12 +8,12 @@ source of where errors go.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.value_types import NamedTuple, replace
 from kbroker.wire.registry import API_KEYS, ApiDescription
 from kbroker.wire.schema import struct_spec
 
@@ -230,10 +230,10 @@ def fails_where_served(api: ApiDescription, version: int) -> str | None:
 def fail_all(served: Any, field: str, code: ErrorCode) -> Any:
     """A copy of the response with nothing but the error in each entry of the list ``field``."""
     entries = [
-        dataclasses.replace(entry, error_code=code, **{spec.name: [] for spec in _lists(type(entry))})
+        replace(entry, error_code=code, **{spec.name: [] for spec in _lists(type(entry))})
         for entry in getattr(served, field)
     ]
-    return dataclasses.replace(served, **{field: entries})
+    return replace(served, **{field: entries})
 
 
 def _lists(cls: type[Any]) -> list[Any]:
@@ -299,7 +299,7 @@ def split(
     answers, rest = _split(rows, _answer_class(api.response, rows), request, code, topic_name, chosen, None)
     if not rest and api.name != "Metadata":  # whose answer also says where the brokers are
         return answers, None
-    return answers, dataclasses.replace(request, **{rows.asked: rest})
+    return answers, replace(request, **{rows.asked: rest})
 
 
 def _answer_class(holder: type[Any], rows: Rows) -> type[Any]:
@@ -335,7 +335,7 @@ def _split(
             elif failing:
                 answers.append(answer_class(**fields, **{rows.inner.answered: failing}))
             if others:
-                rest.append(dataclasses.replace(entry, **{rows.inner.asked: others}) if failing else entry)
+                rest.append(replace(entry, **{rows.inner.asked: others}) if failing else entry)
             continue
         if rows.kind == "partition":
             fails = name is not None and chosen(name, _value(entry, rows.same[0][0]))

@@ -6,7 +6,7 @@ A key type that the broker does not know is answered with INVALID_REQUEST.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import require_cluster, require_group, require_transactional_id
@@ -17,6 +17,7 @@ from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.share_state import SharePartitionKey
+from kbroker.value_types import NamedTuple
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

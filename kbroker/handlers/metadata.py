@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kbroker.config import BrokerConfig
@@ -37,6 +38,7 @@ from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -77,39 +79,12 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     elif any(entry.name is None and entry.topic_id == ZERO_UUID for entry in entries):
         return _refused(request, ctx, ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
-        share = FairShare()
+        # As Kafka: one id in the request, and names are not looked at.
         ids = [Uuid(entry.topic_id) for entry in entries if entry.topic_id != ZERO_UUID]
         if ids:
-            # As Kafka: one id in the request, and names are not looked at.
-            for topic_id in dict.fromkeys(ids):
-                await share.next()
-                found = image.topics.by_id.get(topic_id)
-                if found is None:
-                    topics.append(
-                        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-                    )
-                elif may_see is not None and not may_see(found.name):
-                    # Ids are no secret, as in Kafka; the name is.
-                    denied.append(_denied(None, topic_id))
-                else:
-                    topics.append(_describe(image, found, listener, version))
+            topics, denied = await _by_id(ids, image, may_see, ctx)
         else:
-            missing: list[str] = []
-            for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
-                await share.next()
-                if may_see is not None and not may_see(name):
-                    denied.append(_denied(name))
-                    continue
-                found = image.topics.by_name.get(name)
-                if found is None:
-                    missing.append(name)
-                else:
-                    topics.append(_describe(image, found, listener, version))
-            if missing:
-                create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-                if create and services.authorizer is not None:
-                    missing = await _creatable(missing, denied, ctx)
-                topics += await _missing(missing, ctx, share, create=create)
+            topics, denied = await _by_name(entries, image, may_see, ctx, request.allow_auto_topic_creation)
     if version >= 8 and request.include_topic_authorized_operations:
         for entry in topics:
             if entry.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
@@ -130,6 +105,60 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
         topics=topics + denied,
         cluster_authorized_operations=operations,
     )
+
+
+_Topics = list[MetadataResponseTopic]
+_MaySee = Callable[[str], bool] | None
+
+
+async def _by_id(
+    topic_ids: Iterable[Uuid], image: MetadataImage, may_see: _MaySee, ctx: RequestContext
+) -> tuple[_Topics, _Topics]:
+    """Topics by their ids, and those that the principal may not describe."""
+    topics: _Topics = []
+    denied: _Topics = []
+    share = FairShare()
+    for topic_id in dict.fromkeys(topic_ids):
+        await share.next()
+        found = image.topics.by_id.get(topic_id)
+        if found is None:
+            topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
+        elif may_see is not None and not may_see(found.name):
+            # Ids are no secret, as in Kafka; the name is.
+            denied.append(_denied(None, topic_id))
+        else:
+            topics.append(_describe(image, found, ctx.connection.listener_name, ctx.api_version))
+    return topics, denied
+
+
+async def _by_name(
+    entries: Iterable[MetadataRequestTopic],
+    image: MetadataImage,
+    may_see: _MaySee,
+    ctx: RequestContext,
+    may_create: bool,
+) -> tuple[_Topics, _Topics]:
+    """Topics by their names, missing ones perhaps created, and those that the principal may not have."""
+    topics: _Topics = []
+    denied: _Topics = []
+    missing: list[str] = []
+    share = FairShare()
+    for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
+        await share.next()
+        if may_see is not None and not may_see(name):
+            denied.append(_denied(name))
+            continue
+        found = image.topics.by_name.get(name)
+        if found is None:
+            missing.append(name)
+        else:
+            topics.append(_describe(image, found, ctx.connection.listener_name, ctx.api_version))
+    if missing:
+        create = may_create and ctx.services.config.auto_create_topics_enable
+        if create and ctx.services.authorizer is not None:
+            missing = await _creatable(missing, denied, ctx)
+        topics += await _missing(missing, ctx, share, create=create)
+    return topics, denied
 
 
 def _denied(name: str | None, topic_id: Uuid = ZERO_UUID, *, is_internal: bool = False) -> MetadataResponseTopic:

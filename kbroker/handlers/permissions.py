@@ -1,4 +1,4 @@
-"""Which API asks which operation on which resource: the one table of it.
+"""The one table of what each API asks: an operation on a resource.
 
 Handlers ask (``handlers.authorization``); this table says what they ask. A test sends a request of each API without any
 permission, and with all but one, and compares what was asked and answered with the rows here; the page on permissions
@@ -17,7 +17,7 @@ from kbroker.security.authorizer.types import ResourceType
 
 
 class Shown(enum.Enum):
-    """How a denial shows in the answer."""
+    """The ways in which a denial shows in the answer."""
 
     REQUEST = "the whole request is refused"
     ENTRY = "the entry of the resource has the error"

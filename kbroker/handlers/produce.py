@@ -123,7 +123,7 @@ def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
 
 
 def _refused_in_turn(request: ProduceRequest, code: ErrorCode) -> Steps[Response]:
-    """As :func:`_all_refused`, for the queue."""
+    """Refuse all, as a request of the queue."""
     yield from ()
     return _all_refused(request, code)
 

@@ -54,6 +54,8 @@ class Preload(enum.Enum):
     ALL = enum.auto()
     SECURED = enum.auto()
     """Those with a listener that is not PLAINTEXT, or with an authorizer: the API administers security."""
+    PEERS = enum.auto()
+    """Those in a cluster with others: nodes ask one another."""
     NONE = enum.auto()
     """No node: most are never asked for the API, and all would have its handler in memory."""
 
@@ -238,6 +240,7 @@ def _served(
 _BY_CONNECTION: Final = Forwarding.BY_CONNECTION
 _BY_HANDLER: Final = Forwarding.BY_HANDLER
 _SECURED: Final = Preload.SECURED
+_PEERS: Final = Preload.PEERS
 _NONE: Final = Preload.NONE
 
 
@@ -265,7 +268,7 @@ _ROWS: Final = (
     _served("add_partitions_to_txn", Versions(0, 5), is_async=False),
     _served("add_offsets_to_txn", Versions(0, 4)),
     _served("end_txn", Versions(0, 5), is_async=False),
-    _served("write_txn_markers", Versions(1, 2)),
+    _served("write_txn_markers", Versions(1, 2), preload=_PEERS),
     _served("txn_offset_commit", Versions(0, 6)),
     _served("describe_acls", Versions(1, 3), listeners=BOTH, preload=_SECURED),
     _served("create_acls", Versions(1, 3), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_SECURED),
@@ -292,28 +295,28 @@ _ROWS: Final = (
     _served(
         "alter_user_scram_credentials", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_SECURED
     ),
-    _served("vote", Versions(0, 2), listeners=CONTROLLER),
-    _served("begin_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
-    _served("end_quorum_epoch", Versions(0, 1), listeners=CONTROLLER),
+    _served("vote", Versions(0, 2), listeners=CONTROLLER, preload=_PEERS),
+    _served("begin_quorum_epoch", Versions(0, 1), listeners=CONTROLLER, preload=_PEERS),
+    _served("end_quorum_epoch", Versions(0, 1), listeners=CONTROLLER, preload=_PEERS),
     _served("describe_quorum", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("alter_partition", Versions(2, 3), listeners=CONTROLLER),
+    _served("alter_partition", Versions(2, 3), listeners=CONTROLLER, preload=_PEERS),
     _served("update_features", Versions(0, 2), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("envelope", Versions(0, 0), listeners=CONTROLLER),
-    _served("fetch_snapshot", Versions(0, 1), listeners=CONTROLLER),
+    _served("envelope", Versions(0, 0), listeners=CONTROLLER, preload=_PEERS),
+    _served("fetch_snapshot", Versions(0, 1), listeners=CONTROLLER, preload=_PEERS),
     _served("describe_cluster", Versions(0, 2), listeners=BOTH),
     _served("describe_producers", Versions(0, 0)),
-    _served("broker_registration", Versions(0, 4), listeners=CONTROLLER),
-    _served("broker_heartbeat", Versions(0, 2), listeners=CONTROLLER),
+    _served("broker_registration", Versions(0, 4), listeners=CONTROLLER, preload=_PEERS),
+    _served("broker_heartbeat", Versions(0, 2), listeners=CONTROLLER, preload=_PEERS),
     _served("unregister_broker", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("describe_transactions", Versions(0, 0)),
     _served("list_transactions", Versions(0, 2)),
-    _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER),
+    _served("allocate_producer_ids", Versions(0, 0), listeners=CONTROLLER, preload=_PEERS),
     _served("consumer_group_heartbeat", Versions(0, 1)),
     _served("consumer_group_describe", Versions(0, 1)),
     _served("get_telemetry_subscriptions", Versions(0, 0)),
     _served("push_telemetry", Versions(0, 0)),
-    _served("controller_registration", Versions(0, 0), listeners=CONTROLLER),
-    _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER),
+    _served("controller_registration", Versions(0, 0), listeners=CONTROLLER, preload=_PEERS),
+    _served("assign_replicas_to_dirs", Versions(0, 0), listeners=CONTROLLER, preload=_PEERS),
     _served("list_config_resources", Versions(0, 1)),
     _served("describe_topic_partitions", Versions(0, 0)),
     _served("share_group_heartbeat", Versions(1, 1), preload=_NONE),
@@ -321,9 +324,9 @@ _ROWS: Final = (
     _served("describe_share_group_offsets", Versions(0, 1), preload=_NONE),
     _served("alter_share_group_offsets", Versions(0, 0), preload=_NONE),
     _served("delete_share_group_offsets", Versions(0, 0), preload=_NONE),
-    _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION),
-    _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER),
+    _served("add_raft_voter", Versions(0, 1), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_PEERS),
+    _served("remove_raft_voter", Versions(0, 0), listeners=BOTH, forwarding=_BY_CONNECTION, preload=_PEERS),
+    _served("update_raft_voter", Versions(0, 0), listeners=CONTROLLER, preload=_PEERS),
     _served("initialize_share_group_state", Versions(0, 0), preload=_NONE),
     _served("read_share_group_state", Versions(0, 0), preload=_NONE),
     _served("write_share_group_state", Versions(0, 1), preload=_NONE),

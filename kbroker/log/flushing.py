@@ -38,7 +38,7 @@ class FlushTask:
     offset: int
     """Everything below is durable once :meth:`run` has returned."""
     indexed: int
-    """So are the indexes of segments that end here or below."""
+    """Indexes of segments that end here or below are durable, too."""
     sealed_only: bool
     lock: threading.Lock
     """Held while the flush runs: a log has one at a time."""
@@ -86,7 +86,7 @@ class Durability:
         self.recovery_point = recovery_point
         """Every batch below is durable."""
         self.indexed = indexed
-        """So are the indexes of the segments that end here or below. Those of the active segment are not flushed with
+        """Indexes of segments that end here or below are durable, too. Those of the active segment are not flushed with
         it: after a crash it is read, and they are made anew."""
         self.first_unflushed_ms = -1
         """Time at which the first record was written that is not durable yet, or -1."""

@@ -79,7 +79,7 @@ class LogDir:
         self.cordoned = False
         """Whether it gets no new logs (KIP-1066)."""
         self.offline: str | None = None
-        """Why the directory is not used any more, or ``None``."""
+        """The reason why the directory is not used any more, or ``None``."""
         self.written: dict[str, Mapping[TopicPartition, int]] = {}
         """The content of the checkpoint files, by their names."""
         self.write_lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Reads a log from an offset or a time on, and finds the transactions that a reader has to skip.
 
 Nothing here changes a log. Where its bytes are not what they should be, the functions raise
-:class:`~kbroker.log.segments.segment.CorruptSegment`, and the methods of `LogReader` ``ApiError`` CORRUPT_MESSAGE.
+:class:`~kbroker.log.segments.indexed_file.CorruptSegment`, and the methods of `LogReader` ``ApiError`` CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import DiskFile
 from kbroker.log.segments import timestamp_lookup
-from kbroker.log.segments.segment import CorruptSegment, Segment
+from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.log.segments.transaction_index import AbortedTxn, collect_aborted_txns

@@ -263,7 +263,7 @@ class LogManager:
         return log
 
     def _make_anew(self, log: PartitionLog, now_ms: int) -> None:
-        """As a log that was never written may be, where it is preferred now."""
+        """Make a log that was never written anew, where it is preferred now."""
         tp = log.topic_partition
         del self._logs[tp], self._dir_of[tp]
         self.create_log(tp, log.topic_id, log.config, now_ms=now_ms)

@@ -25,8 +25,9 @@ from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
 from kbroker.log.segments.cleaned_segment import CleanedSegment
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
@@ -405,7 +406,7 @@ class PartitionLog(DurableLog):
         paths: list[str] = []
         for segment in gone:
             paths += segment.rename_to_deleted()
-            snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
+            snapshot = self.producers.snapshots.mark_for_deletion(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)
@@ -423,7 +424,7 @@ class PartitionLog(DurableLog):
             return False
         paths = self._list.replace(old, cleaned, now_ms)
         for segment in old[1:]:
-            snapshot = self.producers.mark_snapshot_for_deletion(segment.base_offset)
+            snapshot = self.producers.snapshots.mark_for_deletion(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
         self._list.delete_later(paths, now_ms + self.config.file_delete_delay_ms)

@@ -18,15 +18,14 @@ from __future__ import annotations
 
 import logging
 import os
-from bisect import insort
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
 from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from kbroker.log.snapshot_files import SnapshotFiles
 from kbroker.log.validation import AppendOrigin
 from kbroker.log.verification_guard import VerificationGuard, VerificationState
 from kbroker.types import TopicPartition
@@ -63,7 +62,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerStateManager:
-    """The producers of one partition, and their snapshots in its directory."""
+    """The producers of one partition; ``snapshots`` are those in its directory."""
 
     def __init__(
         self,
@@ -77,8 +76,7 @@ class ProducerStateManager:
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.transaction_verification = transaction_verification
-        self._directory = os.fspath(directory)
-        self._disk = disk
+        self.snapshots = SnapshotFiles(os.fspath(directory), disk)
         self._producers: dict[int, ProducerStateEntry] = {}
         self._verification: dict[int, VerificationState] = {}
         self._ongoing: dict[int, int] = {}
@@ -87,7 +85,6 @@ class ProducerStateManager:
         """First offset -> offset of the marker, while the marker is above the high watermark."""
         self._map_end_offset = 0
         self._last_snapshot_offset = 0
-        self._snapshots = self._list_snapshots()
 
     # What is known
 
@@ -167,7 +164,7 @@ class ProducerStateManager:
         marker: EndTxnMarker | None = None,
         transaction_version: int = TV_UNKNOWN,
     ) -> BatchMetadata | None:
-        """May the batch be appended? Returns the earlier batch that it repeats, or None; changes nothing.
+        """Judge whether the batch may be appended. Returns the earlier batch that it repeats, or None; changes nothing.
 
         ``header`` has its final offsets. For a control batch give its ``marker``, and on a leader the
         ``transaction_version`` it was written for. Raises ``ApiError``: INVALID_PRODUCER_EPOCH,
@@ -365,7 +362,7 @@ class ProducerStateManager:
         """Records below are gone. Producers are kept: they expire by time alone."""
         self.on_high_watermark_updated(log_start_offset)
         self._map_end_offset = max(self._map_end_offset, log_start_offset)
-        latest = self.latest_snapshot_offset
+        latest = self.snapshots.latest
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def remove_expired_producers(self, now_ms: int) -> int:
@@ -385,24 +382,11 @@ class ProducerStateManager:
 
     # Snapshots
 
-    @property
-    def snapshot_offsets(self) -> tuple[int, ...]:
-        """Offsets in the names of the snapshot files, ascending."""
-        return tuple(self._snapshots)
-
-    @property
-    def latest_snapshot_offset(self) -> int | None:
-        """Offset up to which (exclusive) the latest snapshot reflects the log."""
-        return self._snapshots[-1] if self._snapshots else None
-
     def take_snapshot(self, *, sync: bool = True) -> str | None:
         """Write the state at ``map_end_offset`` unless the latest snapshot reaches as far; its path."""
         if self._map_end_offset <= self._last_snapshot_offset:
             return None
-        path = self._path(self._map_end_offset)
-        self._disk.write_bytes(path, encode_snapshot(self._producers.values()), sync=sync)
-        if self._map_end_offset not in self._snapshots:
-            insort(self._snapshots, self._map_end_offset)
+        path = self.snapshots.write(self._map_end_offset, encode_snapshot(self._producers.values()), sync=sync)
         self._last_snapshot_offset = self._map_end_offset
         return path
 
@@ -412,21 +396,20 @@ class ProducerStateManager:
         Afterwards ``map_end_offset`` says from where the log is to be replayed (``update`` with each batch
         that has a producer id). The log end must not be above the high watermark.
         """
-        for offset in list(self._snapshots):
+        snapshots = self.snapshots
+        for offset in snapshots.offsets:
             if offset > log_end_offset or offset <= log_start_offset:
-                self.remove_snapshot(offset)
+                snapshots.remove(offset)
         if log_end_offset == self._map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
         self._clear()
-        while self._snapshots:
-            offset = self._snapshots[-1]
-            path = self._path(offset)
+        while (latest := snapshots.latest) is not None:
             try:
-                entries = decode_snapshot(self._disk.read_bytes(path))
+                entries = decode_snapshot(snapshots.read(latest))
             except (CorruptSnapshot, FileNotFoundError) as error:
-                logger.warning("producer snapshot %s is left out: %s", path, error)
-                self.remove_snapshot(offset)
+                logger.warning("producer snapshot %s is left out: %s", snapshots.path(latest), error)
+                snapshots.remove(latest)
                 continue
             for entry in entries:
                 if not self._is_expired(entry, now_ms):
@@ -437,62 +420,19 @@ class ProducerStateManager:
                 if entry.current_txn_first_offset is not None
             ]
             self._ongoing.update(sorted(open_transactions))
-            self._last_snapshot_offset = self._map_end_offset = offset
+            self._last_snapshot_offset = self._map_end_offset = latest
             return
         self._last_snapshot_offset = self._map_end_offset = log_start_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """The log is empty now and goes on at ``offset``: no producers, no snapshots."""
         self._clear()
-        for snapshot in list(self._snapshots):
-            self.remove_snapshot(snapshot)
+        for snapshot in self.snapshots.offsets:
+            self.snapshots.remove(snapshot)
         self._last_snapshot_offset = 0
         self._map_end_offset = offset
-
-    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """At start-up: delete snapshots that belong to no segment, but not the one of a clean shutdown.
-
-        That one lies above all base offsets, and only the highest such is kept.
-        """
-        self._snapshots = self._list_snapshots()
-        strays = [offset for offset in self._snapshots if offset not in segment_base_offsets]
-        if strays and (not segment_base_offsets or strays[-1] > max(segment_base_offsets)):
-            strays.pop()
-        for offset in strays:
-            self.remove_snapshot(offset)
-
-    def remove_snapshot(self, offset: int) -> None:
-        """Delete the snapshot at ``offset``; fine if there is none."""
-        if offset in self._snapshots:
-            self._snapshots.remove(offset)
-        self._disk.remove(self._path(offset))
-
-    def mark_snapshot_for_deletion(self, offset: int) -> str | None:
-        """Rename a deleted segment's snapshot to ``.deleted``, to be removed later; its new path."""
-        if offset not in self._snapshots:
-            return None
-        self._snapshots.remove(offset)
-        path = self._path(offset)
-        try:
-            self._disk.rename(path, path + DELETED_SUFFIX)
-        except FileNotFoundError:
-            return None
-        return path + DELETED_SUFFIX
 
     def _clear(self) -> None:
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
-
-    def _path(self, offset: int) -> str:
-        return os.path.join(self._directory, file_name(offset) + SNAPSHOT_SUFFIX)
-
-    def _list_snapshots(self) -> list[int]:
-        if not self._disk.is_dir(self._directory):
-            return []
-        offsets = []
-        for name in self._disk.list_dir(self._directory):
-            stem = name.removesuffix(SNAPSHOT_SUFFIX)
-            if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit():
-                offsets.append(int(stem))
-        return sorted(offsets)

@@ -15,7 +15,7 @@ from kbroker.log.checkpoint_files import LOG_START_OFFSETS, CorruptCheckpoint, r
 from kbroker.log.disk import Disk, ReadOnlyDisk
 from kbroker.log.file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.log_dir import parse_log_dir_name
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header

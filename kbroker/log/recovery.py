@@ -17,8 +17,9 @@ from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, CorruptSegment, Segment
+from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import (
     finish_interrupted_work,
     has_indexes,
@@ -232,7 +233,7 @@ def _load_producers(
         # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
         recovered = first_recovered if seen.has_transactions else max(first_recovered, recovery_point)
         trusted = min(trusted, recovered)
-    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
+    producers.snapshots.remove_strays([segment.base_offset for segment in segments])
     producers.truncate_and_reload(log_start_offset, max(log_start_offset, min(trusted, log_end_offset)), now_ms)
     if first_recovered is not None and not seen.has_producers and producers.map_end_offset >= first_recovered:
         # Every batch was just seen, and none has a producer.
@@ -441,7 +442,7 @@ def replay_producers(producers: ProducerStateManager, segments: list[Segment], l
 
 
 def _snapshot_at(producers: ProducerStateManager, offset: int) -> None:
-    """So that the next recovery, of the last segments, need not begin where this one did."""
+    """Write a snapshot there: the next recovery, of the last segments, need not begin where this one did."""
     if producers.map_end_offset < offset:
         producers.update_map_end_offset(offset)
         producers.take_snapshot(sync=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import zlib
 
 from kbroker.log.log_config import LogConfig
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
+from kbroker.log.segments.segment import Segment
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.types import TopicPartition
 

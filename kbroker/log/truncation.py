@@ -9,7 +9,8 @@ from bisect import bisect_right
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.segments.segment import CorruptSegment, LocatedBatch, Segment
+from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.segment import LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.value_types import NamedTuple
 
@@ -41,7 +42,7 @@ def cut_off(segment_list: SegmentList, producers: ProducerStateManager, cut: Cut
     if segments[-1] is not kept:
         while segments[-1] is not kept:
             segment = segment_list.pop()
-            producers.remove_snapshot(segment.base_offset)
+            producers.snapshots.remove(segment.base_offset)
             segment_list.discard(segment)
         # Or, after a crash, they might follow what is written in their place.
         segment_list.disk.sync_dir(segment_list.directory)

@@ -1,4 +1,4 @@
-"""Is a partition's directory what it should be? Reads all of it, changes nothing.
+"""Verifies that a partition's directory is what it should be. Reads all of it, changes nothing.
 
 Checked are: every batch's checksum, length and offsets; that each index entry points to the batch it names; the time
 indexes; the transaction indexes against the markers; the producer snapshots; the leader epochs against the batches;
@@ -27,8 +27,8 @@ from kbroker.log.file_names import (
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.offset_index import OffsetIndex
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.sparse_index import CorruptIndex, SparseIndex
 from kbroker.log.segments.time_index import TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex

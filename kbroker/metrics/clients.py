@@ -35,7 +35,7 @@ class Point(Protocol):
 
     @property
     def name(self) -> str:
-        """As OTLP has it, with dots."""
+        """The name of OTLP, with dots."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class Push(Protocol):
 
     @property
     def push_interval_ms(self) -> int:
-        """How often it is to push."""
+        """The time between two pushes that it is to make."""
         ...
 
     @property
@@ -117,7 +117,7 @@ class ClientSeries:
 
     @property
     def clients(self) -> int:
-        """How many clients there are series of."""
+        """The number of clients that there are series of."""
         return len(self._clients)
 
     def push(self, pushed: Push, now: float) -> None:

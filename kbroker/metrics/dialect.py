@@ -29,7 +29,7 @@ _EXPLANATIONS = {
 
 
 class Kind(StrEnum):
-    """How a metric's value behaves."""
+    """The behaviour of a metric's value."""
 
     GAUGE = "gauge"
     """It goes up and down."""

@@ -14,7 +14,7 @@ class Rates:
         self._last: dict[Hashable, tuple[float, int]] = {}
 
     def of(self, counted: Hashable, count: int) -> float:
-        """How much ``count`` has grown in a second since it was last asked for; 0 the first time."""
+        """The growth of ``count`` in a second since it was last asked for; 0 the first time."""
         now = self._now()
         then, before = self._last.get(counted, (now, count))
         self._last[counted] = now, count

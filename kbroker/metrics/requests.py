@@ -18,7 +18,7 @@ SAMPLE: Final = 32
 FIRST: Final = 8
 """The first requests of a connection are all measured, shortcuts aside."""
 ALWAYS: Final = 64
-"""So many requests of an API and version are measured without a gap, where a handler may wait."""
+"""Requests of an API and version that are measured without a gap, where a handler may wait."""
 
 VERSION_BITS: Final = 5
 """Versions of an API are below 32."""

@@ -1,4 +1,4 @@
-"""How a listener lets a connection in: TLS first, then SASL, as its security protocol says.
+"""Lets a connection into a listener: TLS first, then SASL, as its security protocol says.
 
 What comes of it is :class:`Admitted`. A plain listener has no admission, and its clients are ANONYMOUS.
 """

@@ -25,7 +25,7 @@ class AdmissionTurns:
         self._usher: trio.lowlevel.Task | None = None
 
     async def take_among_others(self) -> None:
-        """As :meth:`take`, but a client that comes alone takes nobody's turn, and pays for none."""
+        """Take a turn (see :meth:`take`); a client that comes alone takes nobody's turn, and pays for none."""
         if self.coming > 1:
             await self.take()
 

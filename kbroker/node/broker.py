@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -66,17 +66,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 4.5
-"""How long the flushes of a clean stop may take."""
+"""The time that the flushes of a clean stop may take."""
 
 CLEANER_DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
-
-
-class NoBrokerRole:
-    """Takes the place of the coordinators on a node that is a controller only: none of its APIs asks for them."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a node without the broker role has no {name}")
 
 
 class Broker:
@@ -213,7 +206,6 @@ class Broker:
         self._timestamp_lookups = TimestampLookupQueue(env)
         self._produce_queue = ProduceQueue(env)
         self.coordinators = coordinators = self._make_coordinators() if config.is_broker else None
-        absent: Any = NoBrokerRole()
         self.services = Services(
             env=env,
             config=config,
@@ -231,13 +223,15 @@ class Broker:
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
             check_listeners=self._check_listeners if self.security.has_tasks else None,
-            groups=absent if coordinators is None else coordinators.groups,
-            transactions=absent if coordinators is None else coordinators.transactions,
-            markers=absent if coordinators is None else coordinators.markers,
             authorizer=self._authorizer,
             tokens=make_tokens(config),
         )
-        self.share_groups = None if coordinators is None else self._make_share_groups(coordinators)
+        self.share_groups = None
+        if coordinators is not None:
+            self.services.groups = coordinators.groups
+            self.services.transactions = coordinators.transactions
+            self.services.markers = coordinators.markers
+            self.share_groups = self._make_share_groups(coordinators)
         if self._rules is not None:
             self._rules.serve(self.services)
         if self._explorer is not None:

@@ -84,7 +84,7 @@ class MarkerQuestion(NamedTuple):
 
 
 class MembershipQuestion(NamedTuple):
-    """Are these partitions in the transaction? Or: ``add`` them."""
+    """Asks whether these partitions are in the transaction, or has them added (``add``)."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch

@@ -6,7 +6,6 @@ With the defaults that is an hour ahead, so a node whose clock is late by more r
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ class ClockWarnings:
         if now < self._told_at + SILENT_SECONDS:
             return
         self._told_at = now
+        from datetime import UTC, datetime  # with the first warning: most nodes have none
+
         here = datetime.fromtimestamp(self._env.wall_clock_ms() / 1000, UTC).isoformat(timespec="seconds")
         record_errors = getattr(error, "record_errors", ())
         logger.warning(

@@ -8,12 +8,7 @@ import sys
 
 import trio
 
-from kbroker.log.compaction.compactor import CompactionJob, CompactionResult
-from kbroker.node.compaction_worker import CompactionFailed, decode_answer, encode_job
-
-
-class NoWorker(Exception):
-    """The process that is to compact a log cannot be started. Neither the log nor its disk is to blame."""
+from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker
 
 
 class _Worker:
@@ -39,6 +34,8 @@ class _Worker:
 
     async def call(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
         """Have a job done."""
+        from kbroker.node.compaction_worker import decode_answer, encode_job  # with the first job: most nodes have none
+
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

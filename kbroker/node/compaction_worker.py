@@ -17,17 +17,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from kbroker.log.compaction.compactor import CompactionJob, CompactionResult, SegmentToClean, compact
+from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, SegmentToClean
 from kbroker.log.disk import OsDisk
 from kbroker.log.segments.cleaned_segment import CleanedSegment
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 
 NICENESS = 10
 """The process is this nice, so that requests go first."""
-
-
-class CompactionFailed(Exception):
-    """A compaction failed with an unexpected error; the message is its traceback."""
 
 
 def encode_job(job: CompactionJob, bytes_per_second: float) -> bytes:
@@ -111,6 +107,8 @@ def _stand_back() -> None:
 
 def main() -> None:
     """Serve until the input ends."""
+    from kbroker.log.compaction.compactor import compact  # here: the broker imports this module for its lines alone
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for the broker alone
     _stand_back()
     disk = OsDisk()

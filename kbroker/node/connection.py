@@ -183,7 +183,7 @@ class Connection:
 
     @property
     def frames(self) -> int:
-        """How many requests were received in full."""
+        """The number of requests that were received in full."""
         return self._dispatcher.requests
 
     @property

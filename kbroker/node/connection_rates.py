@@ -1,4 +1,4 @@
-"""How fast connections may come: to a node, to one of its listeners, from one address (KIP-612).
+"""Limits the rate of connections: to a node, to one of its listeners, from one address (KIP-612).
 
 The rules are those of Kafka's ``ConnectionQuotas``: a listener that gets too many waits before it takes the next one,
 and a client whose address sends too many is kept waiting, and then refused.

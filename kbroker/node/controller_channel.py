@@ -11,7 +11,7 @@ import enum
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TypeVar
 
 import trio
 
@@ -21,6 +21,9 @@ from kbroker.node.older_controllers import for_version
 from kbroker.node.peer import GivenUp, Peer
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
+from kbroker.wire.schema import Request
+
+R = TypeVar("R")
 
 MAX_IDLE = 4
 """Open connections that are kept for the next request, of each purpose."""
@@ -62,14 +65,14 @@ class ControllerChannels:
         self._waiting = 0
         self._last_errors: dict[Purpose, str] = {}
 
-    async def ask(self, request: Any, purpose: Purpose, timeout: float | None = None) -> Any:
+    async def ask(self, request: Request[R], purpose: Purpose, timeout: float | None = None) -> R | None:
         """The active controller's answer to a request of this node; None if it cannot be had.
 
         ``timeout`` in seconds; ``request.timeout.ms`` if it is None.
         """
         return await self._ask(request, None, purpose, self._request_timeout if timeout is None else timeout)
 
-    async def forward(self, request: Any, version: int | None = None) -> Any:
+    async def forward(self, request: Request[R], version: int | None = None) -> R | None:
         """:meth:`ask` for a client, in this version or the latest.
 
         :class:`NotForwarded` if its turn does not come within ``request.timeout.ms``, or too many wait for theirs.
@@ -100,7 +103,7 @@ class ControllerChannels:
         finally:
             self._waiting -= 1
 
-    async def _ask(self, request: Any, version: int | None, purpose: Purpose, timeout: float) -> Any:
+    async def _ask(self, request: Request[R], version: int | None, purpose: Purpose, timeout: float) -> R | None:
         leader = self._leader()
         if leader is None or leader.id == self._node_id:
             return None
@@ -136,7 +139,7 @@ class ControllerChannel:
         self._idle: list[Peer] = []
         self._under_way: set[trio.CancelScope] = set()
 
-    async def ask(self, address: VoterEndpoint, request: Any, version: int | None, timeout: float) -> Any:
+    async def ask(self, address: VoterEndpoint, request: Request[R], version: int | None, timeout: float) -> R:
         """The controller's response to a request in this version or the latest; what ``Peer.ask`` raises."""
         self.turn_to(address)
         peer = self._take()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -25,6 +25,7 @@ from kbroker.raft_metadata.raft.quorum_config import controller_listener
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.security.principal import ANONYMOUS
 from kbroker.wire.headers import RequestHeader
+from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Awaited
     from kbroker.node.controller_channel import ControllerChannels
 
+R = TypeVar("R")
+
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 5000
-"""How long a topic may take to be created, and then to be seen here."""
+"""The time that a topic may take to be created, and then to be seen here."""
 
 
 _PLAINTEXT = "PLAINTEXT"
@@ -135,14 +138,15 @@ class ControllerClient:
             )
         return self._opened
 
-    async def ask(self, request: Any, timeout: float | None = None, *, is_standing: bool = False) -> Any:
+    async def ask(self, request: Request[R], timeout: float | None = None, *, is_standing: bool = False) -> R | None:
         """The active controller's response; None if it cannot be had within ``timeout`` seconds
         (``request.timeout.ms`` if that is None).
 
         ``is_standing`` is for registration and heartbeats, which have connections of their own.
         """
         if self._is_local():
-            return await self._serve(request)
+            served: R | None = await self._serve(request)
+            return served
         from kbroker.node.controller_channel import Purpose
 
         return await self.channels.ask(request, Purpose.STANDING if is_standing else Purpose.OWN, timeout)

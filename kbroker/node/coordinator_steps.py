@@ -73,7 +73,7 @@ class CoordinatorSteps(Generic[C]):
         """Shards that gather steps in this turn of the event loop."""
         self._wake_gatherer = trio.Event()
         self.linger_ms = -1
-        """How long steps are gathered; -1 for one turn of the event loop, 0 for not at all."""
+        """The time that steps are gathered; -1 for one turn of the event loop, 0 for not at all."""
 
     def process(
         self,

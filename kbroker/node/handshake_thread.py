@@ -50,7 +50,7 @@ class HandshakeThread:
 
     @property
     def waiting(self) -> int:
-        """How many steps wait or are being taken."""
+        """The number of steps that wait or are being taken."""
         return len(self._begun)
 
     async def run(self, step: Callable[[], bool]) -> bool:

@@ -36,7 +36,7 @@ login_logger = logging.getLogger("kbroker.authentication")
 """Has each client that is not let in, one by one, at DEBUG."""
 
 SWEEP_SECONDS = 5.0
-"""How exact the time limits below are."""
+"""The exactness of the time limits below."""
 
 ACCEPT_AGAIN_SECONDS = 0.1
 """After the system could not give a connection."""
@@ -84,7 +84,7 @@ class ConnectionQuota:
         self.by_listener: Counter[str] = Counter()
 
     def refusal(self, address: str, listener: str) -> str | None:
-        """Why a connection from ``address`` to ``listener`` may not be had now, or ``None``."""
+        """The reason why a connection from ``address`` to ``listener`` may not be had now, or ``None``."""
         limits = self.limits
         if self.total >= limits.possible:
             return f"there are open files for {limits.possible} connections"

@@ -10,18 +10,18 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
-from kbroker.log.compaction.compactor import CompactionJob, CompactionResult, compact
+from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker
 from kbroker.log.disk import OsDisk
 from kbroker.log.segments.cleaned_segment import discard_cleaned
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.cautious_clock import CautiousClock
-from kbroker.node.compaction_pool import CompactionPool, NoWorker
-from kbroker.node.compaction_worker import CompactionFailed
+from kbroker.node.compaction_pool import CompactionPool
+from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -65,7 +65,7 @@ class Compactor(Protocol):
     """Where the rounds are made."""
 
     def compact(self, job: CompactionJob, bytes_per_second: float) -> Awaitable[CompactionResult]:
-        """As :func:`kbroker.log.compaction.compactor.compact`."""
+        """Make a round (:func:`kbroker.log.compaction.compactor.compact`), and raise what it raises."""
         ...
 
     async def close_idle(self) -> None:
@@ -80,6 +80,8 @@ class InlineCompactor:
         self._env = env
 
     async def compact(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
+        from kbroker.log.compaction.compactor import compact
+
         return await self._env.run_blocking(compact, job, self._env.disk)
 
     async def close_idle(self) -> None:

@@ -44,16 +44,13 @@ class RequestObserver:
 
     __slots__ = ()
 
-    def came(self, frame: memoryview, round: Round | None) -> bool:
-        """A request is there, in a crowded round of the poller or outside. Whether to tell what becomes of it.
+    def came(self, frame: memoryview) -> bool:
+        """A request is there. Whether to tell what becomes of it.
 
         Only this method is told of a request that a shortcut serves (and then ``answers_later``, ``served``). One
         observer may have it.
         """
         return False
-
-    def left(self) -> None:
-        """The poller's task could not serve it: the connection's own does, outside of the round."""
 
     def waits(self, frame: memoryview) -> WorkTimes | None:
         """Its handler may wait. The times of its work are taken by what is returned."""
@@ -74,8 +71,11 @@ class RequestObserver:
         The reply is the last of the queue's ``slots``, or behind the first ``queued`` of its ``parts``.
         """
 
-    def served(self) -> None:
-        """All is done for it, but perhaps for an answer that comes later."""
+    def served(self, round: Round | None) -> None:
+        """All is done for it, but perhaps for an answer that comes later.
+
+        In a crowded round of the poller: until its end, another reply may take the place of the request's.
+        """
 
     def failed(self, error: BaseException) -> None:
         """It ends its connection."""
@@ -140,7 +140,7 @@ class ObservedDispatcher(Dispatcher):
         self._on_failed = _told(observers, "failed")
 
     async def serve(self, frame: memoryview) -> None:
-        """As `Dispatcher.serve`."""
+        """Serve a request whose handler may wait, and tell observers of its events."""
         self._is_left = False
         times: WorkTimes | None = None
         for waits in self._on_waits:
@@ -155,7 +155,7 @@ class ObservedDispatcher(Dispatcher):
                 failed(error)
             raise
         for served in self._on_served:
-            served()
+            served(None)
 
     def _decode(self, frame: memoryview, registration: Registration, round: Round | None) -> tuple[Any, RequestContext]:
         for decoding in self._on_decoding:
@@ -172,7 +172,7 @@ class WatchedDispatcher(ObservedDispatcher):
     __slots__ = ("_is_told", "_watcher")
 
     def observe(self, observers: Iterable[RequestObserver]) -> None:
-        """As `ObservedDispatcher.observe`."""
+        """Tell these, from the first request on; one of them is told of every request."""
         observers = list(observers)
         super().observe(observers)
         (self._watcher,) = (observer for observer in observers if _told([observer], "came"))
@@ -180,10 +180,10 @@ class WatchedDispatcher(ObservedDispatcher):
         """Whether the observer is told what becomes of the present request."""
 
     def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
-        """As `Dispatcher.serve_now`."""
-        watcher, is_known = self._watcher, self._is_left
-        if not is_known:
-            self._is_told = watcher.came(frame, round)
+        """Serve a request at once, or return false; the watcher is told of it, whether or not a shortcut serves it."""
+        watcher = self._watcher
+        if not self._is_left:
+            self._is_told = watcher.came(frame)
         if not self._is_told:
             served = super().serve_now(frame, round)
             self._is_left = not served
@@ -195,9 +195,7 @@ class WatchedDispatcher(ObservedDispatcher):
             raise
         self._is_left = not served
         if served:
-            watcher.served()
-        elif not is_known:
-            watcher.left()
+            watcher.served(round)
         return served
 
 
@@ -228,14 +226,14 @@ class ObservedReplyQueue(ReplyQueue):
     # --- answers ------------------------------------------------------------------------------------------------
 
     def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
-        """As `ReplyQueue.answer`."""
+        """Queue an answer, and tell observers that it is queued."""
         queued = len(self.parts)
         super().answer(response, api_key, version, correlation_id)
         for answered in self._on_answered:
             answered(response, api_key, queued)
 
     def delay(self, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
-        """As `ReplyQueue.delay`."""
+        """Tell observers of an answer that comes later, and keep its place in the queue."""
         for answers_later in self._on_answers_later:
             answers_later(delayed, api_key, version, correlation_id)
         super().delay(delayed, api_key, version, correlation_id)
@@ -262,7 +260,7 @@ class ObservedReplyQueue(ReplyQueue):
                 self._waiting.append((callback, place))
 
     def try_write(self) -> bool:
-        """As `ReplyQueue.try_write`."""
+        """Write as much as the socket takes now, and tell whose replies are out. True if all of it is."""
         if not self._waiting:
             return not self.is_writing and self._write_now()
         self._began = self._began or perf_counter_ns()
@@ -283,6 +281,6 @@ class ObservedReplyQueue(ReplyQueue):
         self.tell_written()
 
     def close(self) -> None:
-        """As `ReplyQueue.close`."""
+        """Drop all replies; nobody is told of a write any more."""
         super().close()
         self._waiting.clear()

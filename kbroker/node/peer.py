@@ -6,12 +6,15 @@ import itertools
 import math
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import trio
 
 from kbroker.env import Network
 from kbroker.node.client_stream import ClientStream
+from kbroker.wire.schema import Request
+
+R = TypeVar("R")
 
 PATIENCE = 2.0
 """Seconds for which a request waits for an earlier request's attempt to connect; then it makes an attempt of its own.
@@ -67,19 +70,19 @@ class Peer:
         self._asking: object | None = None
         """Stands for the latest request."""
 
-    async def ask(self, request: Any, version: int | None = None) -> Any:
+    async def ask(self, request: Request[R], version: int | None = None) -> R:
         """Send a request that does not depend on its version, in ``version`` or the latest; the response."""
         response, _ = await self.ask_versioned(type(request), lambda _: request, version)
         return response
 
     async def ask_versioned(
         self,
-        request_class: type[Any],
-        make: Callable[[int], Any],
+        request_class: type[Request[R]],
+        make: Callable[[int], Request[R]],
         version: int | None = None,
         *,
         within: float = math.inf,
-    ) -> tuple[Any, int]:
+    ) -> tuple[R, int]:
         """Send ``make(version)``, an instance of ``request_class``; the response and the version.
 
         A request that is under way is given up: its connection is closed. One that waits for a connection is given up

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
 
 HAND_OVER_SECONDS = 1.0
-"""How long a leader that stops waits for the others to have heard of it."""
+"""The time that a leader that stops waits for the others to have heard of it."""
 
 
 class MetadataLog:
@@ -106,7 +106,7 @@ class Quorum:
         self.runner = RaftRunner(self.core, files.replicated, files.quorum_file, env, owner, self._send)
         self._peers: RaftPeers | None = None
         self.failure: BaseException | None = None
-        """Why the replica has ended; None while it works."""
+        """The reason why the replica has ended; None while it works."""
         self._ready = trio.Event()
         self._work_failed = False
         self._stopped: list[Callable[[], None]] = []

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
@@ -42,6 +42,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from kbroker.node.progress import CheckpointRequests, Progress
     from kbroker.node.replica_log_dirs import ReplicaLogDirs
     from kbroker.node.replication_throttles import ReplicationThrottles
+
+R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +230,7 @@ class LeaderFetcher:
             await self._wake.wait()
         await trio.lowlevel.checkpoint()
 
-    async def _ask(self, request_class: type[Any], make: Callable[[int], Any]) -> Any:
+    async def _ask(self, request_class: type[Request[R]], make: Callable[[int], Request[R]]) -> R | None:
         """The leader's answer, or None once the failure has been waited out."""
         self.answer_by = self._env.now() + self._config.replica_socket_timeout_ms / 1000
         try:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _BUILDER = "principal.builder.class"
 
 LOOK_SECONDS = 10.0
-"""How often the files of TLS stores are looked at."""
+"""The time between two looks at the files of TLS stores."""
 
 
 class NodeSecurity:

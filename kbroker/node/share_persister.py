@@ -32,7 +32,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PATIENCE_SECONDS = 30.0
-"""How long a question is repeated while its coordinator moves; about as long as Kafka's five attempts."""
+"""The time that a question is repeated while its coordinator moves; about as long as Kafka's five attempts."""
 _FIRST_DELAY_SECONDS = 0.05
 _LONGEST_DELAY_SECONDS = 1.0
 

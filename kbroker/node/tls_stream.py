@@ -108,7 +108,7 @@ class TlsStream:
         self._stuck: memoryview | None = None
         """Encrypted bytes that the system has not taken yet: nothing else can be sent before."""
         self._stuck_size = 0
-        """How many of the caller's bytes are in there. The caller has not been told that they were taken."""
+        """The number of the caller's bytes that are in there. The caller has not been told that they were taken."""
         self.has_pending = False
         """Whether there may be something to read that the system does not tell of: bytes, or the end."""
         self._idle = 0

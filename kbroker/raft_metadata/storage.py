@@ -129,9 +129,8 @@ def format_log_dirs(
     ``standalone_listeners`` (name, host, port) makes this node the only voter of a dynamic quorum;
     ``initial_controllers`` names all of them, this node among them if it is a controller; with neither, the quorum
     is that of ``controller.quorum.voters`` or to be joined. ``scram_records`` are users that the cluster begins with
-    (KIP-900). ``meta.properties`` is written last: it marks the
-    directory as complete. :class:`FatalError` if a directory is formatted already (unless ``ignore_formatted``) or
-    cannot be written.
+    (KIP-900). ``meta.properties`` is written last: it marks the directory as complete. :class:`FatalError` if a
+    directory is formatted already (unless ``ignore_formatted``) or cannot be written.
     """
     directories = list(dict.fromkeys([metadata_log_dir, *log_dirs]))
     records = bootstrap_records(feature_levels)
@@ -164,21 +163,16 @@ def format_log_dirs(
                 elif voters is not None and node_id in voters.voters:
                     directory_id = voters.voters[node_id].key.directory_id
                 if voters is not None:
-                    metadata_dir = os.path.join(directory, METADATA_DIRECTORY)
-                    disk.make_dirs(metadata_dir)
-                    write_atomically(
-                        disk,
-                        os.path.join(metadata_dir, snapshot_file_name(OffsetAndEpoch(0, 0))),
-                        encode_snapshot(
-                            (),
-                            now_ms=now_ms,
-                            last_contained_log_timestamp=now_ms,
-                            kraft_version=1,
-                            voters=voters,
-                        ),
-                    )
+                    _write_voters(disk, os.path.join(directory, METADATA_DIRECTORY), voters, now_ms)
             write_atomically(disk, marker, meta_properties(node_id, cluster_id, directory_id))
         except OSError as error:
             raise FatalError(f"cannot format {directory}: {error.strerror or error}") from error
         formatted.append(directory)
     return formatted
+
+
+def _write_voters(disk: Disk, metadata_dir: str, voters: VoterSet, now_ms: int) -> None:
+    """Begin the metadata log with a snapshot that has the voters alone."""
+    snapshot = encode_snapshot((), now_ms=now_ms, last_contained_log_timestamp=now_ms, kraft_version=1, voters=voters)
+    disk.make_dirs(metadata_dir)
+    write_atomically(disk, os.path.join(metadata_dir, snapshot_file_name(OffsetAndEpoch(0, 0))), snapshot)

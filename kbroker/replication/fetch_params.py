@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from kbroker.replication.fetch_view import ViewedPartition
+from kbroker.value_types import dataclass
 from kbroker.wire.messages.fetch import PartitionData
 
 CONSUMER_REPLICA_ID = -1

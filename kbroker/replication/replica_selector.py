@@ -1,4 +1,4 @@
-"""Which replica a consumer is sent to (KIP-392), as ``org.apache.kafka.common.replica`` chooses."""
+"""The replica that a consumer is sent to (KIP-392), as ``org.apache.kafka.common.replica`` chooses."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class StreamsMember(NamedTuple):
     """The standby tasks that it has now."""
     warmup: Set[Task]
     task_offsets: Mapping[Task, int]
-    """How far it says it has read the changelogs of its tasks, those on its disk included; summed over stores."""
+    """The offsets that it says it has read of its tasks' changelogs, those on its disk included; summed over stores."""
     task_end_offsets: Mapping[Task, int]
     """The ends of these changelogs, as it knows them."""
 

@@ -26,7 +26,7 @@ class _Entry:
         self.lock = threading.Lock()
         self.users = 0
         self.deletions = 0
-        """How many have been asked for since the first of the users of now came."""
+        """The number that were asked for since the first of the users of now came."""
 
 
 class Overtaken(OSError):

@@ -1,4 +1,4 @@
-"""How large the JSON of a Protobuf message would be: a message of two bytes has the defaults of all its fields."""
+"""The size that a Protobuf message would have as JSON: one of two bytes has the defaults of all its fields."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Turns(Generic[Step]):
 
     @property
     def waiting(self) -> int:
-        """How many steps wait."""
+        """The number of steps that wait."""
         return len(self._waiting)
 
     def take(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from kbroker.exponential_backoff import exponential_backoff
 from kbroker.wire.batch_header import HEADER_SIZE
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -157,4 +158,5 @@ def _letter(source: Source, letter: DeadLetters, offset: int, original: Record |
 
 def pause_ms(failures: int, rng: random.Random) -> int:
     """The time until another attempt, after so many failures in a row (1 or more)."""
-    return min(int(_PAUSE_MS * 2**failures * rng.uniform(1 - _JITTER, 1 + _JITTER)), _LONGEST_PAUSE_MS)
+    first = _PAUSE_MS * rng.uniform(1 - _JITTER, 1 + _JITTER)
+    return int(exponential_backoff(first, failures, _LONGEST_PAUSE_MS))

@@ -26,7 +26,7 @@ _NOT_KEPT = -1
 
 
 class AcknowledgeType(Enum):
-    """How a member ends, or goes on with, its hold of a record. The values are those of the wire."""
+    """The ways in which a member ends, or goes on with, its hold of a record. The values are those of the wire."""
 
     GAP = 0
     """There is no record at the offset."""

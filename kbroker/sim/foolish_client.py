@@ -17,7 +17,7 @@ from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, Partiti
 from kbroker.wire.registry import API_KEYS
 
 AT_ONCE = 12
-"""So many requests at the same moment now and then, more than a node keeps connections for."""
+"""Requests at the same moment now and then, more than a node keeps connections for."""
 
 MOST_UNDERWAY = 40
 

@@ -49,7 +49,7 @@ class Instance:
     claims: set[str] = field(default_factory=set)
     """Members that asked for this place: their ids, and a number for each JoinGroup that asked for a member id."""
     underway: int = 0
-    """How many such requests were not answered: each may still arrive, however late, and take the place."""
+    """The number of such requests that were not answered: each may still arrive, however late, and take the place."""
 
     def fenced(self, who: str, *, joining: bool, stored: bool, real: bool) -> None:
         """A member is answered so, to its own request for the place if ``joining``. `Violation` if it is wrong.

@@ -73,7 +73,7 @@ class History:
         self.acknowledgements = 0
         self.reads = 0
         self.twice = 0
-        """How many values were stored twice, which their producers brought about (`sent_again`)."""
+        """The number of values that were stored twice, which their producers brought about (`sent_again`)."""
         self.refusals: dict[str, int] = {}
         """The number of errors in answers to producers, by name."""
         self.transactions: list[SimTransaction] = []
@@ -196,7 +196,7 @@ class History:
         self.refusals[name] = self.refusals.get(name, 0) + 1
 
     def describe(self) -> str:
-        """How much there was, in a line."""
+        """The amounts of all, in a line."""
         ends = Counter(transaction.state.name for transaction in self.transactions)
         return (
             f"{self.acknowledgements} acknowledged, {self.reads} read, {self.twice} stored twice by their producers,"

@@ -25,7 +25,7 @@ from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRespo
 
 _OVERTAKES = 0.3
 _GAP_ELSEWHERE = 0.05
-"""How often, of the times at which it has to begin with what was sent before."""
+"""The share of times at which it has to begin with what was sent before."""
 
 
 @dataclass(slots=True)

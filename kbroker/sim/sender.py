@@ -40,7 +40,7 @@ VERSION_2 = 12
 """From this version of Produce on a transaction is of version 2."""
 
 _JOINS = 0.7
-"""How likely a batch that is ready goes into the next request."""
+"""The probability that a batch that is ready goes into the next request."""
 
 
 @dataclass(slots=True, eq=False)

@@ -166,5 +166,5 @@ class ShareHistory:
             raise Violation(f"{what}; kept was {fate.ended}, tried {sorted(each.name for each in fate.tried)}")
 
     def describe(self) -> str:
-        """How much there was, in a line."""
+        """The amounts of all, in a line."""
         return f"{self.group}: {dict(sorted(self.outcomes.items()))}"

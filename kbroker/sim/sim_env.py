@@ -46,7 +46,7 @@ class Machine:
             self.disk.make_dirs(directory)
         self.disk.sync_dir("/")
         self.skew_ms = 0
-        """How far the wall clock is ahead of the true time."""
+        """The time that the wall clock is ahead of the true time."""
         self.disk_latency = 0.001
         """Seconds that blocking work takes on average."""
         self.failing: str | None = None
@@ -107,7 +107,7 @@ class SimEnv:
         return now_ms
 
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
-        """As a thread does: begins, takes its time and ends, whether or not the caller is cancelled meanwhile."""
+        """Call it as a thread does: it takes its time and ends, whether or not the caller is cancelled meanwhile."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.dead:
             return fn(*args)

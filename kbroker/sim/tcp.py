@@ -32,15 +32,15 @@ WINDOW = 256 * 1024
 
 @dataclass(slots=True)
 class LinkFaults:
-    """How bad the network is: seconds, probabilities from 0 to 1, bytes per second."""
+    """The faults of the network: seconds, probabilities from 0 to 1, bytes per second."""
 
     min_latency: float = 0.0002
     max_latency: float = 0.002
     loss: float = 0.0
-    """How often a packet has to be sent again."""
+    """The share of packets that have to be sent again."""
     bandwidth: float = 100e6
     short_reads: float = 0.02
-    """How often a read returns less than there is."""
+    """The share of reads that return less than there is."""
 
     @classmethod
     def random(cls, rng: random.Random) -> LinkFaults:

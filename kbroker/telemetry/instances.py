@@ -40,7 +40,7 @@ class Instance:
 
     @property
     def life_seconds(self) -> float:
-        """How long it is remembered without a request."""
+        """The time that it is remembered without a request."""
         return max(SHORTEST_LIFE_SECONDS, self.wanted.interval_ms * 3 / 1000)
 
     def may_get(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Which metrics a client is asked for: subscriptions, whom they match, and the id that stands for all of it (KIP-714).
+"""Metrics that a client is asked for: subscriptions, whom they match, and the id that stands for all of it (KIP-714).
 
 The rules are those of Kafka's ``ClientMetricsManager`` and ``ClientMetricsInstanceMetadata``. The id is Kafka's to the
 bit: a client that goes from a JVM broker to this one keeps it.

@@ -1,4 +1,4 @@
-"""How clients of a broker or a cluster in a test come in, in the words of each kind of client."""
+"""The ways of clients into a broker or a cluster in a test, in the words of each kind of client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True)
 class ClientAccess:
-    """How one client comes in, in the words of each kind. ``ValueError`` for a mechanism that is not there."""
+    """The way in of one client, in the words of each kind. ``ValueError`` for a mechanism that is not there."""
 
     protocol: SecurityProtocol
     ca_file: Path | None
@@ -54,7 +54,7 @@ class ClientAccess:
         return found
 
     def python(self) -> dict[str, Any]:
-        """As arguments of kafka-python and aiokafka."""
+        """The arguments of kafka-python and aiokafka."""
         found: dict[str, Any] = {"security_protocol": self.protocol.name}
         if self.ca_file is not None:
             import ssl
@@ -91,12 +91,12 @@ class Accessible:
         return {"bootstrap.servers": self.bootstrap_servers} | ({} if access is None else access.kafka())
 
     def librdkafka_properties(self, user: str | None = None, *, mechanism: str = DEFAULT_MECHANISM) -> dict[str, str]:
-        """As :meth:`client_properties`, for confluent-kafka, kcat and other clients made on librdkafka."""
+        """Properties (see :meth:`client_properties`) for confluent-kafka, kcat and other clients made on librdkafka."""
         access = self._access(user, mechanism)
         return {"bootstrap.servers": self.bootstrap_servers} | ({} if access is None else access.librdkafka())
 
     def python_options(self, user: str | None = None, *, mechanism: str = DEFAULT_MECHANISM) -> dict[str, Any]:
-        """As :meth:`client_properties`, as arguments of kafka-python's and aiokafka's clients."""
+        """Properties (see :meth:`client_properties`) as arguments of kafka-python's and aiokafka's clients."""
         access = self._access(user, mechanism)
         return {"bootstrap_servers": self.bootstrap_servers} | ({} if access is None else access.python())
 

@@ -228,7 +228,7 @@ class RunningBroker(Accessible):
             raise RuntimeError("the broker is not running") from None
 
     def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
-        """As :meth:`in_broker`, for a coroutine function (of Trio)."""
+        """Call a coroutine function (of Trio) in the broker's thread (see :meth:`in_broker`)."""
         import trio
 
         node, token = self._serving()

@@ -52,7 +52,7 @@ async def delete_records(node: Broker, topic: str, partitions: Partitions, befor
 
 
 async def expire(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
-    """As when every record had become older than ``retention.ms``; the log start offsets, after."""
+    """Delete records as if all had become older than ``retention.ms``; the log start offsets, after."""
     found = await _partitions(node, topic, partitions)
     for one in found.values():
         log = one.log

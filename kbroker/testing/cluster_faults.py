@@ -72,7 +72,7 @@ class ClusterHost:
             node._remove_fault(fault)
 
     def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
-        """As ``broker_actions`` says, at whoever leads; tried again while there is another leader to be found.
+        """Do an action of ``broker_actions`` at whoever leads, and again while there is another leader to be found.
 
         What a leader did that died before it told is not done twice. If the controller dies over ``recreate_topic``,
         though, the topic may be made anew twice, or be gone (UNKNOWN_TOPIC_OR_PARTITION). TimeoutError where there is

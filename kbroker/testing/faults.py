@@ -68,7 +68,7 @@ class Injection:
 
 
 class Matching(TypedDict, total=False):
-    """Which requests a fault is for, as :class:`Faults` says."""
+    """The requests that a fault is for, as :class:`Faults` says."""
 
     topic: str | None
     partition: int | None
@@ -82,7 +82,7 @@ class Matching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which requests a fault is for."""
+    """The requests that a fault is for."""
 
     api: ApiDescription
     topic: str | None = None
@@ -137,7 +137,7 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How many requests it has acted on."""
+        """The number of requests that it has acted on."""
         return len(self._injections)
 
     def wait(self, hits: int = 1, timeout: float = 30.0) -> None:

@@ -71,7 +71,7 @@ class LocalHost:
                 self._interceptor.add(_rule(fault))
 
     def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
-        """As ``broker_actions`` says."""
+        """Do an action of ``broker_actions`` in the broker's own thread; partition -> what it tells."""
         function: Callable[..., Awaitable[dict[int, int]]] = getattr(broker_actions, name)
         partitions = None if partition is None else [partition]
         return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **parameters))

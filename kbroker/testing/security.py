@@ -15,7 +15,7 @@ from kbroker.security.protocol import SecurityProtocol
 from kbroker.testing.access import MECHANISMS, ClientAccess
 
 Protocol = Literal["ssl", "sasl_plaintext", "sasl_ssl"]
-"""How the broker's listener is secured."""
+"""The security of the broker's listener."""
 
 DEFAULT_USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeVar
 
+from kbroker.rates import Sample, rates_after, rates_of_counters
 from kbroker.top.facts import Look, Offsets, Scrape
 from kbroker.types import TopicPartition
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 HISTORY: Final = 64
@@ -21,15 +23,8 @@ MAX_TIMES: Final = 8
 """Records whose time is asked for in one look."""
 
 
-class Sample(NamedTuple):
-    """A number at a time, in seconds."""
-
-    at: float
-    value: float
-
-
 class Age(NamedTuple):
-    """How long a record has waited, in seconds; ``exact`` is false where it is longer than that."""
+    """The time that a record has waited, in seconds; ``exact`` is false where it is longer than that."""
 
     seconds: float
     exact: bool = True
@@ -148,7 +143,7 @@ def first(look: Look) -> Course:
 
 
 def age_by_history(history: tuple[Sample, ...], offset: int, now: float) -> Age | None:
-    """How long ago the record at an offset was written, by when the partition's end passed it.
+    """The time since the record at an offset was written, by when the partition's end passed it.
 
     Between two looks it is taken to grow evenly. None without a history.
     """
@@ -172,21 +167,12 @@ def _advance(
     at: float,
     existing: set[TopicPartition],
 ) -> tuple[dict[TopicPartition, Sample], dict[TopicPartition, float]]:
-    """Samples and rates with what was told now. A number that has become smaller leaves the rate as it was."""
-    samples = {partition: sample for partition, sample in known.items() if partition in existing}
-    following = {partition: rate for partition, rate in rates.items() if partition in existing}
-    for partition, value in told.items():
-        if partition not in existing:
-            continue
-        before = samples.get(partition)
-        if before is not None and at > before.at and value >= before.value:
-            following[partition] = (value - before.value) / (at - before.at)
-        samples[partition] = Sample(at, value)
-    return samples, following
+    """Samples and rates of the partitions that exist, with what was told now."""
+    return rates_after(_kept(known, existing), _kept(rates, existing), _kept(told, existing), at)
 
 
-def _kept(values: Mapping[str, T], names: set[str]) -> dict[str, T]:
-    return {name: value for name, value in values.items() if name in names}
+def _kept(values: Mapping[K, T], keys: set[K]) -> dict[K, T]:
+    return {key: value for key, value in values.items() if key in keys}
 
 
 def _remember(
@@ -248,21 +234,12 @@ def _with_scrapes(course: Course, scrapes: Iterable[Scrape]) -> Course:
         before = known.get(scrape.url)
         if before is not None and scrape.at > before.at:
             seconds = scrape.at - before.at
-            bytes_in[scrape.url] = _growth(before.bytes_in, scrape.bytes_in, seconds)
-            bytes_out[scrape.url] = _growth(before.bytes_out, scrape.bytes_out, seconds)
+            bytes_in[scrape.url] = rates_of_counters(before.bytes_in, scrape.bytes_in, seconds)
+            bytes_out[scrape.url] = rates_of_counters(before.bytes_out, scrape.bytes_out, seconds)
             counts = [{entry.api: entry.count for entry in page.requests} for page in (before, scrape)]
-            for api, rate in _growth(counts[0], counts[1], seconds).items():
+            for api, rate in rates_of_counters(counts[0], counts[1], seconds).items():
                 requests[scrape.url, api] = rate
             if before.cpu_seconds is not None and scrape.cpu_seconds is not None:
                 cpu[scrape.url] = max(scrape.cpu_seconds - before.cpu_seconds, 0.0) / seconds
         known[scrape.url] = scrape
     return replace(course, scrapes=known, bytes_in=bytes_in, bytes_out=bytes_out, request_rates=requests, cpu=cpu)
-
-
-def _growth(before: Mapping[str, float], now: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """A counter that begins anew, with its node, has counted from 0."""
-    found: dict[str, float] = {}
-    for name, value in now.items():
-        past = before.get(name, 0.0)
-        found[name] = (value - past if value >= past else value) / seconds
-    return found

@@ -15,7 +15,7 @@ MAX_BYTES: Final = 8 << 20
 """A larger page is given up: a screen must not cost a node its time."""
 
 SECONDS: Final = 2.0
-"""How long a page is waited for."""
+"""The time that a page is waited for."""
 
 STAGES: Final = ("requestqueue", "local", "remote", "responsequeue", "responsesend")
 """Stages of a request, in the order in which it goes through them."""

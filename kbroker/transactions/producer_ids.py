@@ -15,7 +15,7 @@ class ProducerIdPool:
 
     @property
     def available(self) -> int:
-        """How many ids are left."""
+        """The number of ids that are left."""
         return sum(end - first for first, end in self._blocks)
 
     def add_block(self, first: int, size: int) -> None:

@@ -22,7 +22,7 @@ class TransactionSettings:
     """Whether a batch of a client before version 2 is verified with the coordinator."""
     add_partitions_retry_backoff_ms: int = 20
     add_partitions_retry_backoff_max_ms: int = 100
-    """How long Produce waits at most for the producer's last transaction to be complete."""
+    """The time that Produce waits at most for the producer's last transaction to be complete."""
 
     marker_retry_backoff_ms: int = 100
     """The time after which a partition that could not take its marker is asked again (fixed)."""

@@ -97,7 +97,7 @@ class Transaction(NamedTuple):
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last change. It shows a retry after the epochs of an id were used up."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Only in PREPARE_*: the id that the producer goes on with, as the epochs of this one are used up."""
+    """The id that the producer goes on with, as the epochs of this one are used up; set in PREPARE_* alone."""
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch before the last bump that its producer asked for. Not stored, as in Kafka: after a restart a retry

@@ -110,7 +110,7 @@ class FrameReader:
 
     @property
     def rest(self) -> int:
-        """How many bytes the frame lacks that has begun; 0 if none has, or its size is not known yet."""
+        """The number of bytes that the frame lacks that has begun; 0 if none has, or its size is not known yet."""
         return 0 if self._size is None else max(0, self._start + 4 + self._size - self._end)
 
     def get_buffer(self) -> memoryview:

@@ -1,17 +1,17 @@
-"""How messages are declared: one class for all versions of a message, one field a line.
+"""The declaration of messages: one class for all versions of a message, one field a line.
 
     @message(api_key=12, versions="0-4", flexible="4+")
-    class HeartbeatRequest:
+    class HeartbeatRequest(Request["HeartbeatResponse"]):
         group_id: Str = ""
         generation_id: Int32 = 0
         member_id: Str = ""
         group_instance_id: Str | None = field("3+", nullable="3+", default=None)
 
-The annotation is the wire type, and the value after ``=`` is the default, which a field also holds when it is
-not part of the version decoded. ``field()`` says what else is special: versions, null, tag. A class made by
-``@message`` or ``@struct`` has slots, is built with keywords, compares by value, and works with
-``dataclasses.fields``, ``replace`` and ``asdict``. Building a class is cheap (no code is generated until
-the first instance or the first codec), since start-up imports many of them.
+A request names its response, so that type checkers know what comes back for it. The annotation of a field is the wire
+type, and the value after ``=`` is the default, which a field also holds when it is not part of the version decoded.
+``field()`` says what else is special: versions, null, tag. A class made by ``@message`` or ``@struct`` has slots, is
+built with keywords, compares by value, and works with ``dataclasses.fields``, ``replace`` and ``asdict``. Building a
+class is cheap (no code is generated until the first instance or the first codec), since start-up imports many of them.
 
 Version ranges are Kafka's: ``"3"``, ``"3+"``, ``"1-4"``, ``"none"``.
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, dataclass_transform
 
 from kbroker.types import ZERO_UUID, Part, Uuid
 from kbroker.value_types import LazyDataclassFields, NamedTuple
@@ -44,6 +44,23 @@ ResponseRecords: TypeAlias = Part | list[Part]
 """Record batches inside a response: passed to the socket as they are; decoding gives a ``memoryview``."""
 
 T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+if TYPE_CHECKING:
+
+    class Request(Generic[R_co]):
+        """A message that is answered by another: ``Request[HeartbeatResponse]``. For type checkers alone."""
+
+        api_key: ClassVar[int]
+
+else:
+
+    class Request:
+        """The base in the declaration of a request; the class that is made of the declaration does without it."""
+
+        def __class_getitem__(cls, response: str) -> type[Request]:
+            return cls
+
 
 MAX_VERSION: Final = 0x7FFF
 

@@ -48,6 +48,16 @@ def test_it_is_drawn_while_a_call_blocks_and_is_gone_at_the_end(monkeypatch: pyt
     assert terminal.getvalue().rsplit("\x1b[K", 1)[1] in ("", "a result\n")
 
 
+def test_it_names_the_task_that_is_done_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(module, "FIRST", 0.0)
+    with progress("looking") as shown:
+        shown.turn_to("looking at 4 of 8 brokers")
+        assert terminal.seen.wait(20)
+    assert "looking at 4 of 8 brokers, 0 s" in terminal.getvalue()
+
+
 def test_nothing_is_drawn_elsewhere_or_of_what_is_quick(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.cli.log_places import END, START, AtOffset, AtTime
 from kbroker.cli.reset import (
     CannotReset,
     NewOffset,
@@ -13,11 +14,7 @@ from kbroker.cli.reset import (
     ShiftBy,
     Strategy,
     ToCurrent,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
     ToOffsets,
-    ToTime,
     parse_topic_partitions,
     plan,
     read_offsets_file,
@@ -37,20 +34,20 @@ def one(strategy: Strategy, current: int | None = 50, at_time: int | None = None
 @pytest.mark.parametrize(
     ("strategy", "current", "new", "note"),
     [
-        (ToEarliest(), 50, 10, ""),
-        (ToLatest(), 50, 100, ""),
+        (START, 50, 10, ""),
+        (END, 50, 100, ""),
         (ToCurrent(), 50, 50, ""),
         (ToCurrent(), None, 100, "nothing committed: the end"),
-        (ToOffset(70), 50, 70, ""),
-        (ToOffset(10), 50, 10, ""),
-        (ToOffset(100), 50, 100, ""),
-        (ToOffset(9), 50, 10, "9 is before the start"),
-        (ToOffset(101), 50, 100, "101 is beyond the end"),
+        (AtOffset(70), 50, 70, ""),
+        (AtOffset(10), 50, 10, ""),
+        (AtOffset(100), 50, 100, ""),
+        (AtOffset(9), 50, 10, "9 is before the start"),
+        (AtOffset(101), 50, 100, "101 is beyond the end"),
         (ShiftBy(5), 50, 55, ""),
         (ShiftBy(-5), 50, 45, ""),
         (ShiftBy(-41), 50, 10, "9 is before the start"),
         (ShiftBy(51), 50, 100, "101 is beyond the end"),
-        (ToTime(1), 50, 100, "no record after this time: the end"),
+        (AtTime(1), 50, 100, "no record after this time: the end"),
         (ToOffsets({T0: 3}), None, 10, "3 is before the start"),
     ],
 )
@@ -61,7 +58,7 @@ def test_strategies(strategy: Strategy, current: int | None, new: int, note: str
 
 
 def test_a_time_that_has_a_record() -> None:
-    assert one(ToTime(1), at_time=33).new == 33
+    assert one(AtTime(1), at_time=33).new == 33
 
 
 def test_shifting_from_nowhere() -> None:
@@ -71,8 +68,8 @@ def test_shifting_from_nowhere() -> None:
 
 @given(
     st.one_of(
-        st.sampled_from([ToEarliest(), ToLatest(), ToCurrent(), ToTime(5)]),
-        st.builds(ToOffset, st.integers(0, 2**63 - 1)),
+        st.sampled_from([START, END, ToCurrent(), AtTime(5)]),
+        st.builds(AtOffset, st.integers(0, 2**63 - 1)),
         st.builds(ShiftBy, st.integers(-(2**63), 2**63 - 1)),
     ),
     st.integers(0, 1000),

@@ -26,7 +26,7 @@ from kbroker.cli.start import find_fatal, parse_overrides, with_controller_liste
 from kbroker.client import Client
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.handlers.registration import Registration
+from kbroker.handlers.registration import Preload, Registration
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest
 
 ROOT = str(Path(__file__).parents[2])
@@ -278,11 +278,28 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
         "names = ('handlers.fetch', 'handlers.quorum', 'groups.group_coordinator', 'handlers.share_fetch')\n"
         "def loaded(): return [name for name in names if f'kbroker.{name}' in sys.modules]\n"
         "before = loaded()\n"
-        "trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))\n"
+        "from kbroker.handlers.registration import Preload\n"
+        "wanted = set(Preload) - {Preload.NONE}\n"
+        "trio.run(start._import_the_rest, wanted, clock=trio.testing.MockClock(autojump_threshold=0))\n"
         "print(before, loaded())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
     assert done.stdout == "[] ['handlers.fetch', 'handlers.quorum', 'groups.group_coordinator']\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_alone", "more"),
+    [
+        ({}, True, set()),
+        ({}, False, {Preload.PEERS}),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, True, {Preload.SECURED}),
+    ],
+)
+def test_a_node_imports_what_it_may_be_asked_for(
+    properties: dict[str, str], is_alone: bool, more: set[Preload]
+) -> None:
+    given = with_controller_listener(start.development_properties()) | properties
+    assert start._wanted_handlers(BrokerConfig.from_properties(given), is_alone) == {Preload.ALL} | more
 
 
 def test_a_node_never_imports_construct() -> None:
@@ -292,7 +309,9 @@ def test_a_node_never_imports_construct() -> None:
         "from kbroker.cli import start\n"
         "from kbroker.testing import running_broker\n"
         "with running_broker() as broker: pass\n"
-        "trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))\n"
+        "from kbroker.handlers.registration import Preload\n"
+        "wanted = set(Preload) - {Preload.NONE}\n"
+        "trio.run(start._import_the_rest, wanted, clock=trio.testing.MockClock(autojump_threshold=0))\n"
         "print('kbroker.handlers.fetch' in sys.modules)\n"
         "print([name for name in ('construct', 'kbroker.wire.layouts') if name in sys.modules])"
     )
@@ -307,7 +326,7 @@ def test_a_module_that_is_gone_does_not_end_the_node(
         raise ModuleNotFoundError("kbroker.handlers.fetch")
 
     monkeypatch.setattr(Registration, "load", load)
-    trio.run(start._import_the_rest, clock=trio.testing.MockClock(autojump_threshold=0))
+    trio.run(start._import_the_rest, {Preload.ALL}, clock=trio.testing.MockClock(autojump_threshold=0))
     assert "not everything could be imported" in caplog.text
 
 

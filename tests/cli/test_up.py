@@ -18,7 +18,7 @@ import pytest
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.cli.cluster_state import ClusterState, NodeState, summarise
-from kbroker.cli.up import Node, State, caption, row, table
+from kbroker.cli.up_table import Node, State, caption, row, table
 from kbroker.client import Client
 from kbroker.client.nodes import describe_cluster, describe_quorum
 

@@ -377,12 +377,12 @@ class Slot:
         self.parts = list(parts)
 
 
-def in_round(tap: Tap, queue: Queue, round: Round) -> WatchedRequests:
-    """The requests of a connection; one that a shortcut serves has come in a round of the poller."""
+def with_one(tap: Tap, queue: Queue) -> WatchedRequests:
+    """The requests of a connection; one that a shortcut serves has come."""
     connection: Any = Client()
     any_queue: Any = queue
     requests = WatchedRequests(tap, connection, any_queue)
-    assert requests.came(heartbeat(), round)
+    assert requests.came(heartbeat())
     return requests
 
 
@@ -390,7 +390,7 @@ def in_round(tap: Tap, queue: Queue, round: Round) -> WatchedRequests:
 def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool) -> None:
     tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
     tap.add(watcher)
-    requests = in_round(tap, queue, round)
+    requests = with_one(tap, queue)
     good, bad = (bytes(4) + response_frame(HeartbeatResponse(error_code=code), 4) for code in (0, 56))
     if is_behind:
         queue.slots += [Slot(), Slot(good)]
@@ -398,7 +398,7 @@ def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool
     else:
         queue.parts.append(good)
         replaced = queue.parts
-    requests.served()
+    requests.served(round)
     assert not watcher.take(9)
     replaced[0] = bad  # as `ReplyQueue.replace_unsent` does where a batch could not be written
     round.end()
@@ -410,9 +410,9 @@ def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool
 def test_replies_that_were_dropped_with_their_connection_are_not_shown(clock: Clock) -> None:
     tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
     tap.add(watcher)
-    requests = in_round(tap, queue, round)
+    requests = with_one(tap, queue)
     queue.parts.append(bytes(4) + response_frame(HeartbeatResponse(), 4))
-    requests.served()
+    requests.served(round)
     queue.parts.clear()
     round.end()
     exchange = watcher.take(9)[-1]

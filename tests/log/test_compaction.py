@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
-from kbroker.log.compaction.compactor import CompactionResult, SegmentToClean, compact, group_segments
+from kbroker.log.compaction.compactor import compact, group_segments
+from kbroker.log.compaction.job import CompactionResult, SegmentToClean
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.validation import AppendOrigin
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, walk_headers
 from kbroker.wire.compression import CompressionType

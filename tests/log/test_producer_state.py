@@ -459,7 +459,7 @@ def test_state_survives_in_snapshots() -> None:
     assert path == f"{DIRECTORY}/00000000000000000006.snapshot"
     assert log.state.take_snapshot() is None  # nothing new
     state = reopened(log)
-    assert list(state.snapshot_offsets) == [6]
+    assert list(state.snapshots.offsets) == [6]
     state.truncate_and_reload(0, 6, 200)
     assert state.map_end_offset == 6
     assert state.first_unstable_offset == 5
@@ -474,14 +474,14 @@ def test_reload_takes_the_latest_snapshot_in_range() -> None:
         log.append(sequence)
         log.state.take_snapshot()
     log.state.truncate_and_reload(1, 3, 200)
-    assert list(log.state.snapshot_offsets) == [2, 3]
+    assert list(log.state.snapshots.offsets) == [2, 3]
     assert log.state.map_end_offset == 3
     assert log.state.active_producers[PID].last_sequence == 2
     log.state.truncate_and_reload(1, 2, 200)
     assert log.state.active_producers[PID].last_sequence == 1
     log.state.truncate_and_reload(2, 2, 200)  # at the log end already: producers stay in memory
     assert log.state.active_producers[PID].last_sequence == 1
-    assert list(log.state.snapshot_offsets) == []
+    assert list(log.state.snapshots.offsets) == []
 
 
 def test_damaged_snapshots_are_left_out() -> None:
@@ -493,7 +493,7 @@ def test_damaged_snapshots_are_left_out() -> None:
     state = reopened(log)
     state.truncate_and_reload(0, 3, 200)
     assert state.map_end_offset == 2
-    assert list(state.snapshot_offsets) == [1, 2]
+    assert list(state.snapshots.offsets) == [1, 2]
     assert not log.disk.exists(f"{DIRECTORY}/00000000000000000003.snapshot")
 
 
@@ -551,10 +551,10 @@ def test_stray_snapshots() -> None:
         log.append(sequence)
         log.state.take_snapshot()
     log.disk.write_bytes(f"{DIRECTORY}/note.snapshot", b"")
-    log.state.remove_stray_snapshots([0, 2, 4])
-    assert list(log.state.snapshot_offsets) == [2, 4, 6]
-    log.state.remove_stray_snapshots([2, 8])
-    assert list(log.state.snapshot_offsets) == [2]
+    log.state.snapshots.remove_strays([0, 2, 4])
+    assert list(log.state.snapshots.offsets) == [2, 4, 6]
+    log.state.snapshots.remove_strays([2, 8])
+    assert list(log.state.snapshots.offsets) == [2]
 
 
 def test_snapshots_go_with_their_segments() -> None:
@@ -562,14 +562,14 @@ def test_snapshots_go_with_their_segments() -> None:
     for sequence in range(4):
         log.append(sequence)
         log.state.take_snapshot()
-    marked = log.state.mark_snapshot_for_deletion(3)
+    marked = log.state.snapshots.mark_for_deletion(3)
     assert marked == f"{DIRECTORY}/00000000000000000003.snapshot.deleted"
     assert log.disk.exists(marked)
-    assert log.state.mark_snapshot_for_deletion(3) is None
-    assert log.state.latest_snapshot_offset == 4
-    assert reopened(log).snapshot_offsets == (1, 2, 4)
+    assert log.state.snapshots.mark_for_deletion(3) is None
+    assert log.state.snapshots.latest == 4
+    assert reopened(log).snapshots.offsets == (1, 2, 4)
     log.state.truncate_fully_and_start_at(100)
-    assert (list(log.state.snapshot_offsets), log.state.map_end_offset, log.state.is_empty) == ([], 100, True)
+    assert (list(log.state.snapshots.offsets), log.state.map_end_offset, log.state.is_empty) == ([], 100, True)
 
 
 def test_log_start_offset_moves_on() -> None:

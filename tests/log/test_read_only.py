@@ -13,7 +13,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.read_only import PartitionDirectory, find_partitions
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.verification import verify_partition
 from kbroker.wire.compression import CompressionType
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, open_log, read_all, remove_expired

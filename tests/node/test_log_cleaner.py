@@ -12,12 +12,12 @@ import trio
 from node_harness import Node, fetch_request, produce_request, run, running_node
 
 from kbroker.log.checkpoint_files import CLEANER_OFFSETS, read_offsets
-from kbroker.log.compaction.compactor import CompactionJob, CompactionResult, SegmentToClean, compact
+from kbroker.log.compaction.compactor import compact
+from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, SegmentToClean
 from kbroker.log.segments.cleaned_segment import CleanedSegment
-from kbroker.log.segments.segment import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.compaction_pool import CompactionPool
 from kbroker.node.compaction_worker import (
-    CompactionFailed,
     Pace,
     decode_answer,
     decode_job,

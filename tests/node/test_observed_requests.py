@@ -62,13 +62,10 @@ class Watcher(RequestObserver):
     def __init__(self, events: Events) -> None:
         self.events = events
 
-    def came(self, frame: memoryview, round: Round | None) -> bool:
+    def came(self, frame: memoryview) -> bool:
         is_seen = b"unseen" not in bytes(frame)
         self.events.append(f"came {frame[1]}" if is_seen else "unseen")
         return is_seen
-
-    def left(self) -> None:
-        self.events.append("left")
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         self.events.append("answers later")
@@ -76,7 +73,7 @@ class Watcher(RequestObserver):
     def answered(self, response: Any, api_key: int, queued: int) -> None:
         self.events.append("answered")
 
-    def served(self) -> None:
+    def served(self, round: Round | None) -> None:
         self.events.append("served")
 
     def failed(self, error: BaseException) -> None:
@@ -105,7 +102,7 @@ def test_events_of_requests_come_in_their_order(events: Events, tmp_path: Path) 
             client = await node.connect()
             events.clear()
             await client.ask(MetadataRequest(topics=[]))
-            assert events.told() == ["came 3", "left", "waits", "decoded MetadataRequest", "answered", "served"]
+            assert events.told() == ["came 3", "waits", "decoded MetadataRequest", "answered", "served"]
             await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
             assert events.told() == ["came 0", "decoded ProduceRequest", "answered", "served"]
             await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
@@ -126,7 +123,7 @@ def test_what_ends_a_connection_is_told(events: Events, tmp_path: Path) -> None:
             client = await node.connect()
             await client.stream.send_all(struct.pack(">ihhih", 10, 3, 99, 1, -1))
             assert await client.closed()
-            assert events.told() == ["came 3", "left", "waits", "failed WireError"]
+            assert events.told() == ["came 3", "waits", "failed WireError"]
 
     run(main)
 

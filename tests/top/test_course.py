@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.client.groups import GroupListing
-from kbroker.top.course import MAX_TIMES, Age, GroupLag, Sample, age_by_history, first
+from kbroker.rates import Sample
+from kbroker.top.course import MAX_TIMES, Age, GroupLag, age_by_history, first
 from kbroker.top.facts import RequestTimes, Scrape
 from kbroker.types import TopicPartition
 from tests.top.looks import NOW_MS, look

@@ -1,4 +1,4 @@
-"""Which properties of security are set for nothing: no listener of the node has the TLS or SASL that they are about."""
+"""Properties of security that are set for nothing: no listener of the node has the TLS or SASL that they are about."""
 
 from __future__ import annotations
 

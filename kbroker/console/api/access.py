@@ -9,7 +9,7 @@ from kbroker.client.acls import OPERATIONS, AclFilter, describe_acls
 from kbroker.client.quotas import describe_quotas
 from kbroker.client.users import describe_users
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
+from kbroker.records_io.json_types import Json
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType

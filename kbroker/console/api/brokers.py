@@ -7,7 +7,7 @@ from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import describe_log_dirs
 from kbroker.console.api.topics import config_view
 from kbroker.console.call import Call
-from kbroker.console.json_types import Json
+from kbroker.records_io.json_types import Json
 
 
 async def describe_broker(call: Call) -> Json:

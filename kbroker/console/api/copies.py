@@ -12,10 +12,10 @@ from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.client.reader import Reader
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.record_range import RecordRange, find_limits, parse_positions, range_of, show_positions
 from kbroker.records_io.csv_records import read_csv_records
 from kbroker.records_io.items import BadLine
+from kbroker.records_io.json_types import Json
 from kbroker.records_io.replay import Replay, place_of
 from kbroker.records_io.sieve import Sieve
 

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from kbroker.client import Client
 from kbroker.client.nodes import cluster_operations
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.streaming import Give, Streamed
 from kbroker.console.watching import Watching
 from kbroker.explorer.feed import FeedReader, event_of
+from kbroker.records_io.json_types import Json
 from kbroker.security.authorizer.types import AclOperation
 
 _PULSE_SECONDS: Final = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.client import Client
 from kbroker.console.call import Call, Refused
 from kbroker.console.fault_channel import FaultChannel
-from kbroker.console.json_types import Json
+from kbroker.records_io.json_types import Json
 
 
 def _channel(call: Call) -> FaultChannel:

@@ -7,17 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kbroker.cli.group_reset import offset_states
-from kbroker.cli.reset import (
-    CannotReset,
-    NewOffset,
-    ShiftBy,
-    Strategy,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    ToTime,
-    plan,
-)
+from kbroker.cli.log_places import END, START, AtOffset, AtTime
+from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy, plan
 from kbroker.cli.times import parse_moment
 from kbroker.client import ApiNotServed, Client, ResponseError
 from kbroker.client.groups import (
@@ -34,9 +25,9 @@ from kbroker.client.share_groups import SHARE, describe_share_group, share_offse
 from kbroker.client.streams_groups import STREAMS, describe_streams_group
 from kbroker.client.topics import list_ranges
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.scan import Budget, Look, forward
 from kbroker.errors import ErrorCode
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000
@@ -217,16 +208,16 @@ STRATEGIES: Final = ("earliest", "latest", "offset", "shift", "time")
 def _strategy(call: Call) -> Strategy:
     match call.choice("to", STRATEGIES, ""):
         case "earliest":
-            return ToEarliest()
+            return START
         case "latest":
-            return ToLatest()
+            return END
         case "offset":
-            return ToOffset(call.number("offset"))
+            return AtOffset(call.number("offset"))
         case "shift":
             return ShiftBy(call.number("by", lowest=-(2**62), highest=2**62))
         case _:
             try:
-                return ToTime(parse_moment(call.text("at"), time.time_ns() // 1_000_000))
+                return AtTime(parse_moment(call.text("at"), time.time_ns() // 1_000_000))
             except ValueError as error:
                 raise Refused(400, str(error)) from None
 

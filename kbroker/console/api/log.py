@@ -16,8 +16,8 @@ from kbroker.client.transactions import describe_producers
 from kbroker.console.api.topics import find_topic
 from kbroker.console.batch_fields import ByteField, attribute_notes, batch_fields, codec_name, header_fields
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.log_files import PartitionFiles, file_entries, list_segments, partition_directories
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc
 from kbroker.wire.compression import CorruptRecord

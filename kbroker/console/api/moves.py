@@ -10,9 +10,9 @@ from kbroker.client.nodes import describe_cluster
 from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.moving import CannotPlan, parse_numbers, plan_moves
 from kbroker.console.sizes import ask_sizes
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 MAX_MOVED: Final = 1000

@@ -14,7 +14,6 @@ from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 from kbroker.console.call import Call
 from kbroker.console.catalogue import Topics
-from kbroker.console.json_types import Json
 from kbroker.console.troubles import (
     ERROR,
     QuorumNode,
@@ -25,6 +24,7 @@ from kbroker.console.troubles import (
     topic_troubles,
 )
 from kbroker.raft_metadata.metadata_version import metadata_version_name
+from kbroker.records_io.json_types import Json
 
 MAX_TROUBLES: Final = 100
 

@@ -18,7 +18,6 @@ from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.masking import Masking
 from kbroker.console.record_range import (
     RecordRange,
@@ -33,6 +32,7 @@ from kbroker.console.spark_code import spark_code
 from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.console.tail import Step, Tail
 from kbroker.records_io.csv_records import CsvWriter
+from kbroker.records_io.json_types import Json
 from kbroker.wire.record_batch import Record
 
 MAX_LIMIT: Final = 1000

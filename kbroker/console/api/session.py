@@ -13,12 +13,12 @@ from kbroker.client.errors import AuthenticationFailed
 from kbroker.client.properties import ClientProperties
 from kbroker.console.audit import write_audit
 from kbroker.console.call import Call, Refused, set_cookie
-from kbroker.console.json_types import Json
 from kbroker.console.sessions import Session
+from kbroker.records_io.json_types import Json
 from kbroker.version import __version__
 
 _FAILED_SECONDS = 1.0
-"""How long a failed sign-in holds its place, of which there are two: nobody can try many passwords."""
+"""The time that a failed sign-in holds its place, of which there are two: nobody can try many passwords."""
 
 _MAX_WAITING = 16
 """Sign-ins that wait for one of the places."""
@@ -117,7 +117,7 @@ def user_properties(base: ClientProperties, user: str, password: str) -> ClientP
 
 
 def can_sign_in(properties: ClientProperties) -> str:
-    """Why users cannot sign in with these properties; empty if they can."""
+    """The reason why users cannot sign in with these properties; empty if they can."""
     if not str(properties["security.protocol"]).upper().startswith("SASL_"):
         return "security.protocol has to be SASL_SSL or SASL_PLAINTEXT"
     if properties["sasl.mechanism"] not in _LOGIN_MODULES:

@@ -31,10 +31,10 @@ from kbroker.client.topics import (
 )
 from kbroker.console.api.overview import partition_state
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
 from kbroker.console.sizes import Sizes, ask_sizes
 from kbroker.console.topic_list import SORTS, branches, choose
 from kbroker.console.under_way import moving_partitions, show_move
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition, uuid_to_str
 
 MAX_PAGE: Final = 500

@@ -16,7 +16,7 @@ from kbroker.client.transactions import (
 )
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
-from kbroker.console.json_types import Json
+from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 1000

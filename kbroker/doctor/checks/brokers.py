@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kbroker.console.troubles import ERROR, cluster_troubles, disk_troubles
-from kbroker.doctor.facts import BrokerFacts, ClusterFacts, Facts
+from kbroker.doctor.facts import BrokerFacts, Facts
 from kbroker.doctor.findings import Finding, Severity, check
 
 _CLOCK_MS: Final = 2_000
@@ -47,7 +47,7 @@ def controller_quorum(facts: Facts) -> Iterator[Finding]:
 @check("quorum-lag", "A controller does not follow the metadata log", see="the-metadata-log")
 def quorum_lag(facts: Facts) -> Iterator[Finding]:
     """Report voters that are behind, by the leader's own clock."""
-    quorum = None if facts.cluster is None else facts.cluster.quorum
+    quorum = facts.known_cluster.quorum
     if quorum is None:
         return
     now = facts.now if quorum.leader_clock is None else quorum.leader_clock
@@ -86,7 +86,7 @@ def quorum_size(facts: Facts) -> Iterator[Finding]:
 @check("fenced-broker", "A registered broker does not serve", see="cluster")
 def fenced_broker(facts: Facts) -> Iterator[Finding]:
     """Report brokers that the controller has fenced."""
-    for broker in () if facts.cluster is None else facts.cluster.brokers:
+    for broker in facts.brokers:
         if broker.fenced:
             yield Finding(
                 Severity.ERROR,
@@ -153,7 +153,7 @@ def disk_space(facts: Facts) -> Iterator[Finding]:
     """Judge the volumes of log directories."""
     volumes = [
         (f"broker {broker.id}, {each.path}", each.total, each.usable, "DescribeLogDirs")
-        for broker in (() if facts.cluster is None else facts.cluster.brokers)
+        for broker in facts.brokers
         for each in broker.log_dirs or ()
         if not each.failed and each.total and each.usable is not None
     ]
@@ -176,7 +176,7 @@ def disk_space(facts: Facts) -> Iterator[Finding]:
 @check("disk-failed", "A log directory of a broker has failed", see="disks-and-log-directories")
 def disk_failed(facts: Facts) -> Iterator[Finding]:
     """Report directories that a broker has given up."""
-    brokers = () if facts.cluster is None else facts.cluster.brokers
+    brokers = facts.brokers
     failed = [(broker.id, each.path) for broker in brokers for each in broker.log_dirs or () if each.failed]
     for (broker, _), trouble in zip(failed, disk_troubles(failed), strict=True):
         severity = Severity.ERROR if trouble.severity == ERROR else Severity.WARNING
@@ -186,7 +186,7 @@ def disk_failed(facts: Facts) -> Iterator[Finding]:
 @check("version-mixture", "Brokers do not serve the same versions of APIs, or support the same features", see="cluster")
 def version_mixture(facts: Facts) -> Iterator[Finding]:
     """Compare what brokers say in ApiVersions: they differ while a cluster is upgraded, and should not for long."""
-    brokers = [broker for broker in (facts.cluster or ClusterFacts(())).brokers if broker.apis is not None]
+    brokers = [broker for broker in facts.brokers if broker.apis is not None]
     kinds: dict[tuple[tuple[object, ...], ...], list[int]] = {}
     for broker in brokers:
         assert broker.apis is not None
@@ -233,7 +233,7 @@ _FINALIZED: Final = ("metadata.version", "group.version", "transaction.version")
 @check("features-behind", "All brokers support a higher level of a feature than the cluster runs at", see="cluster")
 def features_behind(facts: Facts) -> Iterator[Finding]:
     """Compare finalized levels with the highest that every broker supports."""
-    brokers = [broker for broker in (facts.cluster or ClusterFacts(())).brokers if broker.features]
+    brokers = [broker for broker in facts.brokers if broker.features]
     for name in _FINALIZED:
         known = [each for broker in brokers for each in broker.features if each.name == name]
         if not known or len(known) < len(brokers):

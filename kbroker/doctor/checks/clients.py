@@ -75,11 +75,10 @@ def client_properties(facts: Facts) -> Iterator[Finding]:
 @check("client-limits", "A client asks for times that the brokers do not allow", see="clients")
 def client_limits(facts: Facts) -> Iterator[Finding]:
     """Compare the client's time-outs with the brokers' bounds."""
-    if facts.client is None or facts.cluster is None:
-        return
+    client = facts.known_client
     for name, low_name, high_name, then in _BOUNDS:
-        asked = number_of(facts.client.given, name)
-        for broker in facts.cluster.brokers:
+        asked = number_of(client.given, name)
+        for broker in facts.brokers:
             low = None if low_name is None else number_of(broker.configs, low_name)
             high = number_of(broker.configs, high_name)
             if asked is None or not ((low is not None and asked < low) or (high is not None and asked > high)):
@@ -87,7 +86,7 @@ def client_limits(facts: Facts) -> Iterator[Finding]:
             bound = f"{low_name}={low}" if low is not None and asked < low else f"{high_name}={high}"
             yield Finding(
                 Severity.ERROR,
-                facts.client.source,
+                client.source,
                 f"{name}={asked} is beyond what the brokers allow: {then}.",
                 f"Broker {broker.id} has {bound}, by DescribeConfigs.",
                 f"Change {name} in the client's properties, or the bound on every broker.",
@@ -98,7 +97,7 @@ def client_limits(facts: Facts) -> Iterator[Finding]:
 @check("unanswered", "Something could not be looked at", see="how-to-look-at-a-node")
 def unanswered(facts: Facts) -> Iterator[Finding]:
     """Name what the cluster did not answer, so that silence is not taken for health."""
-    for question, reason in {} if facts.cluster is None else facts.cluster.unanswered.items():
+    for question, reason in facts.known_cluster.unanswered.items():
         yield Finding(
             Severity.NOTE,
             question,

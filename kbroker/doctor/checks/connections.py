@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.doctor.facts import CertificateFacts, ClientFacts, ClusterFacts, Facts, ListenerFacts
+from kbroker.doctor.facts import CertificateFacts, ClientFacts, Facts, ListenerFacts
 from kbroker.doctor.findings import Finding, Severity, check
 from kbroker.doctor.hosts import is_everywhere, is_loopback, matches
 
@@ -13,22 +13,14 @@ _SOON_MS: Final = 30 * 86_400_000
 """A certificate that ends within so long is told of."""
 
 
-def _cluster(facts: Facts) -> ClusterFacts:
-    return facts.cluster or ClusterFacts(())
-
-
-def _client(facts: Facts) -> ClientFacts:
-    return facts.client or ClientFacts("the default: PLAINTEXT")
-
-
 def _connected(facts: Facts) -> list[ListenerFacts]:
-    return [each for each in _cluster(facts).listeners if not each.problem]
+    return [each for each in facts.known_cluster.listeners if not each.problem]
 
 
 @check("bootstrap", "A bootstrap address does not resolve, or nobody listens there", see="clients")
 def bootstrap(facts: Facts) -> Iterator[Finding]:
     """Judge bootstrap addresses; one that answers is enough to come in, so others are warnings then."""
-    listeners = _cluster(facts).bootstrap
+    listeners = facts.known_cluster.bootstrap
     enough = any(not each.problem for each in listeners)
     for each in listeners:
         if each.problem:
@@ -47,7 +39,7 @@ def bootstrap(facts: Facts) -> Iterator[Finding]:
 @check("advertised-reachable", "A broker's advertised address cannot be reached from here", see="clients")
 def advertised_reachable(facts: Facts) -> Iterator[Finding]:
     """Judge advertised addresses: clients are sent to them, whatever bootstrap address let them in."""
-    for broker in _cluster(facts).brokers:
+    for broker in facts.brokers:
         each = broker.listener
         if each is None or not each.problem or _is_only_local(each, facts):
             continue
@@ -75,21 +67,21 @@ def advertised_reachable(facts: Facts) -> Iterator[Finding]:
 @check("advertised-local", "A broker advertises a loopback address to clients from elsewhere", see="clients")
 def advertised_local(facts: Facts) -> Iterator[Finding]:
     """Judge addresses that mean another machine on each machine: the client would talk to itself."""
-    for broker in _cluster(facts).brokers:
+    for broker in facts.brokers:
         each = broker.listener
         if each is not None and _is_only_local(each, facts):
             yield Finding(
                 Severity.ERROR,
                 f"broker {broker.id}",
                 f"Broker {broker.id} advertises {each.address}, which is each client's own machine.",
-                f"The bootstrap address {_cluster(facts).bootstrap[0].address} is not on this machine, and the metadata"
-                f" that came from there says {each.address}.",
+                f"The bootstrap address {facts.known_cluster.bootstrap[0].address} is not on this machine, and the"
+                f" metadata that came from there says {each.address}.",
                 "Set advertised.listeners of this broker to the name by which other machines reach it.",
             )
 
 
 def _is_only_local(listener: ListenerFacts, facts: Facts) -> bool:
-    given = [each for each in _cluster(facts).bootstrap if each.entered] or list(_cluster(facts).bootstrap)
+    given = [each for each in facts.known_cluster.bootstrap if each.entered] or list(facts.known_cluster.bootstrap)
     if is_everywhere(listener.host):
         return True
     return is_loopback(listener.host, listener.resolved) and not any(
@@ -100,7 +92,7 @@ def _is_only_local(listener: ListenerFacts, facts: Facts) -> bool:
 @check("advertised-identity", "Another broker, or another cluster, answers at an advertised address", see="clients")
 def advertised_identity(facts: Facts) -> Iterator[Finding]:
     """Compare who answers with whom the metadata names."""
-    cluster = _cluster(facts)
+    cluster = facts.known_cluster
     for broker in cluster.brokers:
         each = broker.listener
         if each is None or not each.entered:
@@ -169,7 +161,7 @@ def not_a_broker(facts: Facts) -> Iterator[Finding]:
 )
 def security_protocol(facts: Facts) -> Iterator[Finding]:
     """Compare ``security.protocol`` with what the listener speaks."""
-    client = _client(facts)
+    client = facts.known_client
     for each in _connected(facts):
         if each.has_tls is None or each.entered or not _speaks_otherwise(each, client):
             continue
@@ -196,12 +188,16 @@ def _speaks_otherwise(listener: ListenerFacts, client: ClientFacts) -> bool:
     return listener.has_sasl is not None and listener.has_sasl != client.has_sasl
 
 
+def _lacks_mechanism(listener: ListenerFacts, client: ClientFacts) -> bool:
+    return client.has_sasl and bool(listener.has_sasl) and client.mechanism not in listener.mechanisms
+
+
 @check("sasl-mechanism", "The client asks for a SASL mechanism that the listener does not offer", see="clients")
 def sasl_mechanism(facts: Facts) -> Iterator[Finding]:
     """Compare ``sasl.mechanism`` with what SaslHandshake says is there."""
-    client = _client(facts)
+    client = facts.known_client
     for each in _connected(facts):
-        if not each.entered and client.has_sasl and each.has_sasl and client.mechanism not in each.mechanisms:
+        if not each.entered and _lacks_mechanism(each, client):
             offered = ", ".join(each.mechanisms) or "none"
             yield Finding(
                 Severity.ERROR,
@@ -216,11 +212,11 @@ def sasl_mechanism(facts: Facts) -> Iterator[Finding]:
 @check("login", "A listener refuses the client's login or certificate", see="clients")
 def login(facts: Facts) -> Iterator[Finding]:
     """Report a refusal that has no other explanation."""
-    client = _client(facts)
+    client = facts.known_client
     for each in _connected(facts):
         if each.entered or each.has_tls is None or _speaks_otherwise(each, client) or not each.is_broker:
             continue
-        if client.has_sasl and each.has_sasl and client.mechanism not in each.mechanisms:
+        if _lacks_mechanism(each, client):
             continue
         if each.distrust or (each.certificate is not None and _certificate_keeps_out(each, facts)):
             continue
@@ -251,9 +247,13 @@ def _certificates(facts: Facts) -> Iterator[tuple[str, str, CertificateFacts]]:
 def _certificate_keeps_out(listener: ListenerFacts, facts: Facts) -> bool:
     certificate = listener.certificate
     assert certificate is not None
-    if not certificate.valid_from <= facts.now <= certificate.valid_until:
-        return True
-    return _client(facts).checks_names and not matches(listener.host, certificate.names)
+    is_valid = certificate.valid_from <= facts.now <= certificate.valid_until
+    return not (is_valid and _is_for(certificate, listener.host, facts.known_client))
+
+
+def _is_for(certificate: CertificateFacts, host: str, client: ClientFacts) -> bool:
+    """Whether the client takes the certificate for the host's (``ssl.endpoint.identification.algorithm``)."""
+    return not client.checks_names or matches(host, certificate.names)
 
 
 @check(
@@ -286,11 +286,9 @@ def certificate_expiry(facts: Facts) -> Iterator[Finding]:
 
 @check("certificate-name", "A certificate does not name the host that clients are sent to", see="tls")
 def certificate_name(facts: Facts) -> Iterator[Finding]:
-    """Compare names of certificates with hosts, as ``ssl.endpoint.identification.algorithm=https`` does."""
-    if not _client(facts).checks_names:
-        return
+    """Compare names of certificates with hosts, where the client does."""
     for where, host, certificate in _certificates(facts):
-        if not matches(host, certificate.names):
+        if not _is_for(certificate, host, facts.known_client):
             yield Finding(
                 Severity.ERROR,
                 where,
@@ -310,7 +308,7 @@ def certificate_trust(facts: Facts) -> Iterator[Finding]:
                 Severity.ERROR,
                 each.where,
                 f"The client does not trust the certificate of {each.where}.",
-                f"The TLS handshake with the trust store of {_client(facts).source} ends with: {each.distrust}.",
+                f"The TLS handshake with the trust store of {facts.known_client.source} ends with: {each.distrust}.",
                 "Name the authority's certificate in ssl.truststore.location, and let the broker send the certificates"
                 " between (ssl.keystore: the whole chain).",
             )
@@ -343,9 +341,9 @@ def exposure(facts: Facts) -> Iterator[Finding]:
                 "Secure the listener (SASL_SSL and an authorizer), listen on 127.0.0.1, or keep others out by a"
                 " firewall.",
             )
-    if _client(facts).has_sasl or _client(facts).given.get("ssl.keystore.location"):
+    if facts.known_client.has_sasl or facts.known_client.given.get("ssl.keystore.location"):
         return
-    for broker in _cluster(facts).brokers:
+    for broker in facts.brokers:
         each = broker.listener
         if each is None or not each.is_right or is_loopback(each.host, each.resolved):
             continue

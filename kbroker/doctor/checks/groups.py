@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.doctor.facts import ClusterFacts, Facts, GroupFacts, OpenTransaction, number_of
+from kbroker.doctor.facts import ClusterFacts, Facts, OpenTransaction, number_of
 from kbroker.doctor.findings import Finding, Severity, check
 from kbroker.types import TopicPartition
 
@@ -18,14 +18,10 @@ _LOW_BYTES: Final = 1 << 20
 """A rate below this throttles a client with its first large batch (1 MiB is the default of max.request.size)."""
 
 
-def _groups(facts: Facts) -> tuple[GroupFacts, ...]:
-    return () if facts.cluster is None else facts.cluster.groups or ()
-
-
 @check("group-rebalancing", "A group rebalances for ever, or its members come and go", see="groups-and-transactions")
 def group_rebalancing(facts: Facts) -> Iterator[Finding]:
     """Compare two looks at each group: it rebalances in both, its epoch moves, or its members are others."""
-    for group in _groups(facts):
+    for group in facts.groups:
         first, second = group.first, group.second
         if second is None:
             continue
@@ -52,7 +48,7 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
 @check("consumer-stuck", "A group's lag grows while its committed offset stands still", see="groups-and-transactions")
 def consumer_stuck(facts: Facts) -> Iterator[Finding]:
     """Compare two looks: records come, a member is there, and nothing is committed."""
-    for group in _groups(facts):
+    for group in facts.groups:
         first, second = group.first, group.second
         if second is None or not first.members or not second.members:
             continue

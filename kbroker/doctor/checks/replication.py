@@ -12,7 +12,6 @@ from kbroker.doctor.facts import (
     TRANSACTIONS_TOPIC,
     ClusterFacts,
     Facts,
-    TopicFacts,
     number_of,
 )
 from kbroker.doctor.findings import Finding, Severity, check
@@ -29,15 +28,11 @@ INTERNAL: Final = {
 _SHOWN: Final = 8
 
 
-def _topics(facts: Facts) -> tuple[TopicFacts, ...]:
-    return () if facts.cluster is None else facts.cluster.topics or ()
-
-
 def _troubles(facts: Facts, kind: str) -> Iterator[tuple[str, Trouble]]:
     """(topic, trouble) of one kind, by the rules of the console."""
     if facts.cluster is None:
         return
-    topics = _topics(facts)
+    topics = facts.topics
     min_isr = {topic.name: least for topic in topics if (least := topic.number(_MIN_ISR)) is not None}
     for trouble in topic_troubles([topic.description for topic in topics], facts.cluster.alive, min_isr):
         if trouble.key.startswith(kind):
@@ -75,7 +70,7 @@ def under_replicated(facts: Facts) -> Iterator[Finding]:
 def _impossible(facts: Facts) -> dict[str, tuple[int, int]]:
     """Topic -> (min.insync.replicas, replication factor), where the first is larger."""
     found = {}
-    for topic in _topics(facts):
+    for topic in facts.topics:
         least = topic.number(_MIN_ISR)
         fewest = min((len(each.replicas) for each in topic.description.partitions), default=0)
         if least is not None and fewest and least > fewest:
@@ -101,7 +96,7 @@ def min_isr(facts: Facts) -> Iterator[Finding]:
         )
     exact = [
         topic.name
-        for topic in _topics(facts)
+        for topic in facts.topics
         if (wanted := topic.number(_MIN_ISR)) is not None
         and wanted > 1
         and any(len(each.replicas) == wanted for each in topic.description.partitions)
@@ -136,7 +131,7 @@ def single_copy(facts: Facts) -> Iterator[Finding]:
         return
     single = [
         topic.name
-        for topic in _topics(facts)
+        for topic in facts.topics
         if topic.name not in INTERNAL and any(len(each.replicas) == 1 for each in topic.description.partitions)
     ]
     if single:
@@ -178,7 +173,7 @@ def internal_topics(facts: Facts) -> Iterator[Finding]:
     if cluster is None or not cluster.brokers:
         return
     count = len(cluster.brokers)
-    there = {topic.name: topic for topic in _topics(facts)}
+    there = {topic.name: topic for topic in facts.topics}
     for name, (key, fails) in INTERNAL.items():
         topic = there.get(name)
         if topic is not None:
@@ -219,7 +214,7 @@ def _is_lowered(cluster: ClusterFacts) -> bool:
 def unclean_election(facts: Facts) -> Iterator[Finding]:
     """Report ``unclean.leader.election.enable``."""
     key = "unclean.leader.election.enable"
-    open_to = [topic.name for topic in _topics(facts) if topic.configs.get(key) == "true"]
+    open_to = [topic.name for topic in facts.topics if topic.configs.get(key) == "true"]
     if open_to:
         yield Finding(
             Severity.WARNING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.doctor.facts import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, BrokerFacts, Facts, TopicFacts, number_of
+from kbroker.doctor.facts import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Facts, number_of
 from kbroker.doctor.findings import Finding, Severity, check
 
 _FUTURE_MS: Final = 3_600_000
@@ -13,20 +13,12 @@ _SHORT_MS: Final = 600_000
 _OFFSETS_MINUTES: Final = 1440
 
 
-def _topics(facts: Facts) -> tuple[TopicFacts, ...]:
-    return () if facts.cluster is None else facts.cluster.topics or ()
-
-
-def _brokers(facts: Facts) -> tuple[BrokerFacts, ...]:
-    return () if facts.cluster is None else facts.cluster.brokers
-
-
 @check("message-sizes", "A message that one side takes is too large for another", see="clients")
 def message_sizes(facts: Facts) -> Iterator[Finding]:
     """Compare ``max.message.bytes`` of topics with what brokers, followers, producers and consumers take."""
-    largest = max(_topics(facts), key=lambda topic: topic.number("max.message.bytes") or 0, default=None)
+    largest = max(facts.topics, key=lambda topic: topic.number("max.message.bytes") or 0, default=None)
     size = None if largest is None else largest.number("max.message.bytes")
-    for broker in _brokers(facts):
+    for broker in facts.brokers:
         whole = number_of(broker.configs, "socket.request.max.bytes")
         replica = number_of(broker.configs, "replica.fetch.response.max.bytes")
         if largest is None or size is None:
@@ -53,7 +45,7 @@ def message_sizes(facts: Facts) -> Iterator[Finding]:
             break
     given = {} if facts.client is None else facts.client.given
     request = number_of(given, "max.request.size")
-    small = [topic for topic in _topics(facts) if not topic.description.internal]
+    small = [topic for topic in facts.topics if not topic.description.internal]
     refusing = [
         topic for topic in small if request is not None and request > (topic.number("max.message.bytes") or request)
     ]
@@ -85,7 +77,7 @@ def message_sizes(facts: Facts) -> Iterator[Finding]:
 def retention(facts: Facts) -> Iterator[Finding]:
     """Judge retention of topics, of offsets, and records with timestamps of the future."""
     yield from _offsets_retention(facts)
-    for topic in _topics(facts):
+    for topic in facts.topics:
         policy = topic.configs.get("cleanup.policy", "")
         if topic.name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
             if policy and policy != "compact":
@@ -111,7 +103,7 @@ def retention(facts: Facts) -> Iterator[Finding]:
 
 def _offsets_retention(facts: Facts) -> Iterator[Finding]:
     key = "offsets.retention.minutes"
-    for broker in _brokers(facts):
+    for broker in facts.brokers:
         minutes = number_of(broker.configs, key)
         if minutes is not None and minutes < _OFFSETS_MINUTES:
             yield Finding(
@@ -132,7 +124,7 @@ def _offsets_retention(facts: Facts) -> Iterator[Finding]:
 )
 def future_records(facts: Facts) -> Iterator[Finding]:
     """Report topics whose newest timestamp is more than an hour ahead of this machine's clock."""
-    for topic in _topics(facts):
+    for topic in facts.topics:
         newest = max(topic.newest.values(), default=0)
         if topic.description.internal or newest <= facts.now + _FUTURE_MS:
             continue
@@ -150,7 +142,7 @@ def future_records(facts: Facts) -> Iterator[Finding]:
 @check("auto-create", "Topics are created by whoever names one", see="clients")
 def auto_create(facts: Facts) -> Iterator[Finding]:
     """Report ``auto.create.topics.enable``, which is on by default."""
-    for broker in _brokers(facts):
+    for broker in facts.brokers:
         if (broker.configs or {}).get("auto.create.topics.enable") == "true":
             yield Finding(
                 Severity.NOTE,

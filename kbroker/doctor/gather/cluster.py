@@ -34,7 +34,7 @@ from kbroker.wire.errors import EncodeError, WireError
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
-"""Is told what is looked at now."""
+"""Hears what is looked at now."""
 
 BROKER_KEYS: Final = (
     "authorizer.class.name",

@@ -9,7 +9,7 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from kbroker.client.connection import Connection
 from kbroker.client.errors import ApiNotServed, ClientError
@@ -38,7 +38,7 @@ _WEAK: Final = {"TLSv1": ssl.TLSVersion.TLSv1, "TLSv1.1": ssl.TLSVersion.TLSv1_1
 
 @dataclass(slots=True)
 class Probe:
-    """How addresses are tried: with a client's ``properties`` and ``security``, both None for a plain client.
+    """Tries addresses: with a client's ``properties`` and ``security``, both None for a plain client.
 
     ``wants_weak``: whether to try versions of TLS before 1.2, too.
     """
@@ -210,7 +210,7 @@ class _Look(ClientSecurity):
     def authenticate(self, connection: Asked, deadline: float) -> float | None:
         """Ask for a mechanism that there is not; a listener without SASL says so (``ILLEGAL_SASL_STATE``)."""
         try:
-            response: Any = connection.request(SaslHandshakeRequest(mechanism="?"), deadline)
+            response = connection.request(SaslHandshakeRequest(mechanism="?"), deadline)
         except ClientError:
             return None
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kbroker.groups.topics import CoordinatorMetadataImage
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 Assignment = Mapping[Uuid, frozenset[int]]
 """A member's partitions by topic id; a topic of which it has none is absent."""
@@ -62,7 +63,7 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """As in ``group.consumer.assignors`` and a heartbeat's ``server_assignor``."""
+        """The name in ``group.consumer.assignors`` and in a heartbeat's ``server_assignor``."""
 
     def assign(self, group: GroupSpec, topics: TopicsView) -> dict[str, dict[Uuid, frozenset[int]]]:
         """Partitions for every member (an empty dict for one that gets none); :class:`AssignorError`.
@@ -76,7 +77,7 @@ class NamedTopicsAssignor(Protocol):
     """An assignor that may also look at the names and racks of topics. Every `Assignor` is one."""
 
     def assign(self, group: GroupSpec, topics: CoordinatorMetadataImage) -> Mapping[str, Assignment]:
-        """As that of `Assignor`; also :class:`AssignmentKept`."""
+        """Partitions for every member, as `Assignor` has it; :class:`AssignmentKept`."""
 
 
 class ShareAssignor(Protocol):
@@ -84,7 +85,7 @@ class ShareAssignor(Protocol):
 
     @property
     def name(self) -> str:
-        """As in ``group.share.assignors``."""
+        """The name in ``group.share.assignors``."""
 
     def assign(
         self, group: GroupSpec, assignable: Mapping[Uuid, frozenset[int]], topics: CoordinatorMetadataImage

@@ -97,7 +97,7 @@ class _Heterogeneous:
         self.group = group
         self.member_ids = sorted(group.members)
         self.sizes = [0] * len(self.member_ids)
-        """How many partitions each member has by now."""
+        """The number of partitions that each member has by now."""
         self.subscribers: dict[Uuid, list[int]] = defaultdict(list)
         for member, member_id in enumerate(self.member_ids):
             for topic_id in group.members[member_id].subscribed_topic_ids:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 
 from kbroker.config import GroupConfig
 from kbroker.coordinator.deadlines import DeadlineQueue
@@ -43,6 +42,7 @@ from kbroker.groups.share.states import initialization, missing_states, waits_fo
 from kbroker.groups.share_group import ShareGroup, ShareGroupMember
 from kbroker.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.types import Uuid
+from kbroker.value_types import replace
 from kbroker.wire.messages.share_group_heartbeat import (
     Assignment as WireAssignment,
 )

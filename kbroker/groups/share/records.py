@@ -6,8 +6,6 @@ Kafka's ``GroupCoordinatorRecordHelpers`` (types 10 to 15) and the ``replay`` me
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.groups.assignors.spec import Assignment
 from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH, NOTHING_ASSIGNED
@@ -22,6 +20,7 @@ from kbroker.groups.share_group import (
     TopicsById,
 )
 from kbroker.types import Uuid
+from kbroker.value_types import replace
 from kbroker.wire.records import share_group as rec
 from kbroker.wire.records.versioned import decode_versioned
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from kbroker.groups.share_group import TopicPartitions, TopicsById
 from kbroker.share_state import SharePartitionKey
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 
 class StateInitialization(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which partitions of a share group have a state, and the steps by which they get one and lose it.
+"""The partitions of a share group that have a state, and the steps by which they get one and lose it.
 
 Each function returns the stages as they are to be stored; nothing of the group changes before the record is replayed.
 Rules: Kafka's ``GroupMetadataManager`` (4.4), its ``subscribedTopicsChangeMap``, ``initializeShareGroupState``,

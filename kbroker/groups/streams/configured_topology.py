@@ -9,12 +9,12 @@ Rules: Kafka's ``InternalTopicManager``, ``RepartitionTopics``, ``CopartitionedT
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 from kbroker.groups.streams.topology import StreamsTopology, invalid_topology, read_topics
 from kbroker.groups.topics import CoordinatorMetadataImage
+from kbroker.value_types import dataclass, field
 from kbroker.wire.records import streams_group as rec
 
 _MOST_NAMED = 3

@@ -1,4 +1,4 @@
-"""Which process answers interactive queries for which partitions. Kafka's ``EndpointToPartitionsManager`` (4.4).
+"""The processes that answer interactive queries, by partition. Kafka's ``EndpointToPartitionsManager`` (4.4).
 
 Threads of a process have one endpoint, and one entry. Apache Kafka answers with an entry for each thread, of which its
 client keeps the last.

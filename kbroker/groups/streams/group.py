@@ -8,7 +8,6 @@ Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (4.4).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from kbroker.groups.modern_group import INITIAL_EPOCH
 from kbroker.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.groups.streams.tasks import NO_TASKS, NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.groups.streams.topology import StreamsTopology
+from kbroker.value_types import dataclass, field
 
 JOIN_GROUP_MEMBER_EPOCH = 0
 """The epoch of a heartbeat by which a member joins."""
@@ -43,7 +43,7 @@ class StreamsGroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target assignment; the numbers are those of the records."""
+    """The stages of a member's way to its target assignment; the numbers are those of the records."""
 
     STABLE = 1
     """Has the target assignment of its epoch."""

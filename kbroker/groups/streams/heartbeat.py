@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from kbroker.config.streams_group import StreamsGroupConfig
 from kbroker.coordinator.result import CoordinatorRecord
@@ -33,6 +32,7 @@ from kbroker.groups.streams.target_assignment import assign_tasks, target_record
 from kbroker.groups.streams.tasks import NO_TASKS, Tasks, write_tasks
 from kbroker.groups.streams.topology import StreamsTopology, topology_of_record, topology_record_value
 from kbroker.groups.topics import MetadataHasher
+from kbroker.value_types import dataclass, field
 from kbroker.wire.messages.streams_group_heartbeat import (
     ResponseTaskIds,
     Status,

@@ -6,8 +6,6 @@ Rules and error texts: Kafka's ``GroupMetadataManager`` (4.4), its ``getOrMaybeC
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.client import ClientContext
@@ -17,6 +15,7 @@ from kbroker.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.groups.streams.group import JOIN_GROUP_MEMBER_EPOCH, StreamsGroup, StreamsGroupMember, TaskOffsets
 from kbroker.groups.streams.records import current_record, member_record, member_removal, target_record
 from kbroker.groups.streams.tasks import NOTHING_HELD, HeldTasks, TaskId, Tasks, read_tasks
+from kbroker.value_types import replace
 from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
 
 

@@ -9,11 +9,11 @@ Rules: Kafka's ``CurrentAssignmentBuilder`` (4.4).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember
 from kbroker.groups.streams.tasks import NOTHING_HELD, HeldTasks, TaskId, Tasks
+from kbroker.value_types import dataclass, field, replace
 
 
 @dataclass(slots=True)

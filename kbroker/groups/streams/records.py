@@ -7,7 +7,6 @@ Kafka's ``StreamsCoordinatorRecordHelpers`` (types 17, 19 to 23) and the ``repla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from kbroker.coordinator.result import CoordinatorRecord
@@ -24,6 +23,7 @@ from kbroker.groups.streams.tasks import (
     write_tasks,
 )
 from kbroker.groups.streams.topology import topology_of_record
+from kbroker.value_types import replace
 from kbroker.wire.records import streams_group as rec
 from kbroker.wire.records.streams_group import StreamsGroupCurrentMemberAssignmentValueTaskIds as HeldTaskIds
 from kbroker.wire.records.versioned import decode_versioned

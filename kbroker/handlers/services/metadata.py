@@ -30,7 +30,7 @@ class Metadata(Protocol):
 
     @property
     def schema(self) -> ConfigSchema:
-        """Which configs there are, and where effective values come from."""
+        """The configs that there are, and the sources of effective values."""
         ...
 
     @property

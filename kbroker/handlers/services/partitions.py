@@ -182,7 +182,7 @@ class Partitions(Protocol):
         ...
 
     def get_leader(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
-        """As `get_partition`; ``ApiError`` too if it is not led here, or in another epoch."""
+        """A partition that is led here; ``ApiError`` as `get_partition`, and if it is not, or in another epoch."""
         ...
 
     def topic_id(self, name: str) -> Uuid | None:

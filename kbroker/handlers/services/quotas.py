@@ -88,7 +88,7 @@ class Quotas(Protocol):
 
 
 class ConnectionRates(Protocol):
-    """How fast connections may come (``node.connection_rates``)."""
+    """Limits the rate of connections (``node.connection_rates``)."""
 
     def wait_ms(self, listener: str) -> int:
         """Count a connection. For how long its listener is to wait with it."""

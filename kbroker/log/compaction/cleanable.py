@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from kbroker.log.compaction.compactor import CompactionJob, SegmentToClean
+from kbroker.log.compaction.job import CompactionJob, SegmentToClean
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.sparse_index import CorruptIndex
+from kbroker.value_types import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kbroker.log.compaction.cleaned_transactions import CleanedTransactions
+from kbroker.log.compaction.job import CompactionJob, CompactionResult, SegmentToClean
 from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.record_walk import (
@@ -42,7 +42,7 @@ from kbroker.log.record_walk import (
     shift_timestamps,
 )
 from kbroker.log.segments.cleaned_segment import CleanedSegment, CleanedSegmentWriter, discard_cleaned
-from kbroker.log.segments.segment import MAX_RELATIVE_OFFSET, CorruptSegment
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import (
     COMPRESSION_MASK,
@@ -64,56 +64,6 @@ KEY_OVERHEAD = 150
 """Bytes that a key costs in the offset map besides its own length (measured, CPython 3.11 and 3.13)."""
 
 _MAX_LONG = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentToClean:
-    """A segment as it is when the job is made; it is not written any more."""
-
-    base_offset: int
-    next_offset: int
-    """Base offset of the next segment."""
-    size: int
-    index_entries: int = 0
-    time_index_entries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
-    """The input of a round of compaction: plain values, so that it can be sent to another process."""
-
-    directory: str
-    segments: list[SegmentToClean]
-    """From the log's first one up to ``first_uncleanable_offset``."""
-    transaction_indexes: list[int]
-    """Base offsets of all segments that may hold entries about transactions in ``segments``: the later ones too."""
-    first_dirty_offset: int
-    """Below, no key occurs twice."""
-    first_uncleanable_offset: int
-    now_ms: int
-    delete_retention_ms: int
-    segment_bytes: int
-    segment_index_bytes: int
-    index_interval_bytes: int
-    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Producer id -> last data offset (or -1) and epoch, of those that the log still remembers."""
-    map_bytes: int = 128 * 1024 * 1024
-    """The memory of the offset map. When it is full, the round ends there."""
-    read_bytes: int = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
-    """The output of :func:`compact`."""
-
-    end_offset: int
-    """The first offset that is still dirty."""
-    segments: list[CleanedSegment]
-    bytes_read: int
-    bytes_written: int
-    records_read: int
-    """Of the batches that were looked into; the others' are not known."""
-    map_full: bool = False
 
 
 class _Batch(NamedTuple):

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 STEP_BYTES = 1 << 30
 """The bytes that one step removes, about. A stop of the node waits for the step."""
 STEP_FILES = 1000
-"""As :data:`STEP_BYTES`, for small files."""
+"""The files that one step removes, about, where they are small."""
 
 
 class RemovalTask:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.log.disk import Disk, OsDisk
 from kbroker.log.flushing import FlushTask, begin_flushes
@@ -33,6 +32,8 @@ def _run(tasks: list[FlushTask], disk: Disk) -> list[OSError | None]:
         return None
 
     if len(tasks) > 4 and isinstance(disk, OsDisk):
+        from concurrent.futures import ThreadPoolExecutor  # at the end: a node that serves does without it
+
         # Many small fsyncs wait for the same commits of the file system: side by side they share them.
         with ThreadPoolExecutor(8, thread_name_prefix="kbroker-close") as pool:
             return list(pool.map(run, tasks))

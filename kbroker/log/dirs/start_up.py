@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
@@ -107,6 +106,8 @@ def load_logs(
                 progress.advance()
 
     if len(log_dirs) > 1 and isinstance(disk, OsDisk):
+        from concurrent.futures import ThreadPoolExecutor  # here: most nodes have one dir
+
         with ThreadPoolExecutor(len(log_dirs), thread_name_prefix="kbroker-open") as pool:
             for future in [pool.submit(load_dir, log_dir) for log_dir in log_dirs]:
                 future.result()

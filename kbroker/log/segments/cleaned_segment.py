@@ -15,8 +15,8 @@ from kbroker.log.file_names import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.offset_index import OffsetIndex
-from kbroker.log.segments.segment import CorruptSegment
 from kbroker.log.segments.time_index import TimeIndex
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.value_types import NamedTuple

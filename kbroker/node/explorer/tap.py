@@ -165,7 +165,7 @@ class Tap:
     async def login(
         self, connection: ShownConnection, frame: bytes, answer: Awaitable[bytes], api_keys: Collection[int]
     ) -> bytes:
-        """As ``handlers.services.explorer.LoginTap`` says."""
+        """Show a step of a login, and its answer; of a frame that is no request of ``api_keys`` the size alone."""
         begun = self.begin(self._logs_in(connection), frame)
         if begun is not None and not (begun.api_key in api_keys and is_request(frame)):
             begun.request = unshown_frame(len(frame))
@@ -184,7 +184,7 @@ class Tap:
         return reply
 
     def login_failed(self, connection: ShownConnection) -> None:
-        """As ``handlers.services.explorer.LoginTap`` says."""
+        """Tell that the connection of a client that tried to log in is closed."""
         key = connection.listener_name, connection.peer
         seen = self._logins.get(key)
         if seen is not None and seen.connection is connection:

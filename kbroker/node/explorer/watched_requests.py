@@ -31,7 +31,7 @@ NO_ANSWER = "none is expected"
 class WatchedRequests(RequestObserver):
     """Shows requests to the tap, if it wants them. They are served as they would be without it, short ways included."""
 
-    __slots__ = ("_begun", "_env", "_hides_records", "_later", "_missed", "_queue", "_round", "_seen", "_tap")
+    __slots__ = ("_begun", "_env", "_hides_records", "_later", "_missed", "_queue", "_seen", "_tap")
 
     def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue) -> None:
         self._tap = tap
@@ -43,12 +43,10 @@ class WatchedRequests(RequestObserver):
         """Records of the metadata log have secrets."""
         self._begun: Begun | None = None
         """The request that is served, if the tap sees it, and until its answer is known."""
-        self._round: Round | None = None
-        """The poller's round that it is served in: until its end another reply may take a reply's place."""
         self._later: tuple[Later[Any], int, int, int] | None = None
         """Its answer that comes later."""
 
-    def came(self, frame: memoryview, round: Round | None) -> bool:
+    def came(self, frame: memoryview) -> bool:
         """Ask the tap whether it sees the request."""
         tap = self._tap
         if not tap.is_open:
@@ -57,12 +55,7 @@ class WatchedRequests(RequestObserver):
             self._begun = None
             return False
         self._begun = tap.begin(self._seen, frame)
-        self._round = round
         return self._begun is not None
-
-    def left(self) -> None:
-        """Nothing replaces its reply."""
-        self._round = None
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """Remember the answer: it is shown after it is queued."""
@@ -80,7 +73,7 @@ class WatchedRequests(RequestObserver):
         else:
             self._show(begun, queue.slots[-1].parts if queue.slots else list(islice(queue.parts, queued, None)))
 
-    def served(self) -> None:
+    def served(self, round: Round | None) -> None:
         """Show what a shortcut has answered, if no handler has."""
         begun = self._take_begun()
         if begun is None:
@@ -88,10 +81,10 @@ class WatchedRequests(RequestObserver):
         slots = self._queue.slots
         queued: Sequence[Part] = slots[-1].parts if slots else self._queue.parts
         place = len(queued) - 1
-        if self._round is None:
+        if round is None:
             self._show(begun, [queued[place]])
         else:
-            self._round.at_end(partial(self._show_sent, begun, queued, place))
+            round.at_end(partial(self._show_sent, begun, queued, place))
 
     def failed(self, error: BaseException) -> None:
         """Tell that the request ends its connection, and why."""

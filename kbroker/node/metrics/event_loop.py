@@ -1,4 +1,4 @@
-"""How busy the event loop is: the share of time that it sleeps, and how long its turns take.
+"""The load of the event loop: the share of time that it sleeps, and the times that its turns take.
 
 The loop may turn 20,000 times in a second, so a turn must cost next to nothing: of short ones a sample is observed.
 """

@@ -26,7 +26,7 @@ LOADS_SECONDS = 30.0
 
 
 def figures(coordinators: Coordinators, rates: Rates, now: float) -> Figures:
-    """How many there are, and the members and offsets of each group."""
+    """The number of groups, and the members and offsets of each."""
     admins = [core.admin for core in coordinators.groups.loaded_cores()]
     states = Counter(state for admin in admins for state in admin.states())
     sizes = [size for admin in admins for size in admin.sizes()]

@@ -42,7 +42,7 @@ async def spaces(env: Env, log_dirs: list[LogDir]) -> dict[str, Space]:
 def figures(
     log_dirs: list[LogDir], space: Mapping[str, Space], cleaner: LogCleaner | None, manager: ReplicaManager
 ) -> Figures:
-    """Which directories work and how full they are, and logs that cannot be cleaned."""
+    """The directories that work, the room in them, and logs that cannot be cleaned."""
     yield f.OFFLINE_LOG_DIRS, [((), sum(log_dir.offline is not None for log_dir in log_dirs))]
     yield f.LOG_DIR_OFFLINE, [((log_dir.path,), log_dir.offline is not None) for log_dir in log_dirs]
     yield f.CORDONED_LOG_DIRS, [((), sum(log_dir.cordoned for log_dir in log_dirs))]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
     from kbroker.metrics.requests import RequestMetrics
     from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue, WorkTimes
+    from kbroker.round import Round
 
 _PREFIX = Struct(">hh")
 
@@ -128,7 +129,7 @@ class MeasuredRequests(RequestObserver):
         elif measured is not None:
             measured.name((API_KEYS[api_key].name,))
 
-    def served(self) -> None:
+    def served(self, round: Round | None) -> None:
         """Count a version of ApiVersions that is not served: it is answered without being decoded."""
         self.measured = None
         if self._decoded == self._before:

@@ -48,7 +48,7 @@ class MeasuredShortcut:
         self._owner = owner
 
     def try_serve(self, frame: memoryview, round: Round | None = None) -> bytes | Later[Any] | None:
-        """As `Shortcut.try_serve`."""
+        """Have the shortcut serve the request, and measure it."""
         owner = self._owner
         measured = Measured(owner.requests, owner.turn_began(), len(frame), (API_KEYS[self._api_key].name,))
         reply = self.shortcut.try_serve(frame, round)
@@ -76,7 +76,7 @@ class CountedShortcut(MeasuredShortcut):
         """Requests until the next one that is measured."""
 
     def try_serve(self, frame: memoryview, round: Round | None = None) -> bytes | Later[Any] | None:
-        """As `Shortcut.try_serve`."""
+        """Have the shortcut serve the request, and count it; measure it if it is its turn."""
         if not self._left:
             return super().try_serve(frame, round)
         reply = self.shortcut.try_serve(frame, round)
@@ -117,7 +117,7 @@ class MeasuredShortcuts(ShortcutCache):
         return -1 if self.counts_each or not self._versions else place_of(*next(iter(self._versions.items())))
 
     def on_unrecognised(self, api_key: int, frame: memoryview, request: Any, response: Any, ctx: Any) -> None:
-        """As `ShortcutCache.on_unrecognised`, with the shortcuts themselves in their places."""
+        """Remember a request that no shortcut served: the cache judges by the shortcuts that are measured here."""
         before = self.known.get(api_key)
         if isinstance(before, MeasuredShortcut):
             self.known[api_key] = before.shortcut

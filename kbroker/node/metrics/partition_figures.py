@@ -108,7 +108,7 @@ def _is_reassigning(partition: Partition, manager: ReplicaManager) -> bool:
 
 
 def _retention_percent(partition: Partition) -> int:
-    """As Kafka's ``UnifiedLog`` reckons it: whole percents."""
+    """The share that Kafka's ``UnifiedLog`` reckons, in whole percents."""
     limit = partition.config.retention_bytes
     return 100 * partition.log.size // limit if limit > 0 else 0
 

@@ -48,7 +48,7 @@ class MetricsService:
             trio.lowlevel.remove_instrument(self.counts.loop)
 
     def _unready(self) -> str:
-        """Why the node cannot serve clients yet, or no more; empty if it can."""
+        """The reason why the node cannot serve clients yet, or no more; empty if it can."""
         node, config = self._node, self._node.config
         image = node.metadata.image
         if image.controller_id < 0:

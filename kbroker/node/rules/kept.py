@@ -61,5 +61,5 @@ class Kept(Generic[A]):
 
     @property
     def changes(self) -> Any:
-        """How often the rule's answers were invalidated."""
+        """The number of times that the rule's answers were invalidated."""
         return getattr(self._rule, "changes", 0)

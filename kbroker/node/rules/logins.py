@@ -59,7 +59,7 @@ class RulePlainServer:
         return KafkaPrincipal(USER_TYPE, self._user)
 
     async def respond(self, token: bytes) -> bytes:
-        """As that of ``PlainServer``."""
+        """Judge a name and a password, by the rule; nothing is left to say. ``SaslError``."""
         if self.is_done:
             raise SaslError("the authentication is complete")
         authorization_id, username, password = parse_plain(token)

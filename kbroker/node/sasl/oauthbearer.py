@@ -72,7 +72,7 @@ class OAuthBearerOnListener:
         return FatalError(f"{self._properties.prefix}{name}: {text}")
 
     def _chosen(self) -> Callable[[Callable[[], int]], Validator]:
-        """How to make the validator, of a clock in milliseconds since 1970."""
+        """The maker of the validator, of a clock in milliseconds since 1970."""
         properties = self._properties
         handler, url = properties[_HANDLER], properties[_URL]
         if handler is None and not url:

@@ -18,7 +18,7 @@ from kbroker.security.sasl.oauthbearer.token import TokenRefused
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 8.0
-"""How long a client waits for keys that its token needs. A connection has ten seconds in all to authenticate."""
+"""The time that a client waits for keys that its token needs. A connection has ten seconds in all to authenticate."""
 
 
 class ProviderKeys:

@@ -69,7 +69,7 @@ def _validate(acl: Acl, *, with_ranges: bool) -> None:
 
 
 def _validate_host(host: str, *, with_ranges: bool) -> None:
-    """Only what looks like a range is looked at: any other text is taken for an address, as in Kafka."""
+    """Judge a host that looks like a range; any other text is taken for an address, as in Kafka."""
     if not host:
         raise _invalid("Host pattern cannot be null or empty")
     if "/" not in host:

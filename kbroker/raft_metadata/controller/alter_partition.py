@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
@@ -25,6 +24,7 @@ from kbroker.raft_metadata.image import (
     changed_partition,
 )
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
 logger = logging.getLogger(__name__)

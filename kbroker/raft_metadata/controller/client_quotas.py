@@ -133,7 +133,7 @@ def _invalid(message: str) -> ApiError:
 
 
 def _told(entity: Entity) -> str:
-    """As Java writes such a map."""
+    """The text that Java has for such a map."""
     pairs = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{pairs}}})"
 

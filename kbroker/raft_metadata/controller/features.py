@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.configs import elr_safety_records
@@ -18,6 +18,7 @@ from kbroker.raft_metadata.features import (
     unmet_dependency,
 )
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, METADATA_CHANGES
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import FeatureLevelRecord, NoOpRecord
 
 UPGRADE = 1

@@ -8,7 +8,6 @@ complete at once. Rules: Kafka's ``PartitionReassignmentReplicas`` and ``Partiti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.assignments import validate_assignment
@@ -17,6 +16,7 @@ from kbroker.raft_metadata.controller.partition_changes import Election, partiti
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import PartitionImage, TopicImage
+from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.leader_state import QuorumReplicaProgress
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterSet
+from kbroker.value_types import NamedTuple
 
 
 class ReplicaDescription(NamedTuple):

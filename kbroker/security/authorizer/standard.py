@@ -65,7 +65,7 @@ class StandardAuthorizer:
         self.version = 0
         """See `Authorizer.version`."""
         self.count = 0
-        """How many ACLs there are."""
+        """The number of ACLs."""
         self.loaded = False
         """Whether the ACLs are known."""
         self.when_too_early: Callable[[str, str, AclOperation], None] | None = None
@@ -75,7 +75,7 @@ class StandardAuthorizer:
         self._literal: dict[tuple[ResourceType, str], _Rules] = {}
         self._prefixed: dict[tuple[ResourceType, str], _Rules] = {}
         self._lengths: dict[ResourceType, dict[int, int]] = {}
-        """How many prefixes there are of each length."""
+        """The number of prefixes of each length."""
         self._by_principal: dict[ResourceType, _Rules] = {}
         self._decisions: dict[tuple[KafkaPrincipal, str, int, str], bool] = {}
         self._decisions_by_type: dict[tuple[KafkaPrincipal, str, int], bool] = {}

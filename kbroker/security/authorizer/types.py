@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a rule names resources. ANY and MATCH are for filters alone."""
+    """The ways in which a rule names resources. ANY and MATCH are for filters alone."""
 
     UNKNOWN = 0
     ANY = 1

@@ -35,7 +35,7 @@ class ClientMechanism(NamedTuple):
 
 
 class ClientSetup(NamedTuple):
-    """How a mechanism is set up from a line of JAAS."""
+    """Sets a mechanism up from a line of JAAS."""
 
     module: LoginModule
     form: str
@@ -127,7 +127,7 @@ class Login:
         self._client: SaslClient | None = None
         self._rounds = 0
         self.session_lifetime_ms = 0
-        """How long the session lasts that the server has granted, 0 for ever (KIP-368)."""
+        """The time of the session that the server has granted, 0 for ever (KIP-368)."""
 
     def handshake(self) -> SaslHandshakeRequest:
         """The first request."""

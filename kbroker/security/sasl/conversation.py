@@ -53,7 +53,7 @@ class SaslConversation:
         self.expires_at: float | None = None
         """When the session ends, by ``now``; None if it does not."""
         self.failure: str | None = None
-        """Why the client is let in no more. It holds no secret."""
+        """The reason why the client is let in no more. It holds no secret."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when a re-authentication has succeeded or failed."""
 

@@ -52,7 +52,7 @@ KERBEROS_FORM = (
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 _CLOSE = 0.85
-"""How like a word of JAAS (`difflib`) another must be to be taken for it, misspelt, and shown."""
+"""The likeness (`difflib`) of another word to one of JAAS from which it is taken for it, misspelt, and shown."""
 
 _LETTER = "A-Za-z_$\u00a0-\U0010ffff"
 _WORD = re.compile(rf"[{_LETTER}][{_LETTER}0-9.\-]*")

@@ -38,12 +38,12 @@ class ScramMechanism(IntEnum):
 
     @property
     def mechanism_name(self) -> str:
-        """As SASL has it: ``SCRAM-SHA-256``."""
+        """The name in SASL: ``SCRAM-SHA-256``."""
         return self.name.replace("_", "-")
 
     @property
     def hash_name(self) -> str:
-        """As hashlib has it."""
+        """The name in hashlib."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
     @staticmethod

@@ -27,10 +27,10 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 CA_DAYS = 3650
-"""How long an authority is valid by default."""
+"""The time that an authority is valid by default."""
 
 CERTIFICATE_DAYS = 825
-"""How long a certificate is valid by default: the most that some clients accept."""
+"""The time that a certificate is valid by default: the most that some clients accept."""
 
 _HOUR = datetime.timedelta(hours=1)
 

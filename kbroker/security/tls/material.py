@@ -134,7 +134,7 @@ def _der(certificate: x509.Certificate) -> bytes:
 
 
 def mismatch(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
-    """Why a client and a server with these contexts do not connect; None if they do. The client checks no names."""
+    """The reason why a client and a server with these contexts do not connect; None if they do. No name is checked."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     waiting = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
     for _ in range(10):
@@ -170,7 +170,7 @@ _PROBLEMS = {
 
 
 def handshake_problem(error: ssl.SSLError) -> str:
-    """Why a handshake has failed, for a person; "it" is the other side."""
+    """The reason why a handshake has failed, for a person; "it" is the other side."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     return _PROBLEMS.get(error.reason, error.reason or "the handshake has failed")

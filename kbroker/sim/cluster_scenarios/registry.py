@@ -60,7 +60,7 @@ def run_cluster_scenario(name: str, seed: int, out: TextIO | None = None) -> str
 
 
 def run_course(name: str, found: ClusterScenario, seed: int, out: TextIO | None = None) -> str:
-    """As :func:`run_cluster_scenario`, of a scenario that has no name."""
+    """Run a scenario that has no name (see :func:`run_cluster_scenario`)."""
     rng = random.Random(f"{name} {seed}")
     properties = {**_random_properties(rng), **found.properties}
     faults = LinkFaults() if found.quiet else LinkFaults.random(rng)

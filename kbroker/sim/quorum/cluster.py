@@ -192,7 +192,7 @@ class RaftCluster:
                 self.appended[value] = where
 
     def committed_offset(self) -> int:
-        """How far any node knows data to be committed."""
+        """The offset up to which any node knows data to be committed."""
         return max((node.core.high_watermark for node in self.running), default=-1)
 
     def await_leader(self, among: Sequence[SimRaftNode] | None = None, within_ms: int = 120_000) -> SimRaftNode:

@@ -11,14 +11,14 @@ from kbroker.sim.world import EventQueue
 
 @dataclass(slots=True)
 class NetworkFaults:
-    """How bad the network is. Times in milliseconds, probabilities from 0 to 1."""
+    """The faults of the network. Times in milliseconds, probabilities from 0 to 1."""
 
     min_latency_ms: int = 1
     max_latency_ms: int = 10
     loss: float = 0.0
     duplication: float = 0.0
     delay: float = 0.0
-    """How often a message takes up to ``max_delay_ms`` and is overtaken by later ones."""
+    """The share of messages that take up to ``max_delay_ms`` and are overtaken by later ones."""
     max_delay_ms: int = 1000
 
     @classmethod

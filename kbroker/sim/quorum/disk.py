@@ -30,7 +30,7 @@ class SimSnapshots:
         self._parts: dict[OffsetAndEpoch, bytes] = {}
 
     def ids(self) -> list[OffsetAndEpoch]:
-        """Which there are, oldest first."""
+        """The ids that there are, oldest first."""
         return sorted(self._files)
 
     def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
@@ -79,7 +79,7 @@ class SimDisk:
         self._max_latency_ms = max_latency_ms
 
     def latency_ms(self) -> int:
-        """How long the next flush takes; now and then a disk is slow."""
+        """The time that the next flush takes; now and then a disk is slow."""
         if self._rng.random() < 0.02:
             return self._rng.randrange(20 * self._max_latency_ms + 1)
         return self._rng.randrange(self._max_latency_ms + 1)

@@ -111,7 +111,7 @@ class SimRaftNode:
         self.rng = rng
         self.disk = (FileSimDisk if files else SimDisk)(rng, max_disk_latency_ms)
         self.life = 0
-        """How often it was started."""
+        """The number of times that it was started."""
         self.running = False
         self.clock_offset_ms = 0
         self.applied_offset = 0

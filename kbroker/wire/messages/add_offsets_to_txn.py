@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, message
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, message
 
 
 @message(api_key=25, versions="0-4", flexible="3+")
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """Request of AddOffsetsToTxn (key 25)."""
 
     transactional_id: Str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -25,7 +25,7 @@ class AddPartitionsToTxnTransaction:
 
 
 @message(api_key=24, versions="0-5", flexible="3+")
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """Request of AddPartitionsToTxn (key 24)."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field("4+")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int16, Int32, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -16,7 +16,7 @@ class Listener:
 
 
 @message(api_key=80, versions="0-1", flexible="0+")
-class AddRaftVoterRequest:
+class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
     """Request of AddRaftVoter (key 80)."""
 
     cluster_id: Str | None = field(nullable="0+")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, message
+from kbroker.wire.schema import Int16, Int32, Int64, Request, message
 
 
 @message(api_key=67, versions="0", flexible="0+")
-class AllocateProducerIdsRequest:
+class AllocateProducerIdsRequest(Request["AllocateProducerIdsResponse"]):
     """Request of AllocateProducerIds (key 67)."""
 
     broker_id: Int32 = 0

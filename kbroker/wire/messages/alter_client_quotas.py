@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Float64, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Float64, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -31,7 +31,7 @@ class EntryData:
 
 
 @message(api_key=49, versions="0-1", flexible="1+")
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
     """Request of AlterClientQuotas (key 49)."""
 
     entries: list[EntryData] = field()

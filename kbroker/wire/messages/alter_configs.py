@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -23,7 +23,7 @@ class AlterConfigsResource:
 
 
 @message(api_key=33, versions="0-2", flexible="2+")
-class AlterConfigsRequest:
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     """Request of AlterConfigs (key 33)."""
 
     resources: list[AlterConfigsResource] = field()

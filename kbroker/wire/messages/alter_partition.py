@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Int64, UuidField, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, UuidField, field, message, struct
 
 
 @struct
@@ -34,7 +34,7 @@ class TopicData:
 
 
 @message(api_key=56, versions="2-3", flexible="0+")
-class AlterPartitionRequest:
+class AlterPartitionRequest(Request["AlterPartitionResponse"]):
     """Request of AlterPartition (key 56)."""
 
     broker_id: Int32 = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -22,7 +22,7 @@ class ReassignableTopic:
 
 
 @message(api_key=45, versions="0-1", flexible="0+")
-class AlterPartitionReassignmentsRequest:
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
     """Request of AlterPartitionReassignments (key 45)."""
 
     timeout_ms: Int32 = 60000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -22,7 +22,7 @@ class AlterReplicaLogDir:
 
 
 @message(api_key=34, versions="1-2", flexible="2+")
-class AlterReplicaLogDirsRequest:
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
     """Request of AlterReplicaLogDirs (key 34)."""
 
     dirs: list[AlterReplicaLogDir] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bytes, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -25,7 +25,7 @@ class ScramCredentialUpsertion:
 
 
 @message(api_key=51, versions="0", flexible="0+")
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
     """Request of AlterUserScramCredentials (key 51)."""
 
     deletions: list[ScramCredentialDeletion] = field()

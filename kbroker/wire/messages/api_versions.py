@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @message(api_key=18, versions="0-5", flexible="3+")
-class ApiVersionsRequest:
+class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """Request of ApiVersions (key 18)."""
 
     client_software_name: Str = field("3+", ignorable=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Int64, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, UuidField, field, message, struct
 
 
 @struct
@@ -30,7 +30,7 @@ class DirectoryData:
 
 
 @message(api_key=73, versions="0", flexible="0+")
-class AssignReplicasToDirsRequest:
+class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"]):
     """Request of AssignReplicasToDirs (key 73)."""
 
     broker_id: Int32 = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -33,7 +33,7 @@ class LeaderEndpoint:
 
 
 @message(api_key=53, versions="0-1", flexible="1+")
-class BeginQuorumEpochRequest:
+class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"]):
     """Request of BeginQuorumEpoch (key 53)."""
 
     cluster_id: Str | None = field(nullable="0+", default=None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, UuidField, field, message
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, UuidField, field, message
 
 
 @message(api_key=63, versions="0-2", flexible="0+")
-class BrokerHeartbeatRequest:
+class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
     """Request of BrokerHeartbeat (key 63)."""
 
     broker_id: Int32 = 0

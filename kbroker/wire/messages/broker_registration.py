@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -26,7 +26,7 @@ class Feature:
 
 
 @message(api_key=62, versions="0-4", flexible="0+")
-class BrokerRegistrationRequest:
+class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
     """Request of BrokerRegistration (key 62)."""
 
     broker_id: Int32 = 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @message(api_key=69, versions="0-1", flexible="0+")
-class ConsumerGroupDescribeRequest:
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """Request of ConsumerGroupDescribe (key 69)."""
 
     group_ids: list[Str] = field()

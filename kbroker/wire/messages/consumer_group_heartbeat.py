@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -15,7 +15,7 @@ class TopicPartitions:
 
 
 @message(api_key=68, versions="0-1", flexible="0+")
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """Request of ConsumerGroupHeartbeat (key 68)."""
 
     group_id: Str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int16, Int32, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -26,7 +26,7 @@ class Feature:
 
 
 @message(api_key=70, versions="0", flexible="0+")
-class ControllerRegistrationRequest:
+class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"]):
     """Request of ControllerRegistration (key 70)."""
 
     controller_id: Int32 = 0

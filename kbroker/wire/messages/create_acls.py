@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -19,7 +19,7 @@ class AclCreation:
 
 
 @message(api_key=30, versions="1-3", flexible="2+")
-class CreateAclsRequest:
+class CreateAclsRequest(Request["CreateAclsResponse"]):
     """Request of CreateAcls (key 30)."""
 
     creations: list[AclCreation] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class CreatableRenewers:
 
 
 @message(api_key=38, versions="1-3", flexible="2+")
-class CreateDelegationTokenRequest:
+class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
     """Request of CreateDelegationToken (key 38)."""
 
     owner_principal_type: Str | None = field("3+", nullable="3+")

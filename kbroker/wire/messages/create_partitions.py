@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -22,7 +22,7 @@ class CreatePartitionsTopic:
 
 
 @message(api_key=37, versions="0-3", flexible="2+")
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     """Request of CreatePartitions (key 37)."""
 
     topics: list[CreatePartitionsTopic] = field()

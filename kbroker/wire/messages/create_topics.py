@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -33,7 +33,7 @@ class CreatableTopic:
 
 
 @message(api_key=19, versions="2-7", flexible="5+")
-class CreateTopicsRequest:
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """Request of CreateTopics (key 19)."""
 
     topics: list[CreatableTopic] = field()

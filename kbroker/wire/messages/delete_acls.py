@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -19,7 +19,7 @@ class DeleteAclsFilter:
 
 
 @message(api_key=31, versions="1-3", flexible="2+")
-class DeleteAclsRequest:
+class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     """Request of DeleteAcls (key 31)."""
 
     filters: list[DeleteAclsFilter] = field()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
 
 
 @message(api_key=42, versions="0-3", flexible="2+")
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     """Request of DeleteGroups (key 42)."""
 
     groups_names: list[Str] = field()

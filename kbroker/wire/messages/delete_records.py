@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -22,7 +22,7 @@ class DeleteRecordsTopic:
 
 
 @message(api_key=21, versions="0-2", flexible="2+")
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     """Request of DeleteRecords (key 21)."""
 
     topics: list[DeleteRecordsTopic] = field()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class DeleteShareGroupOffsetsRequestTopic:
 
 
 @message(api_key=92, versions="0", flexible="0+")
-class DeleteShareGroupOffsetsRequest:
+class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
     """Request of DeleteShareGroupOffsets (key 92)."""
 
     group_id: Str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -22,7 +22,7 @@ class DeleteStateData:
 
 
 @message(api_key=86, versions="0", flexible="0+")
-class DeleteShareGroupStateRequest:
+class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
     """Request of DeleteShareGroupState (key 86)."""
 
     group_id: Str = ""

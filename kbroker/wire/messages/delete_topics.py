@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class DeleteTopicState:
 
 
 @message(api_key=20, versions="1-6", flexible="4+")
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Request of DeleteTopics (key 20)."""
 
     topics: list[DeleteTopicState] = field("6+")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @message(api_key=29, versions="1-3", flexible="2+")
-class DescribeAclsRequest:
+class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     """Request of DescribeAcls (key 29)."""
 
     resource_type_filter: Int8 = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Float64, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Float64, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -15,7 +15,7 @@ class ComponentData:
 
 
 @message(api_key=48, versions="0-1", flexible="1+")
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     """Request of DescribeClientQuotas (key 48)."""
 
     components: list[ComponentData] = field()

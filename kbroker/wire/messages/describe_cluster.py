@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @message(api_key=60, versions="0-2", flexible="0+")
-class DescribeClusterRequest:
+class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """Request of DescribeCluster (key 60)."""
 
     include_cluster_authorized_operations: Bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -15,7 +15,7 @@ class DescribeConfigsResource:
 
 
 @message(api_key=32, versions="1-4", flexible="4+")
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """Request of DescribeConfigs (key 32)."""
 
     resources: list[DescribeConfigsResource] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class DescribeDelegationTokenOwner:
 
 
 @message(api_key=41, versions="1-3", flexible="2+")
-class DescribeDelegationTokenRequest:
+class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
     """Request of DescribeDelegationToken (key 41)."""
 
     owners: list[DescribeDelegationTokenOwner] | None = field(nullable="0+")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Request, Str, field, message, struct
 
 
 @message(api_key=15, versions="0-6", flexible="5+")
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     """Request of DescribeGroups (key 15)."""
 
     groups: list[Str] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class DescribableLogDirTopic:
 
 
 @message(api_key=35, versions="1-5", flexible="2+")
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """Request of DescribeLogDirs (key 35)."""
 
     topics: list[DescribableLogDirTopic] | None = field(nullable="0+")

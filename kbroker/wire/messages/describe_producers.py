@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class TopicRequest:
 
 
 @message(api_key=61, versions="0", flexible="0+")
-class DescribeProducersRequest:
+class DescribeProducersRequest(Request["DescribeProducersResponse"]):
     """Request of DescribeProducers (key 61)."""
 
     topics: list[TopicRequest] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -21,7 +21,7 @@ class TopicData:
 
 
 @message(api_key=55, versions="0-2", flexible="0+")
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """Request of DescribeQuorum (key 55)."""
 
     topics: list[TopicData] = field()

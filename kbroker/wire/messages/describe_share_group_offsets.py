@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -23,7 +23,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 
 @message(api_key=90, versions="0-1", flexible="0+")
-class DescribeShareGroupOffsetsRequest:
+class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsResponse"]):
     """Request of DescribeShareGroupOffsets (key 90)."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -21,7 +21,7 @@ class Cursor:
 
 
 @message(api_key=75, versions="0", flexible="0+")
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
     """Request of DescribeTopicPartitions (key 75)."""
 
     topics: list[TopicRequest] = field()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @message(api_key=65, versions="0", flexible="0+")
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
     """Request of DescribeTransactions (key 65)."""
 
     transactional_ids: list[Str] = field()

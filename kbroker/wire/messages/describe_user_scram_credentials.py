@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -13,7 +13,7 @@ class UserName:
 
 
 @message(api_key=50, versions="0", flexible="0+")
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
     """Request of DescribeUserScramCredentials (key 50)."""
 
     users: list[UserName] | None = field(nullable="0+")

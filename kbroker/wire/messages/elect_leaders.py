@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class TopicPartitions:
 
 
 @message(api_key=43, versions="0-2", flexible="2+")
-class ElectLeadersRequest:
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """Request of ElectLeaders (key 43)."""
 
     election_type: Int8 = field("1+")

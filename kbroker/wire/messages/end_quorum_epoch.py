@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -42,7 +42,7 @@ class LeaderEndpoint:
 
 
 @message(api_key=54, versions="0-1", flexible="1+")
-class EndQuorumEpochRequest:
+class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
     """Request of EndQuorumEpoch (key 54)."""
 
     cluster_id: Str | None = field(nullable="0+", default=None)

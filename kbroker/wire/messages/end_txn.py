@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, field, message
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message
 
 
 @message(api_key=26, versions="0-5", flexible="3+")
-class EndTxnRequest:
+class EndTxnRequest(Request["EndTxnResponse"]):
     """Request of EndTxn (key 26)."""
 
     transactional_id: Str = ""

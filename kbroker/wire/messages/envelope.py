@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, field, message
+from kbroker.wire.schema import Bytes, Int16, Request, field, message
 
 
 @message(api_key=58, versions="0", flexible="0+")
-class EnvelopeRequest:
+class EnvelopeRequest(Request["EnvelopeResponse"]):
     """Request of Envelope (key 58)."""
 
     request_data: Bytes = b""

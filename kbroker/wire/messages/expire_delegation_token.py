@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, Int32, Int64, message
+from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, message
 
 
 @message(api_key=40, versions="1-2", flexible="2+")
-class ExpireDelegationTokenRequest:
+class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"]):
     """Request of ExpireDelegationToken (key 40)."""
 
     hmac: Bytes = b""

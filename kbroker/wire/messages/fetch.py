@@ -7,6 +7,7 @@ from kbroker.wire.schema import (
     Int16,
     Int32,
     Int64,
+    Request,
     ResponseRecords,
     Str,
     UuidField,
@@ -57,7 +58,7 @@ class ForgottenTopic:
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
-class FetchRequest:
+class FetchRequest(Request["FetchResponse"]):
     """Request of Fetch (key 1)."""
 
     cluster_id: Str | None = field("12+", nullable="12+", tag=0, ignorable=True, default=None)

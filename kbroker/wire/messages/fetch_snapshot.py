@@ -6,6 +6,7 @@ from kbroker.wire.schema import (
     Int16,
     Int32,
     Int64,
+    Request,
     ResponseRecords,
     Str,
     UInt16,
@@ -44,7 +45,7 @@ class TopicSnapshot:
 
 
 @message(api_key=59, versions="0-1", flexible="0+")
-class FetchSnapshotRequest:
+class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
     """Request of FetchSnapshot (key 59)."""
 
     cluster_id: Str | None = field(nullable="0+", tag=0, default=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, UuidField, field, message
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidField, field, message
 
 
 @message(api_key=71, versions="0", flexible="0+")
-class GetTelemetrySubscriptionsRequest:
+class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"]):
     """Request of GetTelemetrySubscriptions (key 71)."""
 
     client_instance_id: UuidField = ZERO_UUID

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
 
 
 @message(api_key=12, versions="0-4", flexible="4+")
-class HeartbeatRequest:
+class HeartbeatRequest(Request["HeartbeatResponse"]):
     """Request of Heartbeat (key 12)."""
 
     group_id: Str = ""

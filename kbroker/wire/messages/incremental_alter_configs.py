@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -24,7 +24,7 @@ class AlterConfigsResource:
 
 
 @message(api_key=44, versions="0-1", flexible="1+")
-class IncrementalAlterConfigsRequest:
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
     """Request of IncrementalAlterConfigs (key 44)."""
 
     resources: list[AlterConfigsResource] = field()

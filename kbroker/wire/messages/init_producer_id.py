@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, field, message
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message
 
 
 @message(api_key=22, versions="0-6", flexible="2+", unstable_last=True)
-class InitProducerIdRequest:
+class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """Request of InitProducerId (key 22)."""
 
     transactional_id: Str | None = field(nullable="0+")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -24,7 +24,7 @@ class InitializeStateData:
 
 
 @message(api_key=83, versions="0", flexible="0+")
-class InitializeShareGroupStateRequest:
+class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateResponse"]):
     """Request of InitializeShareGroupState (key 83)."""
 
     group_id: Str = ""

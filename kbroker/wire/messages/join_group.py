@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class JoinGroupRequestProtocol:
 
 
 @message(api_key=11, versions="0-9", flexible="6+")
-class JoinGroupRequest:
+class JoinGroupRequest(Request["JoinGroupResponse"]):
     """Request of JoinGroup (key 11)."""
 
     group_id: Str = ""

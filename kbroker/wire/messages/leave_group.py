@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -15,7 +15,7 @@ class MemberIdentity:
 
 
 @message(api_key=13, versions="0-5", flexible="4+")
-class LeaveGroupRequest:
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """Request of LeaveGroup (key 13)."""
 
     group_id: Str = ""

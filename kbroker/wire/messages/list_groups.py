@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
 
 
 @message(api_key=16, versions="0-5", flexible="3+")
-class ListGroupsRequest:
+class ListGroupsRequest(Request["ListGroupsResponse"]):
     """Request of ListGroups (key 16)."""
 
     states_filter: list[Str] = field("4+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -23,7 +23,7 @@ class ListOffsetsTopic:
 
 
 @message(api_key=2, versions="1-11", flexible="6+")
-class ListOffsetsRequest:
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """Request of ListOffsets (key 2)."""
 
     replica_id: Int32 = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class ListPartitionReassignmentsTopics:
 
 
 @message(api_key=46, versions="0", flexible="0+")
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
     """Request of ListPartitionReassignments (key 46)."""
 
     timeout_ms: Int32 = 60000

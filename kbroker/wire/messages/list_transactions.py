@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @message(api_key=66, versions="0-2", flexible="0+")
-class ListTransactionsRequest:
+class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """Request of ListTransactions (key 66)."""
 
     state_filters: list[Str] = field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class MetadataRequestTopic:
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
-class MetadataRequest:
+class MetadataRequest(Request["MetadataResponse"]):
     """Request of Metadata (key 3)."""
 
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")

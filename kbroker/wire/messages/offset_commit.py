@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -25,7 +25,7 @@ class OffsetCommitRequestTopic:
 
 
 @message(api_key=8, versions="2-10", flexible="8+")
-class OffsetCommitRequest:
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """Request of OffsetCommit (key 8)."""
 
     group_id: Str = ""

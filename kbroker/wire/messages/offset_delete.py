@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -21,7 +21,7 @@ class OffsetDeleteRequestTopic:
 
 
 @message(api_key=47, versions="0")
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """Request of OffsetDelete (key 47)."""
 
     group_id: Str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -33,7 +33,7 @@ class OffsetFetchRequestGroup:
 
 
 @message(api_key=9, versions="1-10", flexible="6+")
-class OffsetFetchRequest:
+class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """Request of OffsetFetch (key 9)."""
 
     group_id: Str = field("0-7")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -23,7 +23,7 @@ class OffsetForLeaderTopic:
 
 
 @message(api_key=23, versions="2-4", flexible="4+")
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Request of OffsetForLeaderEpoch (key 23)."""
 
     replica_id: Int32 = field("3+", ignorable=True, default=-2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Records, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Records, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -23,7 +23,7 @@ class TopicProduceData:
 
 
 @message(api_key=0, versions="3-13", flexible="9+")
-class ProduceRequest:
+class ProduceRequest(Request["ProduceResponse"]):
     """Request of Produce (key 0)."""
 
     transactional_id: Str | None = field("3+", nullable="3+", default=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Bytes, Int8, Int16, Int32, UuidField, message
+from kbroker.wire.schema import Bool, Bytes, Int8, Int16, Int32, Request, UuidField, message
 
 
 @message(api_key=72, versions="0", flexible="0+")
-class PushTelemetryRequest:
+class PushTelemetryRequest(Request["PushTelemetryResponse"]):
     """Request of PushTelemetry (key 72)."""
 
     client_instance_id: UuidField = ZERO_UUID

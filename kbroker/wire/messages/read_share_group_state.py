@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -23,7 +23,7 @@ class ReadStateData:
 
 
 @message(api_key=84, versions="0", flexible="0+")
-class ReadShareGroupStateRequest:
+class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
     """Request of ReadShareGroupState (key 84)."""
 
     group_id: Str = ""

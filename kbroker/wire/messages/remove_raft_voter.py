@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Str, UuidField, field, message
+from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message
 
 
 @message(api_key=81, versions="0", flexible="0+")
-class RemoveRaftVoterRequest:
+class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
     """Request of RemoveRaftVoter (key 81)."""
 
     cluster_id: Str | None = field(nullable="0+")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, Int64, Str, field, message
+from kbroker.wire.schema import Bytes, Int16, Int64, Request, Str, field, message
 
 
 @message(api_key=36, versions="0-2", flexible="2+")
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     """Request of SaslAuthenticate (key 36)."""
 
     auth_bytes: Bytes = b""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Str, field, message
+from kbroker.wire.schema import Int16, Request, Str, field, message
 
 
 @message(api_key=17, versions="0-1")
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """Request of SaslHandshake (key 17)."""
 
     mechanism: Str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -32,7 +32,7 @@ class AcknowledgeTopic:
 
 
 @message(api_key=79, versions="1-2", flexible="0+")
-class ShareAcknowledgeRequest:
+class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
     """Request of ShareAcknowledge (key 79)."""
 
     group_id: Str | None = field(nullable="0+", default=None)

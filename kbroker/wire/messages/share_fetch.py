@@ -9,6 +9,7 @@ from kbroker.wire.schema import (
     Int16,
     Int32,
     Int64,
+    Request,
     ResponseRecords,
     Str,
     UuidField,
@@ -53,7 +54,7 @@ class ForgottenTopic:
 
 
 @message(api_key=78, versions="1-2", flexible="0+")
-class ShareFetchRequest:
+class ShareFetchRequest(Request["ShareFetchResponse"]):
     """Request of ShareFetch (key 78)."""
 
     group_id: Str | None = field(nullable="0+", default=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Bool, Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @message(api_key=77, versions="1", flexible="0+")
-class ShareGroupDescribeRequest:
+class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
     """Request of ShareGroupDescribe (key 77)."""
 
     group_ids: list[Str] = field()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message, struct
 
 
 @message(api_key=76, versions="1", flexible="0+")
-class ShareGroupHeartbeatRequest:
+class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
     """Request of ShareGroupHeartbeat (key 76)."""
 
     group_id: Str = ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Str, UInt16, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, UInt16, field, message, struct
 
 
 @message(api_key=89, versions="0-1", flexible="0+")
-class StreamsGroupDescribeRequest:
+class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
     """Request of StreamsGroupDescribe (key 89)."""
 
     group_ids: list[Str] = field()

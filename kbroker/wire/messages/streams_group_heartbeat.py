@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Str, UInt16, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, UInt16, field, message, struct
 
 
 @struct
@@ -79,7 +79,7 @@ class TaskOffset:
 
 
 @message(api_key=88, versions="0-1", flexible="0+")
-class StreamsGroupHeartbeatRequest:
+class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
     """Request of StreamsGroupHeartbeat (key 88)."""
 
     group_id: Str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -42,7 +42,7 @@ class TopologyDescription:
 
 
 @message(api_key=93, versions="0", flexible="0+")
-class StreamsGroupTopologyDescriptionUpdateRequest:
+class StreamsGroupTopologyDescriptionUpdateRequest(Request["StreamsGroupTopologyDescriptionUpdateResponse"]):
     """Request of StreamsGroupTopologyDescriptionUpdate (key 93)."""
 
     group_id: Str = ""

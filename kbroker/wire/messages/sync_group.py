@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bytes, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -14,7 +14,7 @@ class SyncGroupRequestAssignment:
 
 
 @message(api_key=14, versions="0-5", flexible="4+")
-class SyncGroupRequest:
+class SyncGroupRequest(Request["SyncGroupResponse"]):
     """Request of SyncGroup (key 14)."""
 
     group_id: Str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -25,7 +25,7 @@ class TxnOffsetCommitRequestTopic:
 
 
 @message(api_key=28, versions="0-6", flexible="3+")
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """Request of TxnOffsetCommit (key 28)."""
 
     transactional_id: Str = ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
 
 
 @message(api_key=64, versions="0", flexible="0+")
-class UnregisterBrokerRequest:
+class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
     """Request of UnregisterBroker (key 64)."""
 
     broker_id: Int32 = 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Int16, Int32, Str, field, message
+from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
 
 
 @message(api_key=94, versions="0", flexible="0+")
-class UnregisterControllerRequest:
+class UnregisterControllerRequest(Request["UnregisterControllerResponse"]):
     """Request of UnregisterController (key 94)."""
 
     controller_id: Int32 = 0

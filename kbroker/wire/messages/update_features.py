@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
 
 
 @struct
@@ -16,7 +16,7 @@ class FeatureUpdateKey:
 
 
 @message(api_key=57, versions="0-2", flexible="0+")
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     """Request of UpdateFeatures (key 57)."""
 
     timeout_ms: Int32 = 60000

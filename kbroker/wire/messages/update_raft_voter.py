@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Int16, Int32, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -24,7 +24,7 @@ class KRaftVersionFeature:
 
 
 @message(api_key=82, versions="0", flexible="0+")
-class UpdateRaftVoterRequest:
+class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"]):
     """Request of UpdateRaftVoter (key 82)."""
 
     cluster_id: Str | None = field(nullable="0+")

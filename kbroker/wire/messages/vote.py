@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Str, UInt16, UuidField, field, message, struct
+from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UInt16, UuidField, field, message, struct
 
 
 @struct
@@ -28,7 +28,7 @@ class TopicData:
 
 
 @message(api_key=52, versions="0-2", flexible="0+")
-class VoteRequest:
+class VoteRequest(Request["VoteResponse"]):
     """Request of Vote (key 52)."""
 
     cluster_id: Str | None = field(nullable="0+", default=None)

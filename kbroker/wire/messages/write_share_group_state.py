@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, UuidField, field, message, struct
+from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
 
 
 @struct
@@ -37,7 +37,7 @@ class WriteStateData:
 
 
 @message(api_key=85, versions="0-1", flexible="0+")
-class WriteShareGroupStateRequest:
+class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
     """Request of WriteShareGroupState (key 85)."""
 
     group_id: Str = ""

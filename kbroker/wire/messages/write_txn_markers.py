@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Str, field, message, struct
+from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -26,7 +26,7 @@ class WritableTxnMarker:
 
 
 @message(api_key=27, versions="1-2", flexible="1+")
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     """Request of WriteTxnMarkers (key 27)."""
 
     markers: list[WritableTxnMarker] = field()

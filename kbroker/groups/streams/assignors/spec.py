@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kbroker.groups.streams.configured_topology import ConfiguredSubtopology
 from kbroker.groups.streams.tasks import TaskId, Tasks
+from kbroker.value_types import dataclass
 
 
 class TaskAssignorError(Exception):

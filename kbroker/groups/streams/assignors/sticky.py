@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from kbroker.groups.streams.assignors.spec import GroupSpec, TaskAssignorError
 from kbroker.groups.streams.configured_topology import ConfiguredSubtopology
 from kbroker.groups.streams.tasks import TaskId, Tasks
+from kbroker.value_types import dataclass, field
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class StickyTaskAssignor:
     """See the module."""
 
     def assign(self, group: GroupSpec, subtopologies: Mapping[str, ConfiguredSubtopology]) -> Mapping[str, Tasks]:
-        """As `TaskAssignor.assign`."""
+        """Assign the tasks of a group to its members, those that they have had first."""
         replicas = group.configs.num_standby_replicas
         active = list(_tasks(subtopologies))
         followed = [task for task in active if subtopologies[task.subtopology_id].is_stateful] if replicas else []

@@ -31,7 +31,7 @@ except ImportError as error:
 logger = logging.getLogger(__name__)
 
 KINIT_SECONDS = 60.0
-"""How long the command that renews tickets may take."""
+"""The time that the command that renews tickets may take."""
 
 _Store = dict[bytes | str, bytes | str]
 _NO_REASONS = ("Unspecified GSS failure", "Unknown error", "Success")

@@ -1,4 +1,4 @@
-"""How to log in to Kerberos, from a line of JAAS (``Krb5LoginModule``), and when a ticket is to be renewed."""
+"""Logins to Kerberos, from a line of JAAS (``Krb5LoginModule``), and the time at which a ticket is to be renewed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFUSED = ("useFirstPass", "tryFirstPass", "storePass", "clearPass")
 _TEXTS = ("keyTab", "principal", "ticketCache", "serviceName")
 _ALL = (*_FLAGS, *_REFUSED, *_TEXTS, "debug")
 _CLOSE = 0.8
-"""How like an option (`difflib`) a word must be to be taken for it, misspelt, and shown."""
+"""The likeness (`difflib`) of a word to an option from which it is taken for it, misspelt, and shown."""
 _PREFIXES = ("FILE:", "file:")
 
 

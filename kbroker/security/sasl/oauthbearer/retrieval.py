@@ -26,7 +26,7 @@ Ask = Callable[[Mapping[str, str], bytes], bytes]
 
 
 class TokenRequest(Protocol):
-    """How a client asks for a token: who it is, and by what it proves that."""
+    """The request of a client for a token: who it is, and by what it proves that."""
 
     def headers(self) -> Mapping[str, str]:
         """Those of the request."""
@@ -74,7 +74,7 @@ class Backoff(NamedTuple):
 
 
 def from_endpoint(ask: Ask, request: TokenRequest, backoff: Backoff) -> Callable[[], str]:
-    """How to get a new token of a provider; ``ProviderError``."""
+    """The function that gets a new token of a provider; ``ProviderError``."""
 
     def get() -> str:
         wait, deadline = backoff.first, time.monotonic() + backoff.longest
@@ -104,7 +104,7 @@ def token_of_answer(body: bytes) -> str:
 
 
 def from_file(url: Url) -> Callable[[], str]:
-    """How to read the token of a file; ``ProviderError``."""
+    """The function that reads the token of a file; ``ProviderError``."""
 
     def get() -> str:
         try:
@@ -133,7 +133,7 @@ class Refresh(NamedTuple):
 
 
 _FAILURE_SECONDS = 1.0
-"""How long a provider that has failed is not asked again."""
+"""The time that a provider that has failed is not asked again."""
 
 
 class Tokens:

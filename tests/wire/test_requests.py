@@ -1,0 +1,19 @@
+"""The link from a request to its response, which type checkers read in the declarations."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+
+import pytest
+
+from kbroker.wire.registry import API_KEYS, ApiDescription
+
+
+@pytest.mark.parametrize("api", API_KEYS.values(), ids=lambda api: api.name)
+def test_a_request_names_its_response(api: ApiDescription) -> None:
+    request, response = api.request, api.response
+    tree = ast.parse(inspect.getsource(sys.modules[request.__module__]))
+    [declared] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == request.__name__]
+    assert [ast.unparse(base) for base in declared.bases] == [f"Request['{response.__name__}']"]
