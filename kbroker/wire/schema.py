@@ -47,6 +47,9 @@ T = TypeVar("T")
 
 MAX_VERSION: Final = 0x7FFF
 
+FIRST_OWN_TAG: Final = 10_000
+"""Tagged fields from this tag on are kbroker's own (docs/decisions/0026-own-tagged-fields.md); Kafka counts from 0."""
+
 
 class VersionRange(NamedTuple):
     """Versions ``lowest`` to ``highest``, both included; empty if ``lowest > highest``."""
