@@ -64,7 +64,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInFlight:
-    """What is in flight of a partition, by offset. ``left_out``: ranges more, of which the leader tells none."""
+    """The records in flight of a partition, by offset. ``left_out``: so many ranges more are not told."""
 
     ranges: tuple[InFlight, ...]
     left_out: int
@@ -119,9 +119,9 @@ def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOf
 def share_in_flight(
     client: Client, group: GroupDescription, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, PartitionInFlight | ResponseError | None]:
-    """What the leader of each partition says to be in flight, in order; the error that remained; None: it tells nothing.
+    """Partition -> the records in flight as its leader tells them; the error that remained; None: it tells nothing.
 
-    It is asked by a tagged field of kbroker's own, which Apache Kafka's brokers skip.
+    The leader is asked by a tagged field of kbroker's own, which Apache Kafka's brokers skip.
     """
     wanted = dict.fromkeys(sorted(partitions))
     members = {member.member_id: member for member in group.members}

@@ -46,7 +46,7 @@ def view(partition: SharePartition, most: int, now_ms: int) -> InFlightView:
 
 
 def in_flight(runs: Iterable[Run], now_ms: int) -> Iterator[InFlight]:
-    """What is in flight of a partition's runs; neighbours that look alike are one range."""
+    """The ranges in flight, by offset; neighbours that look alike are one range."""
     last: InFlight | None = None
     for run in runs:
         found = _found(run, now_ms)

@@ -185,6 +185,11 @@ class FieldSpec(NamedTuple):
     ignorable: bool
 
 
+def is_own(field_spec: FieldSpec) -> bool:
+    """Whether a field is kbroker's own, which Kafka's definition of the message does not have."""
+    return field_spec.tag is not None and field_spec.tag >= FIRST_OWN_TAG
+
+
 class StructSpec(NamedTuple):
     """A whole declaration.
 
