@@ -15,6 +15,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 def places(world: World) -> dict[str, tuple[str, str]]:
     """Every page by the name of its screenshot: its address, and what it shows when it is there."""
+    world.pack()
     return {
         "overview": ("#/overview", "table[aria-label='Metadata quorum']"),
         "topics": (f"#/topics?filter={world.run}", ".paged a"),
@@ -26,6 +27,7 @@ def places(world: World) -> dict[str, tuple[str, str]]:
         "log": (f"#/topic?name={world.orders}&tab=log&at=0", "table[aria-label=Batches]"),
         "groups": (f"#/groups?filter={world.group}", "table[aria-label=Groups]"),
         "group": (f"#/group?group={world.group}", "table[aria-label=Partitions]"),
+        "share-group": (f"#/group?group={world.packers}", "h2:text('In flight')"),
         "transactions": ("#/transactions", "h1:text('Transactions') >> xpath=../.. >> .card *"),
         "access": ("#/access", "text=Quotas"),
         "broker": ("#/overview", "table[aria-label=Brokers]"),

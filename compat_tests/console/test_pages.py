@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.brokers import Broker
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually
 from compat_tests.console.world import HOSTILE, World
 from kbroker.client import Client
@@ -248,6 +249,34 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
     # The topic tells its groups, too.
     page = open_page(f"#/topic?name={world.orders}&tab=groups")
     expect(page.get_by_role("table", name="Groups with offsets of this topic")).to_contain_text(world.group)
+
+
+def test_who_holds_which_record_of_a_share_group(open_page: OpenPage, world: World, broker: Broker) -> None:
+    world.pack()
+    page = open_page(f"#/group?group={world.packers}")
+    expect(page.get_by_role("heading", name="In flight")).to_be_visible()
+    if broker.name == "apache":
+        expect(page.get_by_text("The broker that leads 1 partition does not tell what is in flight")).to_be_visible()
+        return
+
+    def told() -> list[list[str]]:
+        """Offsets, records, state, deliveries and client of each range."""
+        return [[*row[2:6], row[7]] for row in rows(page, "In flight")]
+
+    held = "held"
+    assert told() == [
+        ["0", "1", held, "1", "packer-1"],
+        ["1", "1", held, "2", "packer-2"],
+        ["2–3", "2", held, "1", "packer-1"],
+        ["4–5", "2", held, "1", "packer-2"],
+    ]
+    [first, *_] = rows(page, "In flight")
+    assert first[:2] == [world.parcels, "0"] and first[8] == "127.0.0.1" and re.fullmatch(r"\d+ s", first[9])
+    world.finish()
+    rest = [["1", "1", held, "2", "packer-2"], ["4–5", "2", held, "1", "packer-2"]]
+    eventually(lambda: told() == rest, "what is accepted is not in flight any more")
+    page.get_by_role("link", name="4–5").click()
+    expect(page.get_by_role("heading", name=world.parcels)).to_be_visible()
 
 
 def test_a_topic_is_created_filled_changed_and_deleted(

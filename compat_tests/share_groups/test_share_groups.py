@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -13,93 +11,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.apache_kafka import SERVER_VERSION
-from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes, broker_under_test
+from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
 from compat_tests.java_tools.driver import ToolDriver
-from compat_tests.share_groups.members import CLIENTS, Delivery, MemberError, ShareMembers
-from kbroker.cli import main
-from kbroker.cli.share_group import UNTOLD
+from compat_tests.share_groups.members import Delivery, MemberError, ShareMembers
+from compat_tests.share_groups.steps import SECONDS, accept, configure, make, read, write
 
 needs_tools = pytest.mark.skipif(
     any(shutil.which(program) is None for program in ("java", "mvn")), reason="needs Java and Maven"
 )
-
-OPTIONS = (
-    "errors.deadletterqueue.auto.create.topics.enable=true",
-    "group.share.min.record.lock.duration.ms=1000",
-    "group.share.min.heartbeat.interval.ms=300",
-    "group.share.heartbeat.interval.ms=300",
-    "group.share.min.session.timeout.ms=1000",
-    "group.share.session.timeout.ms=6000",
-    "share.coordinator.state.topic.num.partitions=5",
-)
-SECONDS = 60
-_NAMES = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-node", "3-nodes"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    yield from broker_under_test(request, *OPTIONS)
-
-
-@pytest.fixture(params=CLIENTS)
-def members(broker: Broker, request: pytest.FixtureRequest) -> Iterator[ShareMembers]:
-    process = CLIENTS[request.param](broker.bootstrap)
-    yield process
-    process.end()
-
-
-@pytest.fixture
-def name() -> str:
-    """The name of a topic, and of a group, that no other test has."""
-    return f"share-{next(_NAMES)}"
-
-
-def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs: str) -> None:
-    """A topic with records, and the configs of the group of the same name, which begins with the first record."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions)])[name].result()
-    configure(broker, name, auto_offset_reset="earliest", **configs)
-    write(broker, name, *values, partitions=partitions)
-
-
-def configure(broker: Broker, group: str, **configs: str) -> None:
-    settings = {
-        f"{'' if key.startswith('errors_') else 'share.'}{key.replace('_', '.')}": value
-        for key, value in configs.items()
-    }
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result()
-
-
-def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(SECONDS) == 0
-
-
-def read(members: ShareMembers, member: str, count: int) -> list[Delivery]:
-    """At least so many records, of one poll or of several; what comes is accepted before the next."""
-    found: list[Delivery] = []
-    end = time.monotonic() + SECONDS
-    while len(found) < count:
-        assert time.monotonic() < end, f"{member} has {found}, not {count}"
-        got = members.poll(member, 500)
-        found += got
-        if len(found) < count:
-            accept(members, member, got)
-    return found
-
-
-def accept(members: ShareMembers, member: str, got: list[Delivery]) -> None:
-    if got:
-        members.acknowledge(member, got)
-        assert not any(members.commit(member).values())
 
 
 def test_competing_workers_share_the_records(broker: Broker, members: ShareMembers, name: str) -> None:
@@ -386,58 +308,6 @@ def test_the_console_share_consumer(broker: Broker, tools: ToolDriver, name: str
     assert [each for each in found if each in "abc"] == [*"abc"] and sum("2" in each for each in found) >= 3
     write(broker, name, "d")
     assert shown("--max-messages", "1") == ["d"]
-
-
-@pytest.mark.parametrize("members", ["confluent-kafka"], indirect=True)
-def test_the_command_tells_who_holds_which_record(
-    broker: Broker, members: ShareMembers, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each leader is asked what is in flight; a broker of Apache Kafka is said to tell nothing."""
-    make(broker, name, *map(str, range(9)), partitions=3)
-    held = {"one": take(members, "one", name)}
-    write(broker, name, *map(str, range(9, 18)), partitions=3)
-    held["two"] = take(members, "two", name)
-    released = held["one"].pop(0)
-    members.acknowledge("one", [released], "RELEASE")
-    assert not any(members.commit("one").values())
-    members.join("three", name, name)
-    while not any(each[:3] == released[:3] for each in (got := read(members, "three", 1))):
-        accept(members, "three", got)
-    held["three"] = got
-
-    def told(*more: str) -> str:
-        assert main(["group", "describe", name, "--in-flight", "-b", broker.bootstrap, *more]) == 0
-        return capsys.readouterr().out
-
-    rows = json.loads(told("--json"))[0]["partitions"]
-    assert [row["partition"] for row in rows] == [0, 1, 2]
-    if broker.name == "apache":
-        assert all(row["in_flight"] is None and row["in_flight_problem"] == UNTOLD for row in rows)
-        assert f"{name}-0, {name}-1, {name}-2: {UNTOLD}" in told()
-        return
-    holders = {
-        (row["partition"], offset): (each["state"], each["client_id"], each["delivery_count"])
-        for row in rows
-        for each in row["in_flight"]
-        for offset in range(each["first_offset"], each["last_offset"] + 1)
-    }
-    for member, deliveries in held.items():
-        for each in deliveries:
-            assert holders[each.partition, each.offset] == ("acquired", member, each.delivery_count)
-    assert holders[released.partition, released.offset] == ("acquired", "three", 2)
-    locks = [each["lock_ms_left"] for row in rows for each in row["in_flight"] if each["state"] == "acquired"]
-    assert all(0 <= lock <= 30_000 for lock in locks)
-    shown = told()
-    assert "lock ends in" in shown and all(f"{member} (" in shown for member in held)
-
-
-def take(members: ShareMembers, member: str, name: str) -> list[Delivery]:
-    """A new member, and what it holds after its first records; it may hold more that it has not been given."""
-    members.join(member, name, name)
-    end = time.monotonic() + SECONDS
-    while not (got := members.poll(member, 500)):
-        assert time.monotonic() < end, f"{member} gets nothing"
-    return got
 
 
 def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMembers, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client
-from kbroker.client.configs import ConfigChange, ResourceType, alter_configs
+from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
@@ -94,7 +94,8 @@ def take(client: Client, member_id: str, count: int) -> None:
 
 
 def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
-    alter_configs(client, ResourceType.GROUP, "sharers", [ConfigChange("share.auto.offset.reset", "earliest")])
+    earliest = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
+    alter_configs(client, ResourceType.GROUP, "sharers", [earliest])
     request = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=0)
     request.subscribed_topic_names = ["work"]
     join(client, "sharers", request)
