@@ -8,7 +8,6 @@ import uuid
 from typing import Any
 
 from kbroker.client import Client
-from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
@@ -30,10 +29,7 @@ class World:
         self.empty = f"shop-{self.run}.us.returns"
         self.group = f"billing-{self.run}"
         self.transaction = f"mover-{self.run}"
-        self.packers = f"packers-{self.run}"
-        self.parcels = f"parcels-{uuid.uuid4().hex[:6]}"
         self.now = time.time_ns() // 1_000_000
-        self._packers: list[Any] = []
         self._transactional: Any = None
         with Client(bootstrap) as client:
             names = (self.orders, self.masked, self.live, self.empty)
@@ -101,44 +97,6 @@ class World:
         producer.flush(20)
         self._transactional = producer
 
-    def pack(self) -> None:
-        """A share group: one worker holds the parcels 0, 2 and 3, another 1, which the first gave back, and 4 and 5."""
-        if self._packers:
-            return
-        from confluent_kafka import AcknowledgeType
-
-        with Client(self.bootstrap) as client:
-            create_topics(client, [NewTopic(self.parcels, 1, 1)])
-            earliest = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
-            alter_configs(client, ResourceType.GROUP, self.packers, [earliest])
-            self._produce(client, self.parcels, [Record(0, self.now, None, b"parcel")] * 4)
-            first = self._packer("packer-1")
-            first.acknowledge_offset(self.parcels, 0, 1, AcknowledgeType.RELEASE)
-            first.commit_sync(20)
-            self._produce(client, self.parcels, [Record(0, self.now, None, b"parcel")] * 2)
-            self._packer("packer-2")
-
-    def finish(self) -> None:
-        """Accept what the first worker holds."""
-        for offset in (0, 2, 3):
-            self._packers[0].acknowledge_offset(self.parcels, 0, offset)
-        self._packers[0].commit_sync(20)
-
-    def _packer(self, name: str) -> Any:
-        """A worker with its first records."""
-        from confluent_kafka import ShareConsumer
-
-        settings = {"group.id": self.packers, "client.id": name, "share.acknowledgement.mode": "explicit"}
-        worker = ShareConsumer({"bootstrap.servers": self.bootstrap, **settings})
-        self._packers.append(worker)
-        worker.subscribe([self.parcels])
-        end = time.monotonic() + 30
-        while not worker.poll(0.5):
-            assert time.monotonic() < end, f"{name} gets nothing"
-        return worker
-
     def close(self) -> None:
         """Let go of what is open."""
-        for worker in self._packers:
-            worker.close()
         self._transactional = None
