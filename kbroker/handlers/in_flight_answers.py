@@ -38,13 +38,14 @@ _RANGES_A_PART: Final = 16
 
 
 class InFlightAnswers:
-    """The answers of one request, which are bounded together. Each partition is answered once."""
+    """The answers of one request, which are bounded together. Each partition is looked at once."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
         self._shares = share_partitions(ctx)
         self._left = MOST_OF_A_RESPONSE
         self._answered: set[SharePartitionKey] = set()
+        self._read_here: dict[str, list[TopicIdPartition]] | None = None
         self._turns = FairShare()
 
     async def answer(self, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
@@ -75,8 +76,10 @@ class InFlightAnswers:
     def _read_by(self, group_id: str, may_see: May | None) -> list[tuple[str, list[int]]]:
         """Name and partitions of each topic that members of the group have read here, and the principal may see."""
         topics = self._ctx.services.metadata.image.topics.by_id
+        if self._read_here is None:
+            self._read_here = self._shares.read_here()
         found: dict[str, list[int]] = {}
-        for topic_id, partition in sorted(self._shares.read_by(group_id)):
+        for topic_id, partition in sorted(self._read_here.pop(group_id, ())):
             image = topics.get(topic_id)
             if image is not None and (may_see is None or may_see(image.name)):
                 found.setdefault(image.name, []).append(partition)

@@ -160,9 +160,12 @@ class SharePartitionManager:
         led = self._find(group_id, wanted)
         return None if led is None or led.core is None else view(led.core, most, led.now_ms())
 
-    def read_by(self, group_id: str) -> list[TopicIdPartition]:
-        """The partitions led here that members of a group have read."""
-        return [TopicIdPartition(*led.key[1:]) for led in self._of_group(group_id) if led.is_current]
+    def read_here(self) -> dict[str, list[TopicIdPartition]]:
+        """Group -> the partitions led here that its members have read."""
+        found: dict[str, list[TopicIdPartition]] = {}
+        for led in self.led():
+            found.setdefault(led.key.group_id, []).append(TopicIdPartition(*led.key[1:]))
+        return found
 
     # --- requests ---------------------------------------------------------------------------------------------
 

@@ -96,6 +96,9 @@ def test_what_the_leader_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             # A partition is told once, and as much of all as there is room for.
             first, again = await told(client, asked(0, 0))
             assert len(first.in_flight.ranges) == 4 and (again.error_code, again.in_flight) == (42, None)
+            twice = asked()
+            twice.groups *= 2
+            assert [len(group.topics) for group in (await client.ask(twice)).groups] == [1, 0]
             monkeypatch.setattr(in_flight_answers, "MOST_OF_A_PARTITION", 3)
             (here,) = await told(client, asked(0))
             assert (len(here.in_flight.ranges), here.in_flight.ranges_left_out) == (3, 1)

@@ -92,6 +92,6 @@ class SharePartitions(Protocol):
         """
         ...
 
-    def read_by(self, group_id: str) -> list[TopicIdPartition]:
-        """The partitions led here that members of a group have read."""
+    def read_here(self) -> dict[str, list[TopicIdPartition]]:
+        """Group -> the partitions led here that its members have read."""
         ...
