@@ -68,6 +68,7 @@ class InFlightAnswers:
             topic_id = ZERO_UUID if image is None or error else image.id
             topic = DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id)
             for index in partitions:
+                await self._turns.next()
                 answer = _refused(index, error) if error else await self._partition(asked.group_id, topic_id, index)
                 topic.partitions.append(answer)
             group.topics.append(topic)
@@ -88,19 +89,17 @@ class InFlightAnswers:
     async def _partition(self, group_id: str, topic_id: Uuid, index: int) -> DescribeShareGroupOffsetsResponsePartition:
         key = SharePartitionKey(group_id, topic_id, index)
         if key in self._answered:
-            await self._turns.next()
             return _refused(index, ErrorCode.INVALID_REQUEST, "The request names the partition twice.")
         self._answered.add(key)
         try:
             wanted = TopicIdPartition(topic_id, index)
             view = self._shares.in_flight(group_id, wanted, min(MOST_OF_A_PARTITION, self._left))
         except ApiError as error:
-            await self._turns.next()
             return _refused(index, error.code, error.message)
         if view is None:
             view = InFlightView(UNINITIALIZED_START_OFFSET, [], 0)
         self._left -= len(view.ranges)
-        await self._turns.next(1 + (len(view.ranges) + view.left_out) // _RANGES_A_PART)
+        await self._turns.next((len(view.ranges) + view.left_out) // _RANGES_A_PART)
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=index, start_offset=view.start_offset, in_flight=_in_flight(view)
         )
