@@ -193,8 +193,8 @@ def own_fields(keys: Sequence[int]) -> list[str]:
     return [
         "## Fields of kbroker's own",
         "",
-        "Tagged fields (KIP-482) that Apache Kafka's definitions do not have. Other clients and brokers skip them, and are",
-        "sent none: [decision 26](decisions/0026-own-tagged-fields.md).",
+        "Tagged fields (KIP-482) that Apache Kafka's definitions do not have. Other clients and brokers skip them, and",
+        "are sent none: [decision 26](decisions/0026-own-tagged-fields.md).",
         "",
         "| Message | Field | Tag |",
         "| --- | --- | ---: |",
