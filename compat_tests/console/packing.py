@@ -20,14 +20,15 @@ class Packing:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        name = uuid.uuid4().hex[:6]
-        self.group, self.topic = f"packers-{name}", f"parcels-{name}"
+        run = uuid.uuid4().hex[:6]
+        self.group, self.topic = f"packers-{run}", f"parcels-{run}"
         self._workers: list[Any] = []
         confluent_kafka = pytest.importorskip("confluent_kafka")
         with Client(bootstrap) as client:
             create_topics(client, [NewTopic(self.topic, 1, 1)])
-            earliest = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
-            alter_configs(client, ResourceType.GROUP, self.group, [earliest])
+            settings = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
+            changes = [ConfigChange(name, Operation.SET, value) for name, value in settings.items()]
+            alter_configs(client, ResourceType.GROUP, self.group, changes)
             self._produce(client, 4)
             first = self._worker("packer-1")
             first.acknowledge_offset(self.topic, 0, 1, confluent_kafka.AcknowledgeType.RELEASE)

@@ -27,6 +27,7 @@ def packing(bootstrap: str) -> Iterator[Packing]:
 def places(world: World, packing: Packing) -> dict[str, tuple[str, str]]:
     """Every page by the name of its screenshot: its address, and what it shows when it is there."""
     return {
+        "share-group": (f"#/group?group={packing.group}", "h2:text('In flight')"),
         "overview": ("#/overview", "table[aria-label='Metadata quorum']"),
         "topics": (f"#/topics?filter={world.run}", ".paged a"),
         "topic-tree": (f"#/topics?filter={world.run}&view=tree", ".tree li"),
@@ -37,7 +38,6 @@ def places(world: World, packing: Packing) -> dict[str, tuple[str, str]]:
         "log": (f"#/topic?name={world.orders}&tab=log&at=0", "table[aria-label=Batches]"),
         "groups": (f"#/groups?filter={world.group}", "table[aria-label=Groups]"),
         "group": (f"#/group?group={world.group}", "table[aria-label=Partitions]"),
-        "share-group": (f"#/group?group={packing.group}", "h2:text('In flight')"),
         "transactions": ("#/transactions", "h1:text('Transactions') >> xpath=../.. >> .card *"),
         "access": ("#/access", "text=Quotas"),
         "broker": ("#/overview", "table[aria-label=Brokers]"),

@@ -24,7 +24,7 @@ from playwright.sync_api import Page, expect
 
 @pytest.fixture
 def packing(bootstrap: str) -> Iterator[Packing]:
-    """A share group of two workers, whose locks last for half a minute."""
+    """A share group of two workers, whose locks last for a minute."""
     made = Packing(bootstrap)
     yield made
     made.close()
