@@ -183,8 +183,13 @@ function inFlight(told) {
             { title: "Records", number: true, cell: (r) => number(r.last - r.first + 1) },
             { title: "State", cell: (r) => badge(...(IN_FLIGHT[r.state] ?? [r.state, "quiet"])) },
             { title: "Deliveries", number: true, cell: (r) => number(r.deliveries) },
-            { title: "Holder", class: "mono", cell: (r) => r.member ?? "–" },
-            { title: "Client", cell: (r) => r.client ?? (r.member ? "not in the group any more" : "–") },
+            {
+              title: "Holder",
+              cell: (r) =>
+                r.member === null
+                  ? "–"
+                  : [r.client ?? "not in the group any more", h("div", { class: "quiet mono" }, r.member)],
+            },
             { title: "Host", class: "mono", cell: (r) => r.host ?? "–" },
             { title: "Lock ends in", number: true, cell: (r) => duration(r.lock_ms_left) },
           ],
