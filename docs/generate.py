@@ -7,7 +7,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -170,7 +170,36 @@ def apis() -> str:
             f"| {key} | {api.name} | {api.valid_versions} | {versions(key)} | {'yes' if key in broker else ''} "
             f"| {'yes' if key in controller else ''} | `{module}` |"
         )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *own_fields(sorted(served)), ""])
+
+
+def own_fields(keys: Sequence[int]) -> list[str]:
+    """The section of the tagged fields that messages of these APIs have besides those of Kafka's definitions."""
+    from kbroker.wire.registry import API_KEYS
+    from kbroker.wire.schema import is_own, struct_spec
+
+    def rows(cls: type[object], api: str, path: str) -> Iterator[str]:
+        for field in struct_spec(cls).fields:
+            inner = field.type.element or field.type
+            if is_own(field):
+                yield f"| {api} | `{path}{field.name}` | {field.tag} |"
+            elif inner.struct is not None:
+                yield from rows(inner.struct, api, f"{path}{field.name}{'[]' if field.type.element else ''}.")
+
+    found = []
+    for key in keys:
+        api = API_KEYS[key]
+        found += [*rows(api.request, f"{api.name}, request", ""), *rows(api.response, f"{api.name}, response", "")]
+    return [
+        "## Fields of kbroker's own",
+        "",
+        "Tagged fields (KIP-482) that Apache Kafka's definitions do not have. Other clients and brokers skip them, and",
+        "are sent none: [decision 26](decisions/0026-own-tagged-fields.md).",
+        "",
+        "| Message | Field | Tag |",
+        "| --- | --- | ---: |",
+        *found,
+    ]
 
 
 def permissions() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
+from compat_tests.console.packing import Packing
 from compat_tests.console.world import World
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
@@ -13,9 +16,18 @@ from playwright.sync_api import Page, Route, expect
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
-def places(world: World) -> dict[str, tuple[str, str]]:
+@pytest.fixture(scope="module")
+def packing(bootstrap: str) -> Iterator[Packing]:
+    """A share group of two workers."""
+    made = Packing(bootstrap)
+    yield made
+    made.close()
+
+
+def places(world: World, packing: Packing) -> dict[str, tuple[str, str]]:
     """Every page by the name of its screenshot: its address, and what it shows when it is there."""
     return {
+        "share-group": (f"#/group?group={packing.group}", "h2:text('In flight')"),
         "overview": ("#/overview", "table[aria-label='Metadata quorum']"),
         "topics": (f"#/topics?filter={world.run}", ".paged a"),
         "topic-tree": (f"#/topics?filter={world.run}&view=tree", ".tree li"),
@@ -48,7 +60,9 @@ def show(page: Page, name: str, place: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_page_violates_a_rule_of_accessibility(open_page: OpenPage, world: World, theme: str) -> None:
+def test_no_page_violates_a_rule_of_accessibility(
+    open_page: OpenPage, world: World, packing: Packing, theme: str
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page = open_page("#/overview", color_scheme=theme, expect=(409,))
@@ -57,7 +71,7 @@ def test_no_page_violates_a_rule_of_accessibility(open_page: OpenPage, world: Wo
     if theme == "dark":
         options["runOnly"] = ["color-contrast"]
     found: dict[str, str] = {}
-    for name, place in places(world).items():
+    for name, place in places(world, packing).items():
         show(page, name, place)
         page.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png")
         results = axe.Axe().run(page, options=options)
@@ -99,9 +113,9 @@ def test_troubles_are_told_with_what_helps(open_page: OpenPage, theme: str) -> N
     assert axe.Axe().run(page).violations_count == 0
 
 
-def test_no_page_is_wider_than_a_phone(open_page: OpenPage, world: World) -> None:
+def test_no_page_is_wider_than_a_phone(open_page: OpenPage, world: World, packing: Packing) -> None:
     page = open_page("#/overview", **PHONE, expect=(409,))
-    for name, place in places(world).items():
+    for name, place in places(world, packing).items():
         show(page, name, place)
         page.screenshot(path=SCREENSHOTS / f"{name}-phone.png")
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

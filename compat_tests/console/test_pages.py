@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from compat_tests.brokers import Broker
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually
+from compat_tests.console.packing import Packing
 from compat_tests.console.world import HOSTILE, World
 from kbroker.client import Client
 from kbroker.client.topics import NewTopic, create_topics
@@ -19,10 +22,21 @@ pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, expect
 
 
+@pytest.fixture
+def packing(bootstrap: str) -> Iterator[Packing]:
+    """A share group of two workers, whose locks last for a minute."""
+    made = Packing(bootstrap)
+    yield made
+    made.close()
+
+
 def rows(page: Page, table: str) -> list[list[str]]:
-    """The texts of a table's rows."""
+    """The texts of a table's rows, all of one moment: a page that lives puts others in their place."""
     found = page.get_by_role("table", name=table, exact=True).locator("tbody tr:not(.space)")
-    return [[cell.strip() for cell in row.locator("td").all_inner_texts()] for row in found.all()]
+    texts: list[list[str]] = found.evaluate_all(
+        "rows => rows.map((row) => [...row.querySelectorAll('td')].map((cell) => cell.innerText.trim()))"
+    )
+    return texts
 
 
 def test_the_overview_says_how_the_cluster_is(open_page: OpenPage) -> None:
@@ -248,6 +262,33 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
     # The topic tells its groups, too.
     page = open_page(f"#/topic?name={world.orders}&tab=groups")
     expect(page.get_by_role("table", name="Groups with offsets of this topic")).to_contain_text(world.group)
+
+
+def test_who_holds_which_record_of_a_share_group(open_page: OpenPage, packing: Packing, broker: Broker) -> None:
+    page = open_page(f"#/group?group={packing.group}")
+    expect(page.get_by_role("heading", name="In flight")).to_be_visible()
+    if broker.name == "apache":
+        expect(page.get_by_text("The broker that leads 1 partition does not tell what is in flight")).to_be_visible()
+        return
+
+    def told() -> list[list[str]]:
+        """Offsets, records, state, deliveries and client of each range."""
+        return [[*row[2:6], row[6].split("\n")[0]] for row in rows(page, "In flight")]
+
+    held = "held"
+    assert told() == [
+        ["0", "1", held, "1", "packer-1"],
+        ["1", "1", held, "2", "packer-2"],
+        ["2–3", "2", held, "1", "packer-1"],
+        ["4–5", "2", held, "1", "packer-2"],
+    ]
+    [first, *_] = rows(page, "In flight")
+    assert first[:2] == [packing.topic, "0"] and first[7] == "127.0.0.1" and re.fullmatch(r"\d+ s", first[8])
+    packing.finish()
+    rest = [["1", "1", held, "2", "packer-2"], ["4–5", "2", held, "1", "packer-2"]]
+    eventually(lambda: told() == rest, "what is accepted is not in flight any more")
+    page.get_by_role("link", name="4–5").click()
+    expect(page.get_by_role("heading", name=packing.topic)).to_be_visible()
 
 
 def test_a_topic_is_created_filled_changed_and_deleted(

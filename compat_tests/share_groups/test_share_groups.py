@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -12,91 +11,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.apache_kafka import SERVER_VERSION
-from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes, broker_under_test
+from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
 from compat_tests.java_tools.driver import ToolDriver
-from compat_tests.share_groups.members import CLIENTS, Delivery, MemberError, ShareMembers
+from compat_tests.share_groups.members import Delivery, MemberError, ShareMembers
+from compat_tests.share_groups.steps import SECONDS, accept, configure, make, read, write
 
 needs_tools = pytest.mark.skipif(
     any(shutil.which(program) is None for program in ("java", "mvn")), reason="needs Java and Maven"
 )
-
-OPTIONS = (
-    "errors.deadletterqueue.auto.create.topics.enable=true",
-    "group.share.min.record.lock.duration.ms=1000",
-    "group.share.min.heartbeat.interval.ms=300",
-    "group.share.heartbeat.interval.ms=300",
-    "group.share.min.session.timeout.ms=1000",
-    "group.share.session.timeout.ms=6000",
-    "share.coordinator.state.topic.num.partitions=5",
-)
-SECONDS = 60
-_NAMES = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-node", "3-nodes"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    yield from broker_under_test(request, *OPTIONS)
-
-
-@pytest.fixture(params=CLIENTS)
-def members(broker: Broker, request: pytest.FixtureRequest) -> Iterator[ShareMembers]:
-    process = CLIENTS[request.param](broker.bootstrap)
-    yield process
-    process.end()
-
-
-@pytest.fixture
-def name() -> str:
-    """The name of a topic, and of a group, that no other test has."""
-    return f"share-{next(_NAMES)}"
-
-
-def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs: str) -> None:
-    """A topic with records, and the configs of the group of the same name, which begins with the first record."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions)])[name].result()
-    configure(broker, name, auto_offset_reset="earliest", **configs)
-    write(broker, name, *values, partitions=partitions)
-
-
-def configure(broker: Broker, group: str, **configs: str) -> None:
-    settings = {
-        f"{'' if key.startswith('errors_') else 'share.'}{key.replace('_', '.')}": value
-        for key, value in configs.items()
-    }
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result()
-
-
-def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(SECONDS) == 0
-
-
-def read(members: ShareMembers, member: str, count: int) -> list[Delivery]:
-    """At least so many records, of one poll or of several; what comes is accepted before the next."""
-    found: list[Delivery] = []
-    end = time.monotonic() + SECONDS
-    while len(found) < count:
-        assert time.monotonic() < end, f"{member} has {found}, not {count}"
-        got = members.poll(member, 500)
-        found += got
-        if len(found) < count:
-            accept(members, member, got)
-    return found
-
-
-def accept(members: ShareMembers, member: str, got: list[Delivery]) -> None:
-    if got:
-        members.acknowledge(member, got)
-        assert not any(members.commit(member).values())
 
 
 def test_competing_workers_share_the_records(broker: Broker, members: ShareMembers, name: str) -> None:

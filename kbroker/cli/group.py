@@ -121,32 +121,43 @@ class Lag:
 
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("groups", nargs="+", metavar="GROUP", help="groups to describe")
+    parser.add_argument(
+        "--in-flight",
+        action="store_true",
+        help="of share groups also the records in flight: who holds which, for how long, how often delivered",
+    )
     add_cluster_arguments(parser)
 
 
 def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_documents
     from kbroker.client import ResponseError
-    from kbroker.client.share_groups import describe_any_group
+    from kbroker.client.share_groups import SHARE, describe_any_group
 
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
     with cluster(arguments, task="asking for groups and their offsets") as client:
         for group_id in dict.fromkeys(arguments.groups):
             try:
-                documents.append(_described(client, describe_any_group(client, group_id)))
+                group = describe_any_group(client, group_id)
+                if arguments.in_flight and group.type != SHARE:
+                    problems.append(f"{group_id} is no share group: nothing of it is in flight")
+                    continue
+                documents.append(_described(client, group, in_flight=arguments.in_flight))
             except ResponseError as error:
                 problems.append(error)
     print_documents(documents, None if arguments.json else _print_description)
     return report_failures(problems)
 
 
-def _described(client: Client, group: GroupDescription) -> dict[str, Any]:
+def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
     if group.type != "Share":
         return _document(group, lags(client, group))
-    from kbroker.cli.share_group import share_partitions
+    from kbroker.cli.share_group import add_in_flight, share_partitions
 
     rows = share_partitions(client, group)
+    if in_flight:
+        add_in_flight(client, group, rows)
     return {**_head(group), "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows}
 
 

@@ -1,15 +1,23 @@
-"""``kbroker group describe`` for share groups: who works on which partition, and how much is left."""
+"""``kbroker group describe`` for share groups: who works on which partition, what is left, and what is in flight."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kbroker.types import TopicPartition
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kbroker.client import Client
     from kbroker.client.groups import GroupDescription, GroupMember
-    from kbroker.types import TopicPartition
+    from kbroker.client.share_groups import InFlight
+
+UNTOLD = "the leader does not tell what is in flight"
+"""Said of brokers that skip the question, as those of Apache Kafka do."""
+
+_MOST_NAMED = 5
+"""Partitions that a line names before it counts them."""
 
 
 def share_partitions(client: Client, group: GroupDescription) -> list[dict[str, Any]]:
@@ -39,6 +47,37 @@ def share_partitions(client: Client, group: GroupDescription) -> list[dict[str, 
     return rows
 
 
+def add_in_flight(client: Client, group: GroupDescription, rows: Sequence[dict[str, Any]]) -> None:
+    """Add to each row what is in flight of its partition, or null and the reason why that is not known."""
+    from kbroker.client.errors import ResponseError
+    from kbroker.client.share_groups import share_in_flight
+
+    by_partition = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
+    for partition, found in share_in_flight(client, group, by_partition).items():
+        row = by_partition[partition]
+        row["in_flight"], row["in_flight_left_out"], row["in_flight_problem"] = None, 0, None
+        if found is None:
+            row["in_flight_problem"] = UNTOLD
+        elif isinstance(found, ResponseError):
+            row["in_flight_problem"] = str(found)
+        else:
+            row["in_flight"] = [_in_flight(each) for each in found.ranges]
+            row["in_flight_left_out"] = found.left_out
+
+
+def _in_flight(each: InFlight) -> dict[str, Any]:
+    return {
+        "first_offset": each.first_offset,
+        "last_offset": each.last_offset,
+        "state": each.state,
+        "delivery_count": each.delivery_count,
+        "member_id": each.member_id,
+        "client_id": None if each.member is None else each.member.client_id,
+        "host": None if each.member is None else each.member.host,
+        "lock_ms_left": each.lock_ms_left,
+    }
+
+
 def print_share_partitions(document: Mapping[str, Any]) -> None:
     """The rows as a table."""
     from kbroker.cli.output import plain, print_table
@@ -59,3 +98,56 @@ def print_share_partitions(document: Mapping[str, Any]) -> None:
         wrap=("members",),
         total=["total", "", "", document["lag"], ""],
     )
+    if any("in_flight" in row for row in document["partitions"]):
+        print()
+        _print_in_flight(document["partitions"])
+
+
+def _print_in_flight(rows: Sequence[Mapping[str, Any]]) -> None:
+    from kbroker.cli.output import plain, print_table, printable
+
+    told = [(row, each) for row in rows for each in row["in_flight"] or ()]
+    if told:
+        print_table(
+            ["topic", "partition", "in flight", "records", "state", "deliveries", "holder", "host", "lock ends in"],
+            [
+                [
+                    row["topic"],
+                    plain(row["partition"]),
+                    _offsets(each["first_offset"], each["last_offset"]),
+                    each["last_offset"] - each["first_offset"] + 1,
+                    each["state"],
+                    each["delivery_count"],
+                    _holder(each),
+                    each["host"],
+                    None if each["lock_ms_left"] is None else f"{each['lock_ms_left'] / 1000:.1f} s",
+                ]
+                for row, each in told
+            ],
+            numbers=("partition", "records", "deliveries", "lock ends in"),
+            wrap=("holder",),
+        )
+    elif any(row["in_flight"] is not None for row in rows):
+        print("nothing is in flight")
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        note = row["in_flight_problem"]
+        if row["in_flight_left_out"]:
+            note = f"{row['in_flight_left_out']:,} more ranges are in flight"
+        if note:
+            notes.setdefault(note, []).append(f"{row['topic']}-{row['partition']}")
+    for note, partitions in notes.items():
+        where = ", ".join(partitions) if len(partitions) <= _MOST_NAMED else f"{len(partitions)} partitions"
+        print(printable(f"{where}: {note}"))
+
+
+def _offsets(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _holder(each: Mapping[str, Any]) -> str | None:
+    """As the members of partitions are shown; the id alone of one that is not in the group any more."""
+    if each["client_id"] is None:
+        member_id: str | None = each["member_id"]
+        return member_id
+    return f"{each['client_id']} ({each['member_id']})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,14 +17,20 @@ from kbroker.client.groups import (
     partitions_of,
 )
 from kbroker.errors import ErrorCode
+from kbroker.share_state import DeliveryState
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponsePartition,
 )
 from kbroker.wire.messages.share_group_describe import Member, ShareGroupDescribeRequest
 
 SHARE: Final = "Share"
+
+_STATES: Final = {int(state): state.name.lower() for state in DeliveryState}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,32 @@ class ShareOffset:
 
     start: int | None
     lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Neighbouring records of a partition that are in one state, offsets inclusive.
+
+    ``state``: ``acquired`` by a member; ``available`` again, for the next one; ``archiving``, on its way to the
+    dead-letter queue. ``member`` is None where nobody holds them, or the holder is not in the group any more.
+    """
+
+    partition: TopicPartition
+    first_offset: int
+    last_offset: int
+    state: str
+    delivery_count: int
+    member_id: str | None
+    member: GroupMember | None
+    lock_ms_left: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInFlight:
+    """The records in flight of a partition, by offset. ``left_out``: so many ranges more are not told."""
+
+    ranges: tuple[InFlight, ...]
+    left_out: int
 
 
 def describe_any_group(client: Client, group_id: str) -> GroupDescription:
@@ -82,6 +114,71 @@ def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOf
             refuse(each.error_code, f"group {group_id}, partition {partition}", each.error_message)
             found[partition] = ShareOffset(_known(each.start_offset), _known(each.lag))
     return dict(sorted(found.items()))
+
+
+def share_in_flight(
+    client: Client, group: GroupDescription, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionInFlight | ResponseError | None]:
+    """Partition -> the records in flight as its leader tells them; the error that remained; None: it tells nothing.
+
+    The leader is asked by a tagged field of kbroker's own, which Apache Kafka's brokers skip.
+    """
+    wanted = dict.fromkeys(sorted(partitions))
+    members = {member.member_id: member for member in group.members}
+    asked: list[TopicPartition] = []
+
+    def make(some: Mapping[TopicPartition, None]) -> DescribeShareGroupOffsetsRequest:
+        asked[:] = some
+        topics: dict[str, list[int]] = {}
+        for topic, number in some:
+            topics.setdefault(topic, []).append(number)
+        named = [
+            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=numbers)
+            for name, numbers in topics.items()
+        ]
+        of_group = DescribeShareGroupOffsetsRequestGroup(group_id=group.group_id, topics=named)
+        return DescribeShareGroupOffsetsRequest(groups=[of_group], wants_in_flight=True)
+
+    def read(
+        response: DescribeShareGroupOffsetsResponse,
+    ) -> Iterator[tuple[TopicPartition, int, PartitionInFlight | None]]:
+        answer = response.groups[0]
+        if answer.error_code:
+            yield from ((partition, answer.error_code, None) for partition in asked)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.topic_name, each.partition_index)
+                yield partition, each.error_code, _in_flight(partition, each, members)
+
+    try:
+        found = client.ask_leaders(wanted, make, read)
+    except ApiNotServed:
+        return dict(wanted)
+    return {partition: found[partition] for partition in wanted}
+
+
+def _in_flight(
+    partition: TopicPartition,
+    answer: DescribeShareGroupOffsetsResponsePartition,
+    members: Mapping[str, GroupMember],
+) -> PartitionInFlight | None:
+    told = answer.in_flight
+    if told is None:
+        return None
+    ranges = tuple(
+        InFlight(
+            partition,
+            each.first_offset,
+            each.last_offset,
+            _STATES.get(each.delivery_state) or str(each.delivery_state),
+            each.delivery_count,
+            each.member_id,
+            members.get(each.member_id or ""),
+            None if each.lock_ms_left < 0 else each.lock_ms_left,
+        )
+        for each in told.ranges
+    )
+    return PartitionInFlight(ranges, told.ranges_left_out)
 
 
 def share_lags(client: Client, node_id: int, group_ids: Sequence[str]) -> dict[str, int | None]:

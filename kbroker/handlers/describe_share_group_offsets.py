@@ -1,6 +1,11 @@
-"""DescribeShareGroupOffsets (key 90): where share groups are in their partitions. Served: 0 to 1. 1: lag (KIP-1226)."""
+"""DescribeShareGroupOffsets (key 90): where share groups are in their partitions. Served: 0 to 1. 1: lag (KIP-1226).
+
+A request that wants to hear what is in flight, by a tag of kbroker's own, is answered by `in_flight_answers`.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group
@@ -23,6 +28,9 @@ from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from kbroker.handlers.in_flight_answers import InFlightAnswers
+
 _NO_LEADER_EPOCH = 0
 _UNKNOWN_LAG = -1
 
@@ -35,12 +43,16 @@ async def handle(request: DescribeShareGroupOffsetsRequest, ctx: RequestContext)
         lambda group: encoded_size(DescribeShareGroupOffsetsResponse(groups=[group]), version)
     )
     response = DescribeShareGroupOffsetsResponse()
+    in_flight = _in_flight_answers(ctx) if request.wants_in_flight else None
     share = FairShare()
     for asked in request.groups:
         await share.next()
         try:
             check_share_groups_enabled(ctx)
             require_group(ctx, AclOperation.DESCRIBE, asked.group_id)
+            if in_flight is not None:
+                response.groups.append(await in_flight.answer(asked))
+                continue
             group = answers.again(asked.group_id) if asked.topics is None else None
             if group is None:
                 group = await _describe(asked, ctx)
@@ -52,6 +64,12 @@ async def handle(request: DescribeShareGroupOffsetsRequest, ctx: RequestContext)
             )
         response.groups.append(group)
     return response
+
+
+def _in_flight_answers(ctx: RequestContext) -> InFlightAnswers:
+    from kbroker.handlers.in_flight_answers import InFlightAnswers
+
+    return InFlightAnswers(ctx)
 
 
 async def _describe(

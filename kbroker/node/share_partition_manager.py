@@ -1,7 +1,8 @@
 """The share partitions that this node leads, and the share sessions of their readers (``SharePartitionManager``).
 
 A share partition is loaded with the first ShareFetch that names it. It goes when the partition gets another leader
-epoch, when the persister refuses its writer, and when the group's last session here has ended with its connection.
+epoch, when the persister refuses its writer, and when the group's last session here has ended and its connection ends
+too, or begins with another group.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from kbroker.share_state import SharePartitionKey
 if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
     from kbroker.metrics.share_traffic import SharePartitionTraffic, ShareTraffic
+    from kbroker.node.partition import Partition
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.node.share_dead_letters import DeadLetterQueue
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+    from kbroker.share_partitions.in_flight import InFlightView
     from kbroker.share_partitions.settings import ShareGroupSettings
     from kbroker.share_state import Persister
 
@@ -55,7 +58,7 @@ class SharePartitionManager:
         self._dead_letters = dead_letters
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._groups_of: dict[Connection, set[str]] = {}
-        """Groups of which a session was opened on a connection."""
+        """Groups of which a session was opened on a connection, and which have members or have had them lately."""
         self._sessions_of: dict[Connection, list[ShareSession]] = {}
         self._deadlines: list[tuple[int, SharePartitionKey]] = []
         """Heap of the times, in ms, at which locks may end."""
@@ -75,10 +78,7 @@ class SharePartitionManager:
 
     def lead(self, group_id: str, wanted: TopicIdPartition) -> LedSharePartition:
         """The share partition, being loaded if it is new. ``ApiError`` if this node does not lead the partition."""
-        name = self.replicas.topic_name(wanted.topic_id)
-        if name is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = self.replicas.get_leader(name, wanted.partition)
+        partition = self._partition(wanted)
         key = SharePartitionKey(group_id, *wanted)
         led = self._led.get(key)
         if led is not None and led.is_current and led.partition is partition:
@@ -98,6 +98,12 @@ class SharePartitionManager:
         )
         self.replicas.start_soon(self._load, led)
         return led
+
+    def _partition(self, wanted: TopicIdPartition) -> Partition:
+        name = self.replicas.topic_name(wanted.topic_id)
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return self.replicas.get_leader(name, wanted.partition)
 
     def _new_counts(self) -> SharePartitionTraffic | None:
         if self._traffic is None:
@@ -140,6 +146,26 @@ class SharePartitionManager:
             for led in list(self._led.values()):
                 if led.key.topic_id in changed and not led.is_current:
                     self._forget(led)
+
+    # --- those who look ---------------------------------------------------------------------------------------
+
+    def in_flight(self, group_id: str, wanted: TopicIdPartition, most: int) -> InFlightView | None:
+        """The records in flight, in at most so many ranges; None where no member has read since this node leads.
+
+        ``ApiError`` if this node does not lead the partition.
+        """
+        from kbroker.share_partitions.in_flight import view
+
+        self._partition(wanted)
+        led = self._find(group_id, wanted)
+        return None if led is None or led.core is None else view(led.core, most, led.now_ms())
+
+    def read_here(self) -> dict[str, list[TopicIdPartition]]:
+        """Group -> the partitions led here that its members have read."""
+        found: dict[str, list[TopicIdPartition]] = {}
+        for led in self.led():
+            found.setdefault(led.key.group_id, []).append(TopicIdPartition(*led.key[1:]))
+        return found
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -232,7 +258,10 @@ class SharePartitionManager:
         if connection not in self._groups_of:
             self._groups_of[connection] = set()
             connection.when_closed.append(partial(self._on_closed, connection))
-        self._groups_of[connection].add(group_id)
+        groups = self._groups_of[connection]
+        if group_id not in groups:
+            self._forget_ended(groups)
+            groups.add(group_id)
         others = (each for each in self._sessions_of.get(connection, ()) if self.sessions.is_open(each))
         self._sessions_of[connection] = [*others, session]
 
@@ -252,10 +281,14 @@ class SharePartitionManager:
             if self._traffic is not None and self.sessions.is_open(session):
                 self._traffic.evicted_sessions += 1
             self._end(session)
-        for group_id in self._groups_of.pop(connection, ()):
-            if not self.sessions.has_members(group_id):
-                for led in self._of_group(group_id):
-                    self._forget_idle(led)
+        self._forget_ended(self._groups_of.pop(connection, set()))
+
+    def _forget_ended(self, groups: set[str]) -> None:
+        """Take out the groups whose last session here has ended, and forget their share partitions."""
+        for group_id in [each for each in groups if not self.sessions.has_members(each)]:
+            groups.remove(group_id)
+            for led in self._of_group(group_id):
+                self._forget_idle(led)
 
     def _forget_idle(self, led: LedSharePartition) -> None:
         """Forget a share partition without readers, once all that it has decided is kept."""

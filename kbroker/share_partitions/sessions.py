@@ -72,6 +72,8 @@ class ShareSessions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._members: dict[str, int] = {}
+        """Sessions of each group that has some."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -81,7 +83,7 @@ class ShareSessions:
 
     def has_members(self, group_id: str) -> bool:
         """Whether any member of a group has a session."""
-        return any(group == group_id for group, _ in self._sessions)
+        return group_id in self._members
 
     def is_open(self, session: ShareSession) -> bool:
         """Whether a session is the present one of its member."""
@@ -96,10 +98,13 @@ class ShareSessions:
 
     def open(self, group_id: str, member_id: str, partitions: Iterable[TopicIdPartition]) -> ShareSession:
         """Open a session, in place of the member's last one. ``ApiError`` SHARE_SESSION_LIMIT_REACHED."""
-        self._sessions.pop((group_id, member_id), None)
+        last = self._sessions.get((group_id, member_id))
+        if last is not None:
+            self.close(last)
         if len(self._sessions) >= self._limit:
             raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, partitions)
+        self._members[group_id] = self._members.get(group_id, 0) + 1
         return session
 
     def close(self, session: ShareSession) -> bool:
@@ -107,4 +112,7 @@ class ShareSessions:
         if not self.is_open(session):
             return False
         del self._sessions[session.group_id, session.member_id]
+        self._members[session.group_id] -= 1
+        if not self._members[session.group_id]:
+            del self._members[session.group_id]
         return True

@@ -64,6 +64,9 @@ else:
 
 MAX_VERSION: Final = 0x7FFF
 
+FIRST_OWN_TAG: Final = 10_000
+"""Tagged fields from this tag on are kbroker's own (docs/decisions/0026-own-tagged-fields.md); Kafka counts from 0."""
+
 
 class VersionRange(NamedTuple):
     """Versions ``lowest`` to ``highest``, both included; empty if ``lowest > highest``."""
@@ -197,6 +200,11 @@ class FieldSpec(NamedTuple):
     default: Any
     """The default; an empty list or ``MISSING`` (a struct of defaults) stand for a new object each time."""
     ignorable: bool
+
+
+def is_own(field_spec: FieldSpec) -> bool:
+    """Whether a field is kbroker's own, which Kafka's definition of the message does not have."""
+    return field_spec.tag is not None and field_spec.tag >= FIRST_OWN_TAG
 
 
 class StructSpec(NamedTuple):

@@ -180,10 +180,14 @@ def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "workers", "client.id": "worker"}
     )
     worker.subscribe(["orders"])
-    taken, described = 0, {"lag": None, "partitions": []}
+    taken, described, held, text = 0, {"lag": None, "partitions": []}, [], ""
     for _ in range(100):
         taken += len(worker.poll(0.2))
         if taken == 15:
+            if not text:  # what came last is the worker's until it asks for more
+                [found] = kb("group", "describe", "workers", "--in-flight", "--json").json
+                held = [each for row in found["partitions"] for each in row["in_flight"]]
+                text = kb("group", "describe", "workers", "--in-flight").out
             worker.commit_sync()
             [described] = kb("group", "describe", "workers", "--json").json
             if described["lag"] == 0:
@@ -194,6 +198,17 @@ def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
     shown = kb("group", "describe", "workers")
     assert shown.rows[0][:3] == ["workers", "share", "group,"]
     assert shown.rows[1] == ["topic", "partition", "start", "lag", "members"] and shown.rows[2][:2] == ["orders", "0"]
+    assert held and {(each["state"], each["client_id"], each["delivery_count"]) for each in held} == {
+        ("acquired", "worker", 1)
+    }
+    assert all(0 < each["lock_ms_left"] <= 30_000 and each["host"] for each in held)
+    assert "lock ends in" in text and f"worker ({held[0]['member_id']})" in text and "acquired" in text
+    assert "in flight" not in shown.out
+    nothing = kb("group", "describe", "workers", "--in-flight")
+    assert nothing.out.splitlines()[-1] == "nothing is in flight"
+    kb("group", "reset", "readers", "--topic", "orders", "--to-earliest", "--execute")
+    no_queue = kb("group", "describe", "readers", "--in-flight", code=1)
+    assert no_queue.err == "kbroker: readers is no share group: nothing of it is in flight\n"
     assert "worker (" in shown.out and "orders(0-1)" in kb("group", "members", "workers").out
     refused = kb("group", "reset", "workers", "--topic", "orders", "--to-earliest", "--execute", code=1)
     assert refused.err == "kbroker: workers is a share group: kafka-share-groups --reset-offsets is for it\n"

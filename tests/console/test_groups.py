@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client
+from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
+from kbroker.wire.messages import share_fetch
 from kbroker.wire.messages import streams_group_heartbeat as streams
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -66,7 +68,34 @@ def test_a_consumer_group(client: Client, console: ConsoleProcess) -> None:
     ]
 
 
+def take(client: Client, member_id: str, count: int) -> None:
+    """Be handed the first records of partition 0 as a member of a share group."""
+    topic = describe_topics(client, ["work"])["work"]
+    assert isinstance(topic, TopicDescription)
+    wanted = share_fetch.FetchTopic(topic_id=topic.topic_id, partitions=[share_fetch.FetchPartition()])
+    for epoch in range(100):
+        request = share_fetch.ShareFetchRequest(
+            group_id="sharers",
+            member_id=member_id,
+            share_session_epoch=epoch,
+            max_wait_ms=100,
+            min_bytes=1,
+            max_records=count,
+            batch_size=count,
+            share_acquire_mode=1,
+            topics=[wanted],
+        )
+        [leader] = client.all_nodes()
+        answer = client.ask_node(leader, request)
+        assert not answer.error_code
+        if any(part.acquired_records for each in answer.responses for part in each.partitions):
+            return
+    raise AssertionError("no record came")
+
+
 def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
+    earliest = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
+    alter_configs(client, ResourceType.GROUP, "sharers", [earliest])
     request = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=0)
     request.subscribed_topic_names = ["work"]
     join(client, "sharers", request)
@@ -83,6 +112,12 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     assert (told["type"], told["state"]) == ("Share", "Stable")
     assert told["members"][0]["assignment"] == ["work-0", "work-1"]
     assert [p["end"] for p in told["partitions"]] == [10, 10]
+    assert told["in_flight"] == {"rows": [], "ranges": 0, "untold": []}
+    take(client, "s-1", 3)
+    [row] = console.get("group", group="sharers").json["in_flight"]["rows"]
+    assert 0 < row.pop("lock_ms_left") <= 30_000
+    where = {"topic": "work", "partition": 0, "first": 0, "last": 2, "state": "acquired", "deliveries": 1}
+    assert row == {**where, "member": "s-1", "client": "kbroker", "host": "127.0.0.1"}
     answer = console.post("group/reset", {"group": "sharers", "to": "earliest"})
     assert (answer.status, "share group" in answer.error) == (409, True)
 

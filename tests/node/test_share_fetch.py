@@ -114,3 +114,30 @@ def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: Path) 
             assert all(sorted(found) == [*range(1, 10)] for found in counts.values()), counts
 
     run(scenario)
+
+
+def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp_path: Path) -> None:
+    """A group whose last session has ended is forgotten once its connection begins a session of another group."""
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **FEW) as node:
+            client = await node.connect()
+            topic_id = await new_topic(node, client)
+            manager: Any = node.broker.services.share_partitions()  # type: ignore[misc]
+            for number in range(20):
+                opening = share_fetch(topic_id)
+                opening.group_id = f"group-{number}"
+                assert not (await client.ask(opening)).error_code
+                ending = share_fetch(topic_id, -1)
+                ending.group_id = opening.group_id
+                if number != 5:
+                    assert not (await client.ask(ending)).error_code
+            [groups] = manager._groups_of.values()
+            assert groups == {"group-5", "group-19"}
+
+            async def only_theirs() -> bool:
+                return {led.key.group_id for led in manager.led()} <= groups
+
+            await until(only_theirs)
+
+    run(scenario)

@@ -11,7 +11,16 @@ from wire_support import NoDefinitions, kafka_definitions, message_classes, snak
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.types import ZERO_UUID
 from kbroker.wire.registry import API_KEYS, api_named
-from kbroker.wire.schema import MISSING, NO_VERSIONS, FieldSpec, TypeSpec, parse_versions, struct_spec
+from kbroker.wire.schema import (
+    FIRST_OWN_TAG,
+    MISSING,
+    NO_VERSIONS,
+    FieldSpec,
+    TypeSpec,
+    is_own,
+    parse_versions,
+    struct_spec,
+)
 
 TYPES = {
     "int8": "Int8",
@@ -79,7 +88,7 @@ def test_every_field(definitions: dict[str, dict[str, Any]]) -> None:
 
 def compare(cls: type[Any], expected: list[dict[str, Any]], common: dict[str, Any], records: str) -> int:
     """Compare the fields of one class, and of the structs below it; returns how many."""
-    fields = struct_spec(cls).fields
+    fields = [field for field in struct_spec(cls).fields if not is_own(field)]
     assert [field.name for field in fields] == [snake_case(field["name"]) for field in expected], cls
     count = 0
     for field, theirs in zip(fields, expected, strict=True):
@@ -108,6 +117,28 @@ def compare(cls: type[Any], expected: list[dict[str, Any]], common: dict[str, An
             assert inner.name == (records if kind == "records" else TYPES[kind]), where
         check_default(field, inner, theirs.get("default"), where)
     return count
+
+
+def test_fields_of_its_own_are_tagged_far_from_those_of_kafka(definitions: dict[str, dict[str, Any]]) -> None:
+    """A stock client skips them, and is sent none: each is at its default unless the client asked for it by another."""
+    taken = [tag for definition in definitions.values() for tag in tags(definition.get("fields", ()))]
+    assert taken and max(taken) < FIRST_OWN_TAG // 100
+    own = [field for cls in message_classes() for field in own_fields(cls)]
+    assert sorted(field.name for field in own) == ["in_flight", "wants_in_flight"]
+    assert all(not field.default for field in own)
+
+
+def tags(fields: Any) -> list[int]:
+    found = [each["tag"] for each in fields if "tag" in each]
+    return found + [tag for each in fields for tag in tags(each.get("fields") or ())]
+
+
+def own_fields(cls: type[Any]) -> list[FieldSpec]:
+    found = []
+    for field in struct_spec(cls).fields:
+        inner = field.type.element or field.type
+        found += [field] if is_own(field) else own_fields(inner.struct) if inner.struct else []
+    return found
 
 
 def check_default(field: FieldSpec, inner: TypeSpec, theirs: Any, where: str) -> None:

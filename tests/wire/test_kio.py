@@ -35,6 +35,8 @@ SHARED = [cls for cls in message_classes() if any(name == cls.__name__ for name,
 class KioMessages(RandomMessages):
     """kio turns error codes into an enum, and times into dates: only values that those can hold."""
 
+    with_own = False
+
     def value(self, name: str, type_spec: TypeSpec, version: int) -> Any:
         if type_spec.name in INTEGERS:
             if name.endswith("error_code"):

@@ -17,7 +17,7 @@ from typing import Any
 
 import kbroker.wire.messages
 import kbroker.wire.records
-from kbroker.wire.schema import FieldSpec, Message, TypeSpec, struct_spec
+from kbroker.wire.schema import FieldSpec, Message, TypeSpec, is_own, struct_spec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -78,6 +78,9 @@ INTEGERS = {
 class RandomMessages:
     """Values for messages, from a seed; at the edges of their types more often than chance has it."""
 
+    with_own = True
+    """With the tagged fields that are kbroker's own."""
+
     def __init__(self, seed: int, *, most: int = 3) -> None:
         self.rng = random.Random(seed)
         self.most = most
@@ -85,6 +88,8 @@ class RandomMessages:
     def message(self, cls: type[Any], version: int) -> Any:
         values = {}
         for spec in struct_spec(cls).fields:
+            if is_own(spec) and not self.with_own:
+                continue
             if version in spec.versions and not (spec.tag is not None and self.rng.random() < 0.3):
                 values[spec.name] = self.field(spec, version)
         return cls(**values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kbroker.cli.group_reset import offset_states
@@ -21,7 +21,7 @@ from kbroker.client.groups import (
     describe_group,
     list_groups,
 )
-from kbroker.client.share_groups import SHARE, describe_share_group, share_offsets
+from kbroker.client.share_groups import SHARE, InFlight, describe_share_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS, describe_streams_group
 from kbroker.client.topics import list_ranges
 from kbroker.console.call import Call, Refused
@@ -31,6 +31,7 @@ from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000
+_MAX_IN_FLIGHT: Final = 500
 _MAX_WAITING: Final = 50
 """Partitions of which it is asked for how long their next record has been waiting."""
 
@@ -69,8 +70,9 @@ def _describe(client: Client, group_id: str) -> Json:
     group = _find(client, group_id)
     owners = {partition: member for member in group.members for partition in member.assignment}
     partitions: list[Json]
+    in_flight: Json = None
     if group.type == SHARE:
-        partitions = _share_partitions(client, group)
+        partitions, in_flight = _share_partitions(client, group)
     else:
         partitions = _partitions(client, group_id, owners if group.type != STREAMS else {})
     return {
@@ -84,6 +86,7 @@ def _describe(client: Client, group_id: str) -> Json:
         "assignment_epoch": group.assignment_epoch,
         "members": [_member(member) for member in group.members],
         "partitions": partitions,
+        "in_flight": in_flight,
         "now": time.time_ns() // 1_000_000,
     }
 
@@ -161,8 +164,11 @@ def _waiting_since(
     return found
 
 
-def _share_partitions(client: Client, group: GroupDescription) -> list[Json]:
-    """Where a share group stands; a partition may have several members, and none of its records may be done yet."""
+def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Json], Json]:
+    """Where a share group stands, and what is in flight.
+
+    A partition may have several members, and none of its records may be done yet.
+    """
     try:
         offsets = share_offsets(client, group.group_id)
     except ApiNotServed:
@@ -197,7 +203,37 @@ def _share_partitions(client: Client, group: GroupDescription) -> list[Json]:
                 "problem": str(limits) if isinstance(limits, ResponseError) else "",
             }
         )
-    return rows
+    return rows, _in_flight(client, group, wanted)
+
+
+def _in_flight(client: Client, group: GroupDescription, partitions: Sequence[TopicPartition]) -> Json:
+    """The first ranges in flight, how many there are, and the partitions of which it is not known what is in flight."""
+    told = share_in_flight(client, group, partitions)
+    ranges: list[InFlight] = []
+    count = 0
+    problems: list[Json] = []
+    for partition, found in told.items():
+        if found is None or isinstance(found, ResponseError):
+            problems.append({"partition": str(partition), "problem": "" if found is None else str(found)})
+        else:
+            ranges += found.ranges
+            count += len(found.ranges) + found.left_out
+    rows: list[Json] = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "first": each.first_offset,
+            "last": each.last_offset,
+            "state": each.state,
+            "deliveries": each.delivery_count,
+            "member": each.member_id,
+            "client": None if each.member is None else each.member.client_id,
+            "host": None if each.member is None else each.member.host.removeprefix("/"),
+            "lock_ms_left": each.lock_ms_left,
+        }
+        for each in ranges[:_MAX_IN_FLIGHT]
+    ]
+    return {"rows": rows, "ranges": count, "untold": problems}
 
 
 # --- Reset and delete -----------------------------------------------------------------------------------------------

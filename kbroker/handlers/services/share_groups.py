@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError
@@ -16,6 +16,9 @@ from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, To
 from kbroker.share_partitions.sessions import ShareSessions
 from kbroker.share_partitions.settings import ShareGroupSettings
 from kbroker.share_state import SharePartitionKey
+
+if TYPE_CHECKING:
+    from kbroker.share_partitions.in_flight import InFlightView
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -80,4 +83,15 @@ class SharePartitions(Protocol):
 
     def close_session(self, group_id: str, member_id: str) -> None:
         """End a member's session: what it holds is there for others."""
+        ...
+
+    def in_flight(self, group_id: str, wanted: TopicIdPartition, most: int) -> InFlightView | None:
+        """The records in flight, in at most so many ranges; None where no member has read since this node leads.
+
+        ``ApiError`` if this node does not lead the partition.
+        """
+        ...
+
+    def read_here(self) -> dict[str, list[TopicIdPartition]]:
+        """Group -> the partitions led here that its members have read."""
         ...

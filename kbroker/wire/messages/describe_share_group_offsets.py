@@ -1,9 +1,26 @@
-"""DescribeShareGroupOffsets (key 90): versions 0-1, flexible from 0."""
+"""DescribeShareGroupOffsets (key 90): versions 0-1, flexible from 0.
+
+Two tagged fields (KIP-482) are kbroker's own: the wish to hear what is in flight, and what the leader of a partition
+says to it. Others skip them, and without the wish nobody is sent any.
+"""
 
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
+from kbroker.wire.schema import (
+    FIRST_OWN_TAG,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Request,
+    Str,
+    UuidField,
+    field,
+    message,
+    struct,
+)
 
 
 @struct
@@ -27,6 +44,27 @@ class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsRespons
     """Request of DescribeShareGroupOffsets (key 90)."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field()
+    wants_in_flight: Bool = field(tag=FIRST_OWN_TAG, default=False)
+
+
+@struct
+class InFlightRange:
+    """Neighbouring records of a share partition that are in one state. ``delivery_state`` is that of KIP-932."""
+
+    first_offset: Int64 = 0
+    last_offset: Int64 = 0
+    delivery_state: Int8 = 0
+    delivery_count: Int16 = 0
+    member_id: Str | None = field(nullable="0+", default=None)
+    lock_ms_left: Int64 = -1
+
+
+@struct
+class InFlight:
+    """The records in flight as the leader knows them, by offset, and how many ranges more there are."""
+
+    ranges: list[InFlightRange] = field()
+    ranges_left_out: Int32 = 0
 
 
 @struct
@@ -39,6 +77,7 @@ class DescribeShareGroupOffsetsResponsePartition:
     lag: Int64 = field("1+", ignorable=True, default=-1)
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
+    in_flight: InFlight | None = field(tag=FIRST_OWN_TAG, nullable="0+", default=None)
 
 
 @struct

@@ -1,4 +1,4 @@
-// One group: who is in it, and how far it is behind in each partition, in records and in time.
+// One group: who is in it, how far it is behind in each partition, in records and in time; what of it is in flight.
 
 import { get, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
@@ -122,6 +122,7 @@ function draw(body, told) {
         { empty: "The group has committed nothing, and reads nothing." },
       ),
     ),
+    told.in_flight ? inFlight(told.in_flight) : null,
     h(
       "section",
       { class: "card" },
@@ -139,6 +140,63 @@ function draw(body, told) {
         { empty: "Nobody is in the group." },
       ),
     ),
+  );
+}
+
+const IN_FLIGHT = {
+  acquired: ["held", "good"],
+  available: ["waits for the next", "warn"],
+  archiving: ["becomes a dead letter", "bad"],
+};
+
+/** The records of a share group that members have been handed, and that are not done with. */
+function inFlight(told) {
+  const silent = told.untold.filter((each) => !each.problem).length;
+  const failed = told.untold.filter((each) => each.problem);
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "In flight"),
+    silent
+      ? h("p", { class: "note" }, `${silent === 1 ? "The broker that leads" : "The brokers that lead"} ${plural(silent, "partition")} ${silent === 1 ? "does" : "do"} not tell what is in flight: Apache Kafka's do not.`)
+      : null,
+    failed.map((each) => h("p", { class: "note" }, `${each.partition}: ${each.problem}`)),
+    told.ranges > told.rows.length
+      ? h("p", { class: "note" }, `The first ${number(told.rows.length)} of ${number(told.ranges)} ranges are shown.`)
+      : null,
+    told.rows.length || !told.untold.length
+      ? table(
+          "In flight",
+          [
+            { title: "Topic", class: "name", cell: (r) => link(r.topic, href("topic", { name: r.topic })) },
+            { title: "Partition", number: true, cell: (r) => r.partition },
+            {
+              title: "Offsets",
+              number: true,
+              cell: (r) =>
+                link(
+                  r.first === r.last ? number(r.first) : `${number(r.first)}–${number(r.last)}`,
+                  href("topic", { name: r.topic, from: "offset", at: r.first, partitions: r.partition }),
+                  { title: "The records from there on" },
+                ),
+            },
+            { title: "Records", number: true, cell: (r) => number(r.last - r.first + 1) },
+            { title: "State", cell: (r) => badge(...(IN_FLIGHT[r.state] ?? [r.state, "quiet"])) },
+            { title: "Deliveries", number: true, cell: (r) => number(r.deliveries) },
+            {
+              title: "Holder",
+              cell: (r) =>
+                r.member === null
+                  ? "–"
+                  : [r.client ?? "not in the group any more", h("div", { class: "quiet mono" }, r.member)],
+            },
+            { title: "Host", class: "mono", cell: (r) => r.host ?? "–" },
+            { title: "Lock ends in", number: true, cell: (r) => duration(r.lock_ms_left) },
+          ],
+          told.rows,
+          { empty: "No record is in flight: none is with a member, and none came back." },
+        )
+      : null,
   );
 }
 
