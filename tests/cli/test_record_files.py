@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.cli.partial_file import partial_file
 from kbroker.testing import RunningBroker
 from kbroker.testing.cluster import running_cluster
 from tests.cli.conftest import Run
@@ -110,6 +111,37 @@ def test_exports_that_cannot_be(kb: Run, make: Callable[[str], str], tmp_path: P
     for name in ("pipe", "."):
         words = ["export", topic, "--to", str(tmp_path / name), "--format", "csv", "--force"]
         assert "is no regular file: --to - writes to standard output" in kb(*words, code=1).err
+
+
+def test_two_exports_to_one_file(kb: Run, make: Callable[[str], str], tmp_path: Path) -> None:
+    topic, path = make("twice"), tmp_path / "x.csv"
+    with partial_file(path) as (partial, file):
+        file.write(b"of the first")
+        found = kb("export", topic, "--to", str(path), "--force", code=1)
+        told = f"another export to {path} is under way: wait for its end, or name another file"
+        assert (found.out, found.err) == ("", f"kbroker: {told}\n")
+        file.flush()
+        assert partial.read_bytes() == b"of the first" and not path.exists()
+    kb("export", topic, "--to", str(path))  # what the first left over is replaced
+    assert path.read_bytes().startswith(b"partition,offset,") and not partial.exists()
+    with partial_file(path) as (partial, file):
+        assert "give --force" in kb("export", topic, "--to", str(path), code=1).err
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_export_that_is_given_up(
+    kb: Run, make: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    topic, path = make(f"given-up-{kind}"), tmp_path / f"x.{kind}"
+    monkeypatch.setattr("kbroker.cli.export_records._copy", _fail)
+    assert "no space" in kb("export", topic, "--to", str(path), code=1).err
+    assert not list(tmp_path.glob("x.*")), "nothing is left where nothing was written"
+
+
+def _fail(*_: object) -> tuple[int, int]:
+    raise OSError(28, "no space")
 
 
 def test_an_import_tells_what_it_does_not_store(kb: Run, empty: str, tmp_path: Path) -> None:
