@@ -52,7 +52,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anybody-may-change-everything",
         action="store_true",
-        help="allow --writes beyond the loopback interface although nobody signs in; where something else asks who comes",
+        help="allow --writes beyond the loopback interface although nobody signs in; something else has to",
     )
     parser.add_argument(
         "--sign-in", action="store_true", help="ask for a user of the cluster; needs --command-config with SASL"

@@ -20,7 +20,7 @@ _READ_BYTES: Final = 1 << 16
 class FaultChannel:
     """Asks one question at a time, from whatever thread. Its errors are ``ClientError``.
 
-    Questions have numbers, which the answers repeat: an answer that comes after its question was given up is passed over.
+    Questions have numbers, which the answers repeat: one that comes after its question was given up is passed over.
     """
 
     def __init__(self, descriptor: int, seconds: float = SECONDS) -> None:

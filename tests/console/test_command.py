@@ -40,18 +40,19 @@ def test_what_does_not_go_together_is_refused(words: list[str], told: str, capsy
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--writes", "--anybody-may-change-everything"], "whoever reaches 0.0.0.0 can read, change and delete everything"),
+        (
+            ["--writes", "--anybody-may-change-everything"],
+            "whoever reaches 0.0.0.0 can read, change and delete everything",
+        ),
         ([], "whoever reaches 0.0.0.0 sees the records of the cluster"),
     ],
 )
-def test_what_is_open_to_the_network_is_told(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_open_to_the_network_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     directory = "no-such-directory"
     listen = ["--listen", "0.0.0.0:8080", "--allow-host", "x:8080"]
     assert main(["console", *listen, *words, "--audit-log", f"{directory}/log"]) == 1  # it does not come to serve
     errors = capsys.readouterr().err
-    assert told in errors and "without TLS" in errors and directory in errors
+    assert f"whoever reaches 0.0.0.0 {told}" in errors and "without TLS" in errors and directory in errors
 
 
 def test_users_sign_in_by_sasl_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def answer(end: socket.socket, told: str, *, questions: int = 1) -> None:
 
 def test_an_answer_that_comes_too_late_is_passed_over(ends: tuple[FaultChannel, socket.socket]) -> None:
     channel, theirs = ends
-    with pytest.raises(ClientError, match="has not answered within 0.05 s; it may do later what it was told"):
+    with pytest.raises(ClientError, match=r"has not answered within 0\.05 s; it may do later what it was told"):
         channel.ask({"run": "stop 1"})
     answer(theirs, "of the first")
     with pytest.raises(ClientError, match="has not answered"):
