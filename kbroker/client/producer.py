@@ -294,7 +294,7 @@ class Producer:
             self._ready += 1
 
     def flush(self) -> None:
-        """Send what there is and wait until it is stored or refused; what has to come after a missing record waits on."""
+        """Send what there is and wait until it is stored or refused, but for what comes after a missing record."""
         for queue in self._queues.values():
             self._finish(queue)
         self._settle()
