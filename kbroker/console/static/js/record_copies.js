@@ -137,7 +137,7 @@ async function* pieces(file, isCsv) {
       if (rest.length < PIECE) cut = rest.length;
       if (cut === undefined) cut = ends(rest, isCsv, 1)[0] ?? (done ? rest.length : undefined);
       if ((cut ?? rest.length) > LONGEST) {
-        const line = shift + (names ?? "").split("\n").length - (names === null ? 0 : 1) + 1;
+        const line = shift + (names ? names.split("\n").length - 1 : 0) + 1;
         const why = isCsv ? ": is a quote in it not closed?" : "";
         throw new Error(`the record in line ${line.toLocaleString("en")} is too long${why}`);
       }
