@@ -79,7 +79,7 @@ def test_lines_that_were_left_come_before_new_ones() -> None:
     items = [Item(record, 1), Item(record, 2), BadLine(3, "bad"), *(Item(record, n) for n in (5, 6)), BadLine(7, "bad")]
     course = Course(place)
     events: list[object] = []
-    for item in remaining(items, course, lambda: events.append(("missing", course.missing))):
-        events.append(item.line)
+    taken = remaining(items, course, lambda: events.append(("missing", course.missing)))
+    events.extend(item.line for item in taken)
     assert events == [2, 5, ("missing", 1), 6, 7], "line 4 is gone"
     assert course.next == {0: 8}
