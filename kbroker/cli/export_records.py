@@ -180,8 +180,12 @@ def _writing_parquet(file: BinaryIO, topic: str) -> Iterator[Write]:
     def add(partition: int, record: Record, timestamp_type: TimestampType) -> None:
         writer.add(partition, record)
 
-    yield add
-    writer.close()
+    try:
+        yield add
+        writer.close()
+    except BaseException:
+        writer.give_up()
+        raise
 
 
 def _copy(reader: Reader, limits: Limits, sieve: Sieve, write: Write, arguments: argparse.Namespace) -> tuple[int, int]:

@@ -49,6 +49,13 @@ class ParquetWriter:
         if self._columns.is_full:
             self._writer.write_batch(self._columns.batch())
 
+    def give_up(self) -> None:
+        """Leave the file as it is, not whole: nothing is to write to it any more."""
+        try:
+            self._writer.close()
+        except _UNREADABLE:
+            pass  # the file may be what was wrong
+
     def close(self) -> None:
         """Write what is left; the file is whole then."""
         if self._columns:

@@ -55,7 +55,7 @@ class Place:
 
     def again(self) -> set[int]:
         """The records before ``next`` that are to be given to the producer."""
-        return self.left.union(*self.rest.unanswered.values())
+        return set(self.left).union(*self.rest.unanswered.values())
 
     def dump(self) -> str:
         """The place as one line of JSON."""
@@ -184,7 +184,7 @@ class Course:
 
     def passed(self, partition: int, offset: int) -> None:
         """Note that all before an offset was looked at, and is with the producer if it is to be sent."""
-        if offset > self._next.get(partition, 0):
+        if offset > self._next.get(partition, -1):
             self._next[partition] = offset
 
     def place(self, producer: Producer, task: str, topic_id: str, ends: Mapping[int, int]) -> Place:

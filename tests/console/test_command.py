@@ -52,7 +52,7 @@ def test_what_is_open_to_the_network_is_told(words: list[str], told: str, capsys
     listen = ["--listen", "0.0.0.0:8080", "--allow-host", "x:8080"]
     assert main(["console", *listen, *words, "--audit-log", f"{directory}/log"]) == 1  # it does not come to serve
     errors = capsys.readouterr().err
-    assert f"whoever reaches 0.0.0.0 {told}" in errors and "without TLS" in errors and directory in errors
+    assert told in errors and "without TLS" in errors and directory in errors
 
 
 def test_users_sign_in_by_sasl_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
