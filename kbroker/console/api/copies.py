@@ -80,16 +80,16 @@ class _Copying:
             raise Refused(400, f"the place is of another copy: {begun.task}")
         self.course = Course(begun)
         self.problems: list[str] = []
-        self._task = task
         self.to = to
+        self._task = task
         self._begun = begun
-        self.topic_id = ""
+        self._topic_id = ""
 
     def producer(self, client: Client, told: Callable[[RefusedRecord], str]) -> Producer:
         """A producer; ``told`` says what was refused."""
         [topic] = client.refresh([self.to])
-        self.topic_id = uuid_to_str(topic.topic_id)
-        if self._begun is not None and self._begun.topic_id != self.topic_id:
+        self._topic_id = uuid_to_str(topic.topic_id)
+        if self._begun is not None and self._begun.topic_id != self._topic_id:
             raise Refused(409, f"topic {self.to} was made anew: begin from the beginning")
         return Producer(
             client,
@@ -115,7 +115,7 @@ class _Copying:
 
     def stopped(self, producer: Producer, error: ClientError, answer: dict[str, Json]) -> _Stopped:
         """What came of a step that failed."""
-        place = self.course.place(producer, self._task, self.topic_id, {}).dump()
+        place = self.course.place(producer, self._task, self._topic_id, {}).dump()
         return _Stopped(error, {**answer, "place": place if len(place) <= _LONGEST_PLACE else None})
 
 
@@ -124,6 +124,8 @@ def _replay(
 ) -> Json:
     look = wanted.look
     limits = find_limits(client, wanted, find_topic(client, look.topic))
+    if gone := [partition for partition in stop if partition not in limits.ends]:
+        raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
     ends = {partition: min(stop.get(partition, end), end) for partition, end in limits.ends.items()}
     begins = {partition: begins[partition] for partition in ends}
