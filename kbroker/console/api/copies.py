@@ -124,7 +124,7 @@ def _replay(
 ) -> Json:
     look = wanted.look
     limits = find_limits(client, wanted, find_topic(client, look.topic))
-    if gone := [partition for partition in stop if partition not in limits.ends]:
+    if gone := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
         raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
     ends = {partition: min(stop.get(partition, end), end) for partition, end in limits.ends.items()}
