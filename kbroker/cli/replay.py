@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     resuming = Resuming(arguments, f"replay {arguments.source} to {arguments.topic}")
     failure: Exception | None = None
     begin = time.monotonic()
-    with cluster(arguments) as client:
+    with cluster(arguments) as client, client.another() as reading:
         sieve.decoder = decoder_of(arguments)
         # The end is found before the first record is sent: a topic that is replayed into itself grows meanwhile.
         limits = _limits(client, arguments, span, resuming)
@@ -115,13 +115,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
         again = resuming.left()
         replay = Replay(
-            reader_of(client, arguments.source, limits, arguments),
+            reader_of(reading, arguments.source, limits, arguments),
             producer,
             sieve,
             keep_partitions=arguments.keep_partitions,
             per_second=arguments.rate,
             course=resuming.course,
-            again=None if again is None else reader_of(client, arguments.source, again, arguments),
+            again=None if again is None else reader_of(reading, arguments.source, again, arguments),
             caught_up=lambda: resuming.caught_up(producer, problems),
         )
         with progress(limits.offsets, not arguments.quiet, in_bytes=False) as advance, interruptible(replay) as stop:

@@ -203,6 +203,11 @@ class Producer:
         sequences = {partition: queue.sequence for partition, queue in self._queues.items()}
         return Remainder(self._producer_id, self._producer_epoch, sequences, unanswered, unsent)
 
+    def close(self) -> None:
+        """Give up what is under way: its answers would be taken for those to other requests."""
+        for connection, _ in self._in_flight.values():
+            connection.close()
+
     def _take_over(self, rest: Remainder) -> None:
         for partition, sequence in rest.sequences.items():
             if partition in self._queues:

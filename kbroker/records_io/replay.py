@@ -18,7 +18,10 @@ _FLUSH_SECONDS: Final = 0.05
 
 
 class Replay:
-    """Copies what a reader gives to a producer. Keys, headers and timestamps stay; values are never those decoded."""
+    """Copies what a reader gives to a producer. Keys, headers and timestamps stay; values are never those decoded.
+
+    Reader and producer have a client each: they would take each other's answers.
+    """
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class Replay:
         """Copy to the end, with a step for each chunk; what was sent may still be on its way then. ``ClientError``."""
         if self._again is not None:
             yield from self._read(self._again, self._course.wants)
+            self._again.close()  # an answer that it waits for is none of the other reader's
         if not self.stopped:
             self._caught_up()
             self.is_catching_up = False

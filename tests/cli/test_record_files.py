@@ -174,6 +174,19 @@ def test_a_replay_keeps_records_as_they_are(kb: Run, make: Callable[[str], str],
     assert len(all_of(kb, topic)) == 8
 
 
+def test_a_replay_of_more_than_a_batch(kb: Run, tmp_path: Path) -> None:
+    """The reader's answers are not taken for the producer's, on whatever connections they come."""
+    for name in ("many", "many-again"):
+        kb("topic", "create", name, "-p", "2")
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"k{number % 9}\t{number} {'x' * 1000}\n" for number in range(3000)))
+    kb("produce", "many", str(lines), "--key-separator", "\\t", "-q")
+    found = kb("replay", "many", "many-again", "--batch-bytes", "50000")
+    assert found.out.startswith("3,000 of 3,000 records to many-again")
+    shown = [sorted(kb("consume", name, "--value-only", "-q").rows) for name in ("many", "many-again")]
+    assert shown[0] == shown[1] and len(shown[0]) == 3000
+
+
 def test_a_replay_that_cannot_be(kb: Run, make: Callable[[str], str], broker: RunningBroker) -> None:
     topic = make("large")
     kb("topic", "create", "small", "-p", "1", "-c", "max.message.bytes=80")

@@ -116,6 +116,7 @@ class _Copying:
     def stopped(self, producer: Producer, error: ClientError, answer: dict[str, Json]) -> _Stopped:
         """What came of a step that failed."""
         place = self.course.place(producer, self._task, self._topic_id, {}).dump()
+        producer.close()
         return _Stopped(error, {**answer, "place": place if len(place) <= _LONGEST_PLACE else None})
 
 
@@ -136,11 +137,12 @@ def _replay(
         copying.course.passed(partition, offset)
     producer = copying.producer(client, _told)
     committed = look.read_committed
-    reader = Reader(client, look.topic, begins, ends=ends, read_committed=committed)
+    reading = client.another()
+    reader = Reader(reading, look.topic, begins, ends=ends, read_committed=committed)
     left = copying.course.left
     again = None
     if left:
-        again = Reader(client, look.topic, left, ends={each: begins[each] for each in left}, read_committed=committed)
+        again = Reader(reading, look.topic, left, ends={each: begins[each] for each in left}, read_committed=committed)
     copy = Replay(
         reader,
         producer,
@@ -168,9 +170,7 @@ def _replay(
     except ClientError as error:
         raise copying.stopped(producer, error, answer(copying.course.next, finished=False)) from None
     finally:
-        reader.close()
-        if again is not None:
-            again.close()
+        reading.close()
     return answer(reader.positions, finished=reader.finished)
 
 
