@@ -29,6 +29,7 @@ help: ## Show what there is
 # --- Environments: a stamp for each set of packages -------------------------------------------------------------
 
 $(VENV)/.created:
+	@echo "making $(VENV), with all that is needed; once" >&2
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "kbroker needs Python 3.11 or newer with venv and pip (set PYTHON=... if it is not on the PATH)" >&2; \
 		exit 1; fi
@@ -46,6 +47,7 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev
+	@echo "installing Spark into $(VENV), which is some 500 MB and done once" >&2
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,browser]'
 	@touch $@
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
+from kbroker.cli.child import module_command
 from spark_examples import flights
 from spark_examples.command import bare_parser, readable_errors
 from spark_examples.connector import SetupError, java_home, using_spark
@@ -52,7 +53,7 @@ def process(words: list[str], errors: Path) -> Iterator[subprocess.Popen[str]]:
     with errors.open("wb") as log:
         # A session of its own, so that Ctrl-C ends this script first, which ends the others in order.
         running = subprocess.Popen(
-            [sys.executable, "-m", "kbroker", *words],
+            [*module_command("kbroker"), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -168,3 +168,15 @@ def test_the_plugins_fixture(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+def test_files_of_the_working_directory_are_no_modules_of_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kbroker").mkdir()
+    for name in ("kbroker/__init__.py", "queue.py", "selectors.py"):
+        (tmp_path / name).write_text("raise SystemExit('this is none of the node')")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    monkeypatch.chdir(tmp_path)
+    with running_cluster(1) as cluster:
+        assert cluster.nodes[0].is_running

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kbroker.cli.child import module_command
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, with_provided
 from kbroker.config.properties import format_properties
@@ -67,7 +68,7 @@ class NodePlan:
 
     def command_of(self, module: str, *first: str) -> list[str]:
         """The ``command`` of another module that takes the options of ``kbroker start`` after ``first``."""
-        return [sys.executable, "-m", module, *first, "-c", str(self.properties_file), "--until-eof"]
+        return [*module_command(module), *first, "-c", str(self.properties_file), "--until-eof"]
 
 
 def cluster_properties(count: int) -> dict[str, str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
-SECONDS: Final = 0.25
-"""The time that a cluster may take for its names."""
+SECONDS: Final = 0.3
+"""The time that names may take, with the start of this process; a cluster gets what is left."""
+
+_LEAST_SECONDS: Final = 0.1
 
 _NAMES: Final = 2000
 
@@ -34,8 +37,8 @@ For the shell of the moment, and in ~/.bashrc or ~/.zshrc for each new one:
   source <(kbroker completion zsh)
   kbroker completion fish | source          (in ~/.config/fish/config.fish)
 
-Names of topics and groups are asked of the cluster of -b, --profile or the environment. One that does not
-answer in a quarter of a second is left alone."""
+Names of topics and groups are asked of the cluster of -b, --profile or the environment. If it has not answered
+0.3 s after the key was pressed, none are offered."""
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
@@ -70,17 +73,21 @@ def _names(arguments: argparse.Namespace) -> Iterable[str]:
     try:
         if arguments.shell == "profiles":
             return read_profiles().known
-        arguments.timeout = SECONDS
+        ask = _group_names() if arguments.shell == "groups" else _topic_names()
+        arguments.timeout = max(SECONDS - time.process_time(), _LEAST_SECONDS)
         with cluster(arguments) as client:
-            return [name for name in _asked(client, arguments.shell) if _HARMLESS.fullmatch(name)][:_NAMES]
+            return [name for name in ask(client) if _HARMLESS.fullmatch(name)][:_NAMES]
     except (FatalError, OSError):
         return ()
 
 
-def _asked(client: Client, kind: str) -> Iterable[str]:
+def _group_names() -> Callable[[Client], Iterable[str]]:
     from kbroker.client.groups import list_groups
+
+    return lambda client: (group.group_id for group in list_groups(client))
+
+
+def _topic_names() -> Callable[[Client], Iterable[str]]:
     from kbroker.client.topics import list_topics
 
-    if kind == "groups":
-        return (group.group_id for group in list_groups(client))
-    return (topic.name for topic in list_topics(client) if not topic.internal)
+    return lambda client: (topic.name for topic in list_topics(client) if not topic.internal)

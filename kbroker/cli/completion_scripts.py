@@ -67,9 +67,20 @@ _kbroker_complete() {
     esac
 }
 
+# bash replaces only what follows the last break within a word; an @, though, begins the word that it replaces.
 _kbroker() {
+    local cur breaks kept
+    _kbroker_find
+    breaks=${COMP_WORDBREAKS//[^:=@]/}
+    if [ -n "$breaks" ]; then
+        kept=${cur%"${cur##*[$breaks]}"}
+        COMPREPLY=("${COMPREPLY[@]#"${kept%@}"}")
+    fi
+}
+
+_kbroker_find() {
     local -a words
-    local line=${COMP_LINE:0:COMP_POINT} cur prev last key actions options values places pair kind place i start
+    local line=${COMP_LINE:0:COMP_POINT} prev last key actions options values places pair kind place i start
     read -ra words <<<"$line"
     case $line in *[[:space:]]) words+=("") ;; esac
     last=$((${#words[@]} - 1))

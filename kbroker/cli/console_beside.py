@@ -42,6 +42,8 @@ class ConsoleBeside(NamedTuple):
     writes: bool
     client_config: Path | None
     """Client properties for a node whose listeners all ask who comes, or have TLS."""
+    anybody_may_change_everything: bool = False
+    """Whether writes are allowed beyond the loopback interface although nobody signs in."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleBeside:
@@ -53,15 +55,23 @@ class ConsoleBeside(NamedTuple):
         if int(port) == 0 and _names(host):
             raise UsageError("--console: port 0 is for the loopback interface")
         refuse_without_console_packages()
-        return cls(host, int(port), arguments.console_writes, arguments.console_config)
+        return cls(
+            host,
+            int(port),
+            arguments.console_writes,
+            arguments.console_config,
+            arguments.console_anybody_may_change_everything,
+        )
 
     def check(self, config: BrokerConfig) -> None:
         """``UsageError`` if the console cannot reach the node as it is configured."""
         self._listener(config)
-        if self.writes and _names(self.host) and not self._protocol().startswith("SASL_"):
+        if self.anybody_may_change_everything or not self.writes or not _names(self.host):
+            return
+        if not self._protocol().startswith("SASL_"):
             raise UsageError(
                 f"--console {self.host} with --console-writes lets everybody change the cluster: users sign in where"
-                " --console-config has SASL"
+                " --console-config has SASL; give --console-anybody-may-change-everything if that is meant"
             )
 
     def _protocol(self) -> str:
@@ -99,6 +109,8 @@ class ConsoleBeside(NamedTuple):
                 command.append("--sign-in")
         if self.writes:
             command.append("--writes")
+        if self.anybody_may_change_everything:
+            command.append("--anybody-may-change-everything")
         explorer = explorer_address(config.raw)
         if explorer is not None and broker.explorer_port is not None:
             command += ["--explorer", _address(_reachable(explorer[0]), broker.explorer_port)]

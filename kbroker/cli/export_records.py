@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain
 from kbroker.cli.parser import UsageError
+from kbroker.cli.partial_file import partial_file
 from kbroker.cli.record_files import FORMAT_DETAILS, add_format_argument, format_of
 from kbroker.cli.record_spans import (
     FILTER_HELP,
@@ -93,31 +94,45 @@ def _writing(kind: str, arguments: argparse.Namespace) -> Iterator[Write]:
             yield add
         return
     path = Path(arguments.file)
-    if not arguments.force and (path.exists() or path.is_symlink()):
+    _check_is_free(path, force=arguments.force)
+    try:
+        with partial_file(path) as (partial, file), _leaving(partial, file, kind):
+            _check_is_free(path, force=arguments.force)  # an export that has just ended may have made it
+            with (
+                _writing_parquet(file, arguments.topic)
+                if kind == "parquet"
+                else _writing_text(kind, arguments.topic, file.write)
+            ) as add:
+                yield add
+            file.flush()
+            os.replace(partial, path)
+    except OSError as error:
+        raise FatalError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _leaving(partial: Path, file: BinaryIO, kind: str) -> Iterator[None]:
+    """Decide what becomes of a file that is not whole, while nobody else may touch it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            file.flush()
+        if kind == "parquet" or not os.fstat(file.fileno()).st_size:
+            with suppress(OSError):
+                partial.unlink()  # Parquet has no end then, without which nothing reads it
+        else:
+            complain(f"{partial} has what was written until now")
+        raise
+
+
+def _check_is_free(path: Path, *, force: bool) -> None:
+    """``FatalError`` if a file must not be written."""
+    if not force and (path.exists() or path.is_symlink()):
         raise FatalError(f"{path} is there already: give --force to write over it")
     if path.exists() and not path.is_file():
         # A pipe or a device, such as /dev/null, would be gone afterwards, and a directory refuse it at the end.
         raise FatalError(f"{path} is no regular file: --to - writes to standard output")
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        # One that was left over, or a link that somebody has put there: what it points to is not written over.
-        partial.unlink(missing_ok=True)
-        if kind == "parquet":
-            with _writing_parquet(partial, arguments.topic) as add:
-                yield add
-        else:
-            with partial.open("xb") as file, _writing_text(kind, arguments.topic, file.write) as add:
-                yield add
-        os.replace(partial, path)
-    except BaseException as error:
-        if kind == "parquet":
-            with suppress(OSError):
-                partial.unlink()  # it has no end, without which nothing reads it
-        elif partial.exists():
-            complain(f"{partial} has what was written until now")
-        if isinstance(error, OSError):
-            raise FatalError(f"cannot write {path}: {error.strerror or error}") from None
-        raise
 
 
 @contextmanager
@@ -157,16 +172,20 @@ def _writing_text(kind: str, topic: str, write: Callable[[bytes], object]) -> It
 
 
 @contextmanager
-def _writing_parquet(path: Path, topic: str) -> Iterator[Write]:
+def _writing_parquet(file: BinaryIO, topic: str) -> Iterator[Write]:
     from kbroker.records_io.parquet_records import ParquetWriter
 
-    writer = ParquetWriter(path, topic)
+    writer = ParquetWriter(file, topic)
 
     def add(partition: int, record: Record, timestamp_type: TimestampType) -> None:
         writer.add(partition, record)
 
-    yield add
-    writer.close()
+    try:
+        yield add
+        writer.close()
+    except BaseException:
+        writer.give_up()
+        raise
 
 
 def _copy(reader: Reader, limits: Limits, sieve: Sieve, write: Write, arguments: argparse.Namespace) -> tuple[int, int]:

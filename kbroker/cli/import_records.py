@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments
 from kbroker.cli.record_files import FORMAT_DETAILS, add_format_argument, format_of
+from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument
 from kbroker.cli.storing import add_sending_arguments, check_topic_name, opened_input, store
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ DETAILS = f"""\
 Keys, values, headers and timestamps are those of the file, and so are the partitions; with --by-key the topic's
 partitioner chooses. Offsets are given anew: in an empty topic they are the same, if the file begins at 0 and has no
 gaps. What cannot be stored is reported by its line; everything else is stored, and the exit code is 1.
+
+{RESUME_HELP}
 
 {FORMAT_DETAILS}
 
@@ -32,7 +35,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="made by the broker if it does that on its own")
     add_format_argument(parser)
     parser.add_argument("--by-key", action="store_true", help="to the partitions of the keys, not those of the file")
-    add_sending_arguments(parser.add_argument_group("sending"))
+    sending = parser.add_argument_group("sending")
+    add_resume_argument(sending)
+    add_sending_arguments(sending)
     add_cluster_arguments(parser)
 
 
@@ -40,9 +45,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Send everything; 1 if something could not be stored."""
     kind = format_of(arguments.file, arguments.format)
     check_topic_name(arguments.topic)
+    resuming = Resuming(arguments, f"import {os.path.basename(arguments.file)} into {arguments.topic}")
     if kind == "parquet":
         source = _ParquetInput(Path(arguments.file), by_key=arguments.by_key)
-        return store(arguments, lambda on_idle: source, size=source.size, shows_progress=True, in_bytes=False)
+        return store(
+            arguments,
+            lambda on_idle: source,
+            size=source.size,
+            shows_progress=True,
+            in_bytes=False,
+            resuming=resuming,
+        )
     from kbroker.cli.inputs import LineInput
 
     read = _reader(kind, arguments.by_key)
@@ -52,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             lambda on_idle: LineInput(descriptor, on_idle, 0.1, read),
             size=size,
             shows_progress=not os.isatty(descriptor),
+            resuming=resuming,
         )
 
 

@@ -16,7 +16,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from kbroker.cli.times import parse_moment
-from kbroker.records_io.csv_records import csv_rows
+from kbroker.records_io.csv_rows import csv_rows
 from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.json_records import Headers, as_bytes, bytes_of, headers_of, parse_json
 from kbroker.wire.batch_header import NO_TIMESTAMP

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kbroker.cli.certificate_files import write_secret
 from kbroker.errors import FatalError
 
 PROFILE_VARIABLE: Final = "KBROKER_PROFILE"
@@ -122,6 +121,8 @@ def write_profiles(profiles: Profiles) -> None:
             lines.append(f"command-config = {_quoted(str(profile.command_config))}")
         if profile.protected:
             lines.append("protected = true")
+    from kbroker.cli.certificate_files import write_secret  # which costs more than to read profiles
+
     path = profiles.path
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

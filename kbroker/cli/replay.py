@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments, checked, cluster, complain
 from kbroker.cli.record_spans import (
     FILTER_HELP,
+    Limits,
+    Span,
     add_filter_argument,
     add_registry_argument,
     add_span_arguments,
@@ -19,6 +22,7 @@ from kbroker.cli.record_spans import (
     sieve_of,
     span_of,
 )
+from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument
 from kbroker.cli.storing import (
     Problems,
     add_sending_arguments,
@@ -31,12 +35,17 @@ from kbroker.cli.storing import (
 )
 from kbroker.errors import FatalError
 
+if TYPE_CHECKING:
+    from kbroker.client import Client
+
 DETAILS = f"""\
 Keys, values, headers and timestamps stay as they are; a record's partition is that of its key, or with
 --keep-partitions the one it has. What is read ends where the topic ends when the command starts, so a topic may be
 replayed into itself. Records of aborted transactions are left out, unless --uncommitted is given.
 
 --registry decodes keys and values for --filter; the records that are sent are the original ones.
+
+{RESUME_HELP}
 
 {FILTER_HELP}"""
 
@@ -54,6 +63,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         "--rate", type=checked(_rate, "a number of records a second"), metavar="N", help="at most N records a second"
     )
     sending.add_argument("--keep-partitions", action="store_true", help="to the partitions that the records have")
+    add_resume_argument(sending)
     add_sending_arguments(sending)
     add_cluster_arguments(parser)
 
@@ -68,7 +78,7 @@ def _rate(text: str) -> float:
 class _ReplayProblems(Problems):
     def place(self, source: int) -> dict[str, int]:
         """Partition and offset in the topic that is read."""
-        from kbroker.records_io.replay import place_of
+        from kbroker.records_io.place import place_of
 
         partition, offset = place_of(source)
         return {"partition": partition, "offset": offset}
@@ -84,24 +94,35 @@ def run(arguments: argparse.Namespace) -> int:
     sieve = sieve_of(arguments)
     check_registry_is_used(arguments)
     problems = _ReplayProblems()
+    resuming = Resuming(arguments, f"replay {arguments.source} to {arguments.topic}")
     failure: Exception | None = None
     begin = time.monotonic()
-    with cluster(arguments) as client:
+    with cluster(arguments) as client, client.another() as reading:
         sieve.decoder = decoder_of(arguments)
         # The end is found before the first record is sent: a topic that is replayed into itself grows meanwhile.
-        limits = find_limits(client, arguments.source, arguments, span)
+        limits = _limits(client, arguments, span, resuming)
         partitions = target_partitions(client, arguments.topic)
+        resuming.check_topic(client)
         if arguments.keep_partitions:
             _check_partitions(arguments, limits.starts, partitions)
         producer = producer_of(
-            arguments, client, arguments.topic, partitions, lambda refused: problems.add(refused.source, refused.error)
+            arguments,
+            client,
+            arguments.topic,
+            partitions,
+            lambda refused: problems.add(refused.source, refused.error),
+            resuming.course.rest,
         )
+        again = resuming.left()
         replay = Replay(
-            reader_of(client, arguments.source, limits, arguments),
+            reader_of(reading, arguments.source, limits, arguments),
             producer,
             sieve,
             keep_partitions=arguments.keep_partitions,
             per_second=arguments.rate,
+            course=resuming.course,
+            again=None if again is None else reader_of(reading, arguments.source, again, arguments),
+            caught_up=lambda: resuming.caught_up(producer, problems),
         )
         with progress(limits.offsets, not arguments.quiet, in_bytes=False) as advance, interruptible(replay) as stop:
             try:
@@ -114,11 +135,28 @@ def run(arguments: argparse.Namespace) -> int:
                 producer.flush()
             except ClientError as error:
                 failure = error
+            except KeyboardInterrupt:
+                complain(resuming.stopped(producer, limits.ends)[1])
+                raise
         for gone in replay.skipped:
             complain(f"partition {gone.partition}: offsets {gone.wanted} to {gone.start - 1} are gone")
         complain_of_undecoded(sieve)
         seconds = time.monotonic() - begin
-        return finish(arguments, producer, problems, seconds, failure, stop.came > 0, looked_at=replay.looked_at)
+        kept = resuming.end(producer, limits.ends, is_whole=replay.is_whole and failure is None)
+        return finish(
+            arguments, producer, problems, seconds, failure, stop.came > 0, looked_at=replay.looked_at, kept=kept
+        )
+
+
+def _limits(client: Client, arguments: argparse.Namespace, span: Span, resuming: Resuming) -> Limits:
+    """Where to begin and to end: as the options say, or as an earlier replay has left it."""
+    begun = resuming.begun
+    if begun is not None:
+        return Limits(dict(begun.next), dict(begun.ends))
+    limits = find_limits(client, arguments.source, arguments, span)
+    for partition, offset in limits.starts.items():
+        resuming.course.passed(partition, offset)
+    return limits
 
 
 def _check_partitions(arguments: argparse.Namespace, source: dict[int, int], target: list[int]) -> None:

@@ -79,6 +79,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--console-writes", action="store_true", help="let the console change things, too")
     parser.add_argument(
+        "--console-anybody-may-change-everything",
+        action="store_true",
+        help="allow --console-writes beyond the loopback interface although nobody signs in",
+    )
+    parser.add_argument(
         "--console-config",
         type=Path,
         metavar="FILE",
@@ -197,8 +202,9 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
 
 def _console_of(arguments: argparse.Namespace) -> ConsoleBeside | None:
     if arguments.console is None:
-        if arguments.console_writes or arguments.console_config is not None:
-            raise UsageError("--console-writes and --console-config go with --console")
+        unsafe = arguments.console_anybody_may_change_everything
+        if arguments.console_writes or unsafe or arguments.console_config is not None:
+            raise UsageError("--console-writes, --console-config and the like go with --console")
         return None
     from kbroker.cli.console_beside import ConsoleBeside
 

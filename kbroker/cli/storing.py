@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cli.common import cluster, complain, positive
@@ -16,8 +17,9 @@ from kbroker.cli.parser import UsageError
 from kbroker.errors import ErrorCode, FatalError
 
 if TYPE_CHECKING:
+    from kbroker.cli.resuming import Resuming
     from kbroker.client import Client
-    from kbroker.client.producer import Producer, Refused
+    from kbroker.client.producer import Producer, Refused, Remainder
     from kbroker.records_io.items import BadLine, Item
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -67,6 +69,7 @@ def producer_of(
     topic: str,
     partitions: Sequence[int],
     on_refused: Callable[[Refused], None],
+    resume: Remainder | None = None,
 ) -> Producer:
     """A producer by the options of :func:`add_sending_arguments`."""
     from kbroker.client.producer import DEFAULT_BATCH_BYTES, Producer
@@ -81,6 +84,7 @@ def producer_of(
         idempotent=not arguments.no_idempotence,
         batch_bytes=arguments.batch_bytes or DEFAULT_BATCH_BYTES,
         on_refused=on_refused,
+        resume=resume,
     )
 
 
@@ -131,11 +135,12 @@ def store(
     shows_progress: bool,
     in_bytes: bool = True,
     partition: int | None = None,
+    resuming: Resuming | None = None,
 ) -> int:
     """Send all records of an input to the topic of the options; 1 if something could not be stored.
 
     ``make_input`` gets what sends the records that wait. ``size`` is in bytes, or with ``in_bytes=False`` in records.
-    ``partition`` is for those that name none.
+    ``partition`` is for those that name none. ``resuming`` keeps the place where it stops.
     """
     problems = Problems()
     begin = time.monotonic()
@@ -147,54 +152,91 @@ def store(
         partitions = target_partitions(client, topic)
         if partition is not None and partition not in partitions:
             raise FatalError(f"topic {topic} has no partition {partition}, only 0 to {len(partitions) - 1}")
+        rest = None
+        if resuming is not None:
+            resuming.check_topic(client)
+            rest = resuming.course.rest
         producer = producer_of(
-            arguments, client, topic, partitions, lambda refused: problems.add(refused.source, refused.error)
+            arguments, client, topic, partitions, lambda refused: problems.add(refused.source, refused.error), rest
         )
         source = make_input(producer.flush)
         shown = shows_progress and not arguments.quiet
+        is_whole = False
         with progress(size, shown, in_bytes=in_bytes) as advance, interruptible(source) as interruption:
+            sending = _Sending(producer, topic, partitions, partition, problems, resuming)
             try:
                 try:
-                    _send_all(producer, source, topic, partitions, partition, problems, interruption, advance)
+                    is_whole = sending.send_all(source, interruption, advance)
                 except KeyboardInterrupt:
                     if interruption.came > 1:
                         raise
+                except FatalError as error:  # of the input: what has come of it is sent
+                    failure = error
                 producer.flush()
             except ClientError as error:
-                failure = error
+                failure = failure or error
+            except KeyboardInterrupt:
+                if resuming is not None:
+                    complain(resuming.stopped(producer, {})[1])
+                raise
         seconds = time.monotonic() - begin
-        return finish(arguments, producer, problems, seconds, failure, interruption.came > 0)
+        kept = None
+        if resuming is not None:
+            kept = resuming.end(producer, {}, is_whole=is_whole and failure is None)
+        return finish(arguments, producer, problems, seconds, failure, interruption.came > 0, kept=kept)
 
 
-def _send_all(
-    producer: Producer,
-    source: Input,
-    topic: str,
-    partitions: Sequence[int],
-    everything_to: int | None,
-    problems: Problems,
-    interruption: Interruption,
-    advance: Callable[[int, int], None],
-) -> None:
-    """Give the records to the producer, and note what is none."""
-    send = producer.send
-    count = 0
-    for item in source:
-        if interruption.came:
-            return
-        if len(item) == 2:
-            problems.add(item.line, item.problem)
-            continue
-        record, line, partition = item
-        if partition is None:
-            partition = everything_to
-        elif partition not in partitions:
-            problems.add(line, f"topic {topic} has no partition {partition}")
-            continue
-        send(record, line, partition)
-        count += 1
-        if not count & 0x3FF:
-            advance(source.position, count)
+class _Sending:
+    """Gives the records of an input to a producer, and notes what is none."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        partitions: Sequence[int],
+        everything_to: int | None,
+        problems: Problems,
+        resuming: Resuming | None,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partitions = partitions
+        self._everything_to = everything_to
+        self._problems = problems
+        self._resuming = resuming
+
+    def send_all(self, source: Input, interruption: Interruption, advance: Callable[[int, int], None]) -> bool:
+        """Whether the input has come to its end."""
+        resuming = self._resuming
+        items: Iterable[Item | BadLine] = source
+        if resuming is not None and resuming.begun is not None:
+            from kbroker.records_io.place import remaining
+
+            items = remaining(source, resuming.course, lambda: resuming.caught_up(self._producer, self._problems))
+        send = self._producer.send
+        count = line = 0
+        try:
+            for item in items:
+                if len(item) == 2:
+                    line = item.line
+                    self._problems.add(line, item.problem)
+                else:
+                    record, line, partition = item
+                    if partition is None:
+                        partition = self._everything_to
+                    if partition is not None and partition not in self._partitions:
+                        self._problems.add(line, f"topic {self._topic} has no partition {partition}")
+                    else:
+                        send(record, line, partition)
+                        count += 1
+                        if not count & 0x3FF:
+                            advance(source.position, count)
+                if interruption.came:
+                    return False
+        finally:
+            if resuming is not None:
+                resuming.course.passed(0, line + 1)
+        return not interruption.came
 
 
 class Interruption:
@@ -254,13 +296,18 @@ def finish(
     interrupted: bool,
     *,
     looked_at: int | None = None,
+    kept: tuple[Path, str] | None = None,
 ) -> int:
-    """Say what has been done; the exit code. ``looked_at``: records of which only some were to be sent."""
+    """Say what has been done; the exit code. ``looked_at``: records of which only some were to be sent.
+
+    ``kept``: where the place of a copy that has stopped is, and how to go on from it.
+    """
     stored = sum(entry.count for entry in producer.stored.values())
     size = sum(entry.bytes for entry in producer.stored.values())
-    unknown = producer.unfinished if failure is not None else 0
+    rest = producer.remainder()
+    unknown = sum(map(len, rest.unanswered.values()))
     if arguments.json:
-        _print_json(arguments.topic, producer, problems, seconds, stored, size, unknown, failure, looked_at)
+        _print_json(arguments.topic, producer, problems, seconds, stored, size, unknown, failure, looked_at, kept)
     elif not arguments.quiet:
         from kbroker.cli.output import size as sized
 
@@ -279,10 +326,18 @@ def finish(
     if problems.count:
         complain(f"{problems.count:,} record{'' if problems.count == 1 else 's'} not stored")
     if failure is not None:
-        complain(f"{failure}; {unknown:,} records may or may not have been stored")
+        complain(f"{failure}{_told(unknown, len(rest.unsent))}")
+    if kept is not None:
+        complain(kept[1])
     if interrupted:
         return 130
     return 1 if problems.count or failure is not None else 0
+
+
+def _told(unknown: int, unsent: int) -> str:
+    """What is known of records that were read when the sending failed."""
+    text = f"; {unknown:,} records may or may not have been stored" if unknown else ""
+    return text + (f"; {unsent:,} that were read are not stored" if unsent else "")
 
 
 def _print_json(
@@ -295,6 +350,7 @@ def _print_json(
     unknown: int,
     failure: Exception | None,
     looked_at: int | None,
+    kept: tuple[Path, str] | None,
 ) -> None:
     from kbroker.cli.output import print_json
 
@@ -308,6 +364,7 @@ def _print_json(
             "bytes": size,
             "seconds": round(seconds, 3),
             "error": None if failure is None else str(failure),
+            **({} if kept is None else {"resume": str(kept[0])}),
             "problems": [{**problems.place(source), "problem": problem} for source, problem in problems.first],
             "partitions": [
                 {

@@ -114,6 +114,10 @@ class Client:
         self._entrance: Connection | None = None
         self._coordinators: dict[tuple[int, str], int] = {}
 
+    def another(self) -> Client:
+        """A client of the same cluster with connections of its own: on one, answers come in the order of requests."""
+        return Client(self.bootstrap, client_id=self.client_id, timeout=self.timeout, security=self._security)
+
     def __enter__(self) -> Client:
         return self
 

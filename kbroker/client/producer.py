@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,6 +71,25 @@ class Stored:
     last_offset: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """The rest of a producer that was stopped in the middle: another one that takes it over stores nothing twice.
+
+    For that, a batch without an answer is sent once more as it was, with its producer id and sequence number (KIP-98).
+    Records are named by their sources, which have to be different then.
+    """
+
+    producer_id: int = -1
+    """-1: batches have no producer, and one without an answer may be stored twice."""
+    producer_epoch: int = -1
+    sequences: Mapping[int, int] = field(default_factory=dict)
+    """Partition -> the sequence number of the next batch."""
+    unanswered: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Partition -> its only batch that may have been stored."""
+    unsent: Sequence[int] = ()
+    """Records that are not stored."""
+
+
 @dataclass(slots=True)
 class _Batch:
     """Records on their way, with the number that each has for the caller."""
@@ -99,6 +118,9 @@ class Producer:
 
     ``on_refused`` is called for each record that the broker does not take; the others go on. ``ClientError`` is raised
     when no answer comes within the client's timeout: what was on its way may or may not have been stored.
+
+    ``resume``: the rest of another producer. The records of its batches without an answer have to be given again before
+    any that it was not given; ``finish_unanswered`` says if one is missing.
     """
 
     def __init__(
@@ -112,6 +134,7 @@ class Producer:
         idempotent: bool = True,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_refused: Callable[[Refused], None],
+        resume: Remainder | None = None,
     ) -> None:
         self._client = client
         self._topic = topic
@@ -127,11 +150,22 @@ class Producer:
         self._sticky = random.randrange(self._count)
         self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
         self._ready = 0
-        self._producer_id, self._producer_epoch = self._init_producer_id() if idempotent and acks == -1 else (-1, -1)
+        if resume is not None and resume.producer_id >= 0:
+            self._producer_id, self._producer_epoch = resume.producer_id, resume.producer_epoch
+        else:
+            self._producer_id, self._producer_epoch = (
+                self._init_producer_id() if idempotent and acks == -1 else (-1, -1)
+            )
+        self._again: dict[int, tuple[Sequence[int], _Batch]] = {}
+        """Partition -> a batch that is to be as it was before: the sources that it needs, and what it has of them."""
+        self._again_at: dict[int, int] = {}
+        """Source -> the partition of such a batch."""
         self.stored: dict[int, Stored] = {}
         """Partition -> what has been stored there."""
         self.refused = 0
         """The number of records that were refused."""
+        if resume is not None:
+            self._take_over(resume)
 
     @property
     def unfinished(self) -> int:
@@ -141,7 +175,68 @@ class Producer:
             for queue in self._queues.values()
             for batch in (*queue.ready, *([queue.filling] if queue.filling else []))
         )
-        return waiting + sum(len(batch.records) for _, batches in self._in_flight.values() for batch in batches)
+        again = sum(len(batch.records) for _, batch in self._again.values())
+        return waiting + again + sum(len(batch.records) for batch in self._under_way())
+
+    def _under_way(self) -> list[_Batch]:
+        return [batch for _, batches in self._in_flight.values() for batch in batches]
+
+    # --- Stopped in the middle --------------------------------------------------------------------------------------
+
+    @property
+    def producer_id(self) -> int:
+        """The id by which brokers know what they have already; -1 without one."""
+        return self._producer_id
+
+    def remainder(self) -> Remainder:
+        """The rest that is to be done, for another producer. This one must not be used any more."""
+        unanswered: dict[int, Sequence[int]] = {partition: sources for partition, (sources, _) in self._again.items()}
+        unsent: list[int] = []
+        for batch in self._under_way():
+            unanswered[batch.partition] = batch.sources
+        for queue in self._queues.values():
+            for batch in (*queue.ready, *([queue.filling] if queue.filling else [])):
+                if batch.data:
+                    unanswered[batch.partition] = batch.sources
+                else:
+                    unsent += batch.sources
+        sequences = {partition: queue.sequence for partition, queue in self._queues.items()}
+        return Remainder(self._producer_id, self._producer_epoch, sequences, unanswered, unsent)
+
+    def close(self) -> None:
+        """Give up what is under way: its answers would be taken for those to other requests."""
+        for connection, _ in self._in_flight.values():
+            connection.close()
+
+    def _take_over(self, rest: Remainder) -> None:
+        for partition, sequence in rest.sequences.items():
+            if partition in self._queues:
+                self._queues[partition].sequence = sequence
+        for partition, sources in rest.unanswered.items():
+            if partition not in self._queues:
+                raise ClientError(f"topic {self._topic} has no partition {partition} any more")
+            self._again[partition] = (sources, _Batch(partition, [], [], 0))
+            self._again_at.update(dict.fromkeys(sources, partition))
+
+    def _send_again(self, partition: int, record: Record, source: int, size: int) -> None:
+        """Add a record of a batch without an answer, which goes out before all others once it is whole."""
+        del self._again_at[source]
+        sources, batch = self._again[partition]
+        batch.records.append(record)
+        batch.sources.append(source)
+        batch.size += size
+        if len(batch.sources) == len(sources):
+            del self._again[partition]
+            self._queues[partition].ready.appendleft(batch)
+            self._ready += 1
+
+    def finish_unanswered(self) -> None:
+        """Say that no record of a batch without an answer comes any more. ``ClientError`` if one is missing."""
+        if self._again_at:
+            raise ClientError(
+                f"{len(self._again_at):,} records that may have been stored did not come again: nothing can be stored"
+                f" in partition {min(self._again)} as long as nobody knows"
+            )
 
     def _init_producer_id(self) -> tuple[int, int]:
         def ask() -> InitProducerIdResponse:
@@ -175,6 +270,9 @@ class Producer:
         size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         for name, content in record.headers:
             size += len(name) + (len(content) if content is not None else 0) + 4
+        if self._again_at and source in self._again_at:
+            self._send_again(self._again_at[source], record, source, size)
+            return
         chosen = self.partition_for(key) if partition is None else partition
         queue = self._queues[chosen]
         batch = queue.filling
@@ -201,11 +299,11 @@ class Producer:
             self._ready += 1
 
     def flush(self) -> None:
-        """Send what there is and wait until everything is stored or refused."""
+        """Send what there is and wait until it is stored or refused, but for what comes after a missing record."""
         for queue in self._queues.values():
             self._finish(queue)
         self._settle()
-        while any(queue.ready for queue in self._queues.values()):
+        while any(queue.ready and partition not in self._again for partition, queue in self._queues.items()):
             self._dispatch()
             self._settle()
 
@@ -234,7 +332,7 @@ class Producer:
             by_leader: dict[int, list[_Batch]] = {}
             lost: list[int] = []
             for partition, queue in self._queues.items():
-                if not queue.ready:
+                if not queue.ready or partition in self._again:
                     continue
                 leader = self._client.leader(TopicPartition(self._topic, partition))
                 if leader is None:
@@ -279,8 +377,11 @@ class Producer:
             version = connection.version_for(ProduceRequest, _NAMES_UP_TO)
             connection.send(request, version=version, expect_response=self._acks != 0)
         except (ConnectionFailed, RequestTimedOut) as error:
-            self._try_again(batches, error)
+            self._try_again([(batch, error) for batch in batches])
             return
+        except BaseException:
+            self._put_back(batches)
+            raise
         if self._acks == 0:
             for batch in batches:
                 self._note_stored(batch, -1)
@@ -303,31 +404,27 @@ class Producer:
 
     def _receive(self, leader: int) -> None:
         """Take the answer that a leader owes, if it does."""
-        waiting = self._in_flight.pop(leader, None)
+        waiting = self._in_flight.get(leader)
         if waiting is None:
             return
         connection, batches = waiting
         try:
             response: ProduceResponse = connection.receive(batches[0].deadline)
         except (ConnectionFailed, RequestTimedOut) as error:
-            self._try_again(batches, error)
+            del self._in_flight[leader]
+            self._try_again([(batch, error) for batch in batches])
             return
         answers = {
             (topic.name, partition.index): partition
             for topic in response.responses
             for partition in topic.partition_responses
         }
-        again: dict[int, ResponseError] = {}
         for batch in batches:
-            answer = answers.get((self._topic, batch.partition))
-            if answer is None:
+            if (self._topic, batch.partition) not in answers:
                 raise ClientError(f"{connection.address} left partition {batch.partition} out of its answer")
-            passing = self._judge(batch, answer)
-            if passing is not None:
-                again[batch.partition] = passing
-        for batch in batches:
-            if batch.partition in again:
-                self._try_again([batch], again[batch.partition])
+        del self._in_flight[leader]
+        passing = [(batch, self._judge(batch, answers[self._topic, batch.partition])) for batch in batches]
+        self._try_again([(batch, error) for batch, error in passing if error is not None])
 
     def _judge(self, batch: _Batch, answer: PartitionProduceResponse) -> ResponseError | None:
         """Note what became of a batch; the error if it is to be tried again as it is."""
@@ -379,16 +476,23 @@ class Producer:
                 stored.first_offset = base_offset
             stored.last_offset = base_offset + count - 1
 
-    def _try_again(self, batches: Sequence[_Batch], error: ClientError) -> None:
-        """Put batches back, to be sent as they are, until their time is over."""
-        for batch in batches:
-            partition = TopicPartition(self._topic, batch.partition)
+    def _try_again(self, failed: Sequence[tuple[_Batch, ClientError]]) -> None:
+        """Put batches back, to be sent as they are, until the time of one is over."""
+        if not failed:
+            return
+        self._put_back([batch for batch, _ in failed])
+        for batch, error in failed:
             if isinstance(error, ResponseError):
                 batch.trouble = error
+            if not isinstance(error, ResponseError) or error.code in STALE_METADATA:
+                self._client.forget_leader(TopicPartition(self._topic, batch.partition))
+        for batch, error in failed:
             if time.monotonic() >= batch.deadline:
                 raise batch.trouble or error
-            if not isinstance(error, ResponseError) or error.code in STALE_METADATA:
-                self._client.forget_leader(partition)
+        self._client.back_off()
+
+    def _put_back(self, batches: Sequence[_Batch]) -> None:
+        """Have batches be the first of their partitions again."""
+        for batch in batches:
             self._queues[batch.partition].ready.appendleft(batch)
             self._ready += 1
-        self._client.back_off()

@@ -50,6 +50,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--writes", action="store_true", help="let the page change things, too")
     parser.add_argument(
+        "--anybody-may-change-everything",
+        action="store_true",
+        help="allow --writes beyond the loopback interface although nobody signs in; something else has to",
+    )
+    parser.add_argument(
         "--sign-in", action="store_true", help="ask for a user of the cluster; needs --command-config with SASL"
     )
     parser.add_argument(
@@ -164,11 +169,17 @@ def _check(arguments: argparse.Namespace, host: str) -> None:
     """Refuse a console that the network could reach, unless that is meant."""
     if _is_loopback(host):
         return
-    if arguments.writes and not arguments.sign_in:
-        raise UsageError(f"--listen {host} with --writes lets everybody change the cluster: give --sign-in, too")
+    is_open = arguments.writes and not arguments.sign_in
+    if is_open and not arguments.anybody_may_change_everything:
+        raise UsageError(
+            f"--listen {host} with --writes lets everybody change the cluster: give --sign-in, too,"
+            " or --anybody-may-change-everything if that is meant"
+        )
     if not arguments.allow_host:
         raise UsageError(f"--listen {host} needs --allow-host NAME:PORT, the name that is in the browser's address bar")
-    if not arguments.sign_in:
+    if is_open:
+        complain(f"whoever reaches {host} can read, change and delete everything that this console may")
+    elif not arguments.sign_in:
         complain(f"whoever reaches {host} sees the records of the cluster: give --sign-in to ask who they are")
     complain("the page is served without TLS: put it behind a proxy that has it, or passwords and records can be read")
 

@@ -13,6 +13,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from kbroker.records_io.csv_rows import csv_rows
 from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.json_records import Headers, from_base64, headers_of, headers_text, parse_json, to_base64
 from kbroker.wire.batch_header import NO_TIMESTAMP
@@ -23,32 +24,6 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_MAX_FIELD: Final = 256 << 20
-"""Characters of a field: what a broker takes is smaller, in base64 too."""
-
-
-def csv_rows(lines: Iterable[bytes], delimiter: str = ",") -> Iterator[tuple[int, list[str]] | BadLine]:
-    """Rows with the number of their first line. Fields may hold line ends within quotes; empty lines are left out.
-
-    What is not UTF-8 comes as surrogates.
-    """
-    csv.field_size_limit(_MAX_FIELD)
-    text = (
-        line.decode("utf-8-sig" if not number else "utf-8", "surrogateescape") + "\n"
-        for number, line in enumerate(lines)
-    )
-    rows = csv.reader(text, delimiter=delimiter, strict=True)
-    while True:
-        line = rows.line_num + 1
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield BadLine(line, str(error))
-            continue
-        if row:
-            yield line, row
 
 
 class CsvWriter:

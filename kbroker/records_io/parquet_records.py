@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kbroker.errors import FatalError
 from kbroker.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
@@ -38,16 +38,23 @@ def _parquet() -> Any:
 class ParquetWriter:
     """Writes records into a file, a row group at a time."""
 
-    def __init__(self, path: Path, topic: str) -> None:
+    def __init__(self, file: BinaryIO, topic: str) -> None:
         schema = topic_schema().with_metadata({"kafka.topic": topic})
         self._columns = RecordColumns(ROW_GROUP)
-        self._writer: Any = _parquet().ParquetWriter(path, schema, compression="zstd")
+        self._writer: Any = _parquet().ParquetWriter(file, schema, compression="zstd")
 
     def add(self, partition: int, record: Record) -> None:
         """Add a record."""
         self._columns.add(partition, record)
         if self._columns.is_full:
             self._writer.write_batch(self._columns.batch())
+
+    def give_up(self) -> None:
+        """Leave the file as it is, not whole: nothing is to write to it any more."""
+        try:
+            self._writer.close()
+        except _UNREADABLE:
+            pass  # the file may be what was wrong
 
     def close(self) -> None:
         """Write what is left; the file is whole then."""

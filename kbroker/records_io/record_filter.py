@@ -72,6 +72,7 @@ _OPERATORS: Final = ("!=", "!~", "<=", ">=", "=", "~", "<", ">", "(", ")")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'')
 _WORD: Final = re.compile(r"[^\s()=~<>!\"']+")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBERS: Final = ("partition", "offset", "timestamp", "size")
 _FIELDS: Final = ("key", "value", "partition", "offset", "timestamp", "size")
 
 
@@ -206,6 +207,8 @@ class _Parser:
         wanted = self._take()
         if wanted.kind not in ("word", "text"):
             raise BadFilter(f"{follows.text!r} at {follows.place + 1} has no value after it; put texts into quotes")
+        if token.text in _NUMBERS and token.kind == "word":
+            _check_number(token.text, follows, wanted)
         return _compare(read, follows.text, wanted)
 
     @staticmethod
@@ -214,7 +217,7 @@ class _Parser:
             path = parse_path(token.text)
             return lambda subject: _member(subject, path)
         name = token.text
-        if token.kind == "word" and name.startswith("header."):
+        if token.kind == "word" and name.startswith("header.") and name != "header.":
             return lambda subject: _header(subject.record, name.removeprefix("header."))
         if token.kind != "word" or name not in _FIELDS:
             raise BadFilter(f"{name!r} at {token.place + 1} is none of {', '.join(_FIELDS)}, header.NAME and $.path")
@@ -231,6 +234,15 @@ class _Parser:
                 return lambda subject: subject.record.timestamp
             case _:
                 return lambda subject: len(subject.record.key or b"") + len(subject.record.value or b"")
+
+
+def _check_number(name: str, operator: _Token, wanted: _Token) -> None:
+    """``BadFilter`` for a comparison that no record fits, or every one: that of a number with something else."""
+    if operator.text in ("~", "!~"):
+        raise BadFilter(f"{name} is a number: {operator.text} at {operator.place + 1} is for texts")
+    if wanted.kind != "word" or not _NUMBER.fullmatch(wanted.text):
+        unit = " of ms" if name == "timestamp" else ""
+        raise BadFilter(f"{name} is a number{unit}, and {wanted.text!r} at {wanted.place + 1} is none")
 
 
 def _member(subject: Subject, path: JsonPath) -> Json | Missing:

@@ -2,7 +2,7 @@
 
 The console is a process of its own, with one end of a socket. Over it come lines of JSON: ``{"run": LINE}`` does what
 ``kbroker faults`` does with the line, ``{"state": true}`` asks for what is on and what has been done. Each is answered
-by one line.
+by one line, with the ``number`` of the question.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _answer_all(end: socket.socket, script: FaultScript, run: Callable[[str], tu
             for line in lines:
                 asked = json.loads(line)
                 answer = _state(script) if "run" not in asked else _done(*run(str(asked["run"])))
-                lines.write(json.dumps(answer).encode() + b"\n")
+                lines.write(json.dumps({**answer, "number": asked.get("number")}).encode() + b"\n")
                 lines.flush()
     except (OSError, ValueError):
         pass  # it has ended

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.cli.partial_file import partial_file
 from kbroker.testing import RunningBroker
 from kbroker.testing.cluster import running_cluster
 from tests.cli.conftest import Run
@@ -112,6 +113,37 @@ def test_exports_that_cannot_be(kb: Run, make: Callable[[str], str], tmp_path: P
         assert "is no regular file: --to - writes to standard output" in kb(*words, code=1).err
 
 
+def test_two_exports_to_one_file(kb: Run, make: Callable[[str], str], tmp_path: Path) -> None:
+    topic, path = make("twice"), tmp_path / "x.csv"
+    with partial_file(path) as (partial, file):
+        file.write(b"of the first")
+        found = kb("export", topic, "--to", str(path), "--force", code=1)
+        told = f"another export to {path} is under way: wait for its end, or name another file"
+        assert (found.out, found.err) == ("", f"kbroker: {told}\n")
+        file.flush()
+        assert partial.read_bytes() == b"of the first" and not path.exists()
+    kb("export", topic, "--to", str(path))  # what the first left over is replaced
+    assert path.read_bytes().startswith(b"partition,offset,") and not partial.exists()
+    with partial_file(path) as (partial, file):
+        assert "give --force" in kb("export", topic, "--to", str(path), code=1).err
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_export_that_is_given_up(
+    kb: Run, make: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    topic, path = make(f"given-up-{kind}"), tmp_path / f"x.{kind}"
+    monkeypatch.setattr("kbroker.cli.export_records._copy", _fail)
+    assert "no space" in kb("export", topic, "--to", str(path), code=1).err
+    assert not list(tmp_path.glob("x.*")), "nothing is left where nothing was written"
+
+
+def _fail(*_: object) -> tuple[int, int]:
+    raise OSError(28, "no space")
+
+
 def test_an_import_tells_what_it_does_not_store(kb: Run, empty: str, tmp_path: Path) -> None:
     path = tmp_path / "some.csv"
     path.write_text("partition,value,value_encoding\n0,a,\n7,b,\n0,c,base64\n1,d,text\n")
@@ -140,6 +172,19 @@ def test_a_replay_keeps_records_as_they_are(kb: Run, make: Callable[[str], str],
     found = kb("replay", topic, topic, "-p", "2", "--rate", "1000000")
     assert found.out.startswith(f"2 of 2 records to {topic} in ")
     assert len(all_of(kb, topic)) == 8
+
+
+def test_a_replay_of_more_than_a_batch(kb: Run, tmp_path: Path) -> None:
+    """The reader's answers are not taken for the producer's, on whatever connections they come."""
+    for name in ("many", "many-again"):
+        kb("topic", "create", name, "-p", "2")
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"k{number % 9}\t{number} {'x' * 1000}\n" for number in range(3000)))
+    kb("produce", "many", str(lines), "--key-separator", "\\t", "-q")
+    found = kb("replay", "many", "many-again", "--batch-bytes", "50000")
+    assert found.out.startswith("3,000 of 3,000 records to many-again")
+    shown = [sorted(kb("consume", name, "--value-only", "-q").rows) for name in ("many", "many-again")]
+    assert shown[0] == shown[1] and len(shown[0]) == 3000
 
 
 def test_a_replay_that_cannot_be(kb: Run, make: Callable[[str], str], broker: RunningBroker) -> None:

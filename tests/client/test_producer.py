@@ -251,3 +251,58 @@ def test_a_broker_without_producer_ids_gets_plain_batches() -> None:
         producer.send(record(b"x"), 0)
         producer.flush()
     assert parse_header(batches_of(broker)[0]).producer_id == -1
+
+
+# --- Going on with what another producer has left --------------------------------------------------------------------
+
+
+def test_another_producer_sends_a_batch_without_an_answer_as_it_was() -> None:
+    with (
+        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: lost}, partitions=2) as broker,
+        Client(broker.bootstrap, timeout=0.3) as client,
+    ):
+        producer = Producer(client, "t", [0, 1], on_refused=never, batch_bytes=60)
+        for number in range(6):
+            producer.send(record(b"%d" % number), number, number % 2)
+        with pytest.raises(ClientError):
+            producer.flush()
+        rest = producer.remainder()
+        assert producer.unfinished == 6
+        assert (rest.producer_id, rest.producer_epoch, rest.sequences) == (77, 3, {0: 0, 1: 0})
+        unanswered = {partition: list(sources) for partition, sources in rest.unanswered.items()}
+        assert unanswered == {0: [0, 2], 1: [1, 3]} and sorted(rest.unsent) == [4, 5]
+        first = {parse_header(batch).records_count for batch in batches_of(broker)}
+        assert first == {2}
+
+        broker.requests.clear()
+        broker.answers[ProduceRequest] = produce_answer(0)
+        other = Producer(client, "t", [0, 1], on_refused=never, resume=rest)
+        for number in (4, 5, 6, 1, 2, 3):  # of partition 0 one record is missing
+            other.send(record(b"%d" % number), number, number % 2)
+        other.flush()
+        assert {partition: each.count for partition, each in other.stored.items()} == {1: 3}
+        with pytest.raises(ClientError, match="1 records that may have been stored did not come again"):
+            other.finish_unanswered()
+        left = other.remainder()
+        assert list(left.unanswered[0]) == [0, 2] and sorted(left.unsent) == [4, 6]
+        other.send(record(b"0"), 0, 0)
+        other.finish_unanswered()
+        other.flush()
+        assert other.stored[0].count == 4 and other.unfinished == 0
+    assert "InitProducerId" not in broker.names()
+    sent = [(parse_header(batch).base_sequence, parse_header(batch).records_count) for batch in batches_of(broker)]
+    assert sorted(sent) == [(0, 2), (0, 2), (2, 1), (2, 2)]
+
+
+def test_what_an_answer_leaves_out_is_not_forgotten() -> None:
+    with (
+        FakeBroker(
+            {InitProducerIdRequest: id_of, ProduceRequest: lambda *_: ProduceResponse()}, partitions=1
+        ) as broker,
+        Client(broker.bootstrap) as client,
+    ):
+        producer = Producer(client, "t", [0], on_refused=never)
+        producer.send(record(b"x"), 9)
+        with pytest.raises(ClientError, match="left partition 0 out of its answer"):
+            producer.flush()
+        assert producer.remainder().unanswered == {0: [9]}

@@ -13,7 +13,11 @@ from kbroker.console.serving import page_address
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--listen", "0.0.0.0:8080", "--writes"], "give --sign-in, too"),
+        (
+            ["--listen", "0.0.0.0:8080", "--writes", "--allow-host", "x:8080"],
+            "give --sign-in, too, or --anybody-may-change-everything if that is meant",
+        ),
+        (["--listen", "0.0.0.0:8080", "--writes", "--anybody-may-change-everything"], "needs --allow-host"),
         (["--listen", "0.0.0.0:8080"], "needs --allow-host"),
         (["--listen", "8080"], "is not an address"),
         (["--listen", "localhost:99999"], "is not an address"),
@@ -31,6 +35,24 @@ def test_what_does_not_go_together_is_refused(words: list[str], told: str, capsy
         code = int(error.code or 0)
     assert code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["--writes", "--anybody-may-change-everything"],
+            "whoever reaches 0.0.0.0 can read, change and delete everything",
+        ),
+        ([], "whoever reaches 0.0.0.0 sees the records of the cluster"),
+    ],
+)
+def test_what_is_open_to_the_network_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = "no-such-directory"
+    listen = ["--listen", "0.0.0.0:8080", "--allow-host", "x:8080"]
+    assert main(["console", *listen, *words, "--audit-log", f"{directory}/log"]) == 1  # it does not come to serve
+    errors = capsys.readouterr().err
+    assert told in errors and "without TLS" in errors and directory in errors
 
 
 def test_users_sign_in_by_sasl_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,11 @@ import pytest
 from kbroker.cli.record_format import json_formatter
 from kbroker.client import Client
 from kbroker.client.producer import Producer
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.reader import Chunk, Reader
+from kbroker.client.topics import NewTopic, create_topics, list_ranges
 from kbroker.records_io.csv_records import CsvWriter
 from kbroker.testing import RunningBroker
+from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, console_process, eventually
@@ -103,3 +105,53 @@ def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
     assert decoding.post("records/import", asked).json["stored"] == 1
     asked["keep_partitions"] = "yes"
     assert decoding.post("records/import", asked).json["problems"] == ["line 2: topic imported has no partition 9"]
+
+
+def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic(name, 2, 1) for name in ("whole", "whole-again")])
+    rows = "".join(f'{{"key": "k{number % 9}", "value": "{number}"}}\n' for number in range(300))
+    expected = sorted(str(number) for number in range(300))
+    with console_process("-b", broker.bootstrap_servers, "--writes", "--timeout", "1") as page:
+
+        def values(topic: str) -> list[str]:
+            with Client(broker.bootstrap_servers) as client:
+                return sorted((record.value or b"").decode() for record in records(client, topic))
+
+        asked: dict[str, object] = {"topic": "whole", "format": "jsonl", "text": rows + "{\n", "shift": 1000}
+        # One partition takes nothing; of the other nobody hears that it has taken something.
+        with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="whole", partition=0):
+            told = page.post("records/import", asked).json
+        assert "NOT_ENOUGH_REPLICAS" in told["error"] and 0 < told["stored"] < 300
+        assert told["problems"][0].startswith("line 1301: not JSON")
+        again = page.post("records/import", {**asked, "place": told["place"]}).json
+        assert (again["stored"] + told["stored"], again["not_stored"], again.get("error")) == (300, 0, None)
+        assert values("whole") == expected
+
+        asked = {"topic": "whole", "to": "whole-again", "from": "earliest"}
+        with broker.faults.drop("Produce", when="after", topic="whole-again"):
+            told = page.post("records/replay", asked).json
+        assert told["error"] and (told["stored"], told["finished"]) == (0, False)
+        asked |= {"goon": told["goon"], "ends": told["ends"]}
+        assert page.post("records/replay", {**asked, "to": "whole", "place": told["place"]}).status == 400
+        assert page.post("records/replay", {**asked, "place": "{}"}).status == 400
+        again = page.post("records/replay", {**asked, "place": told["place"]}).json
+        assert (again["stored"], again["finished"]) == (300, True)
+        assert values("whole-again") == expected
+
+        def outcomes() -> list[str]:
+            return [line["outcome"].split(":")[0] for line in page.audit() if line["action"] == "replay"]
+
+        eventually(lambda: outcomes() == ["failed", "done"], "both steps are audited")
+
+
+def records(client: Client, topic: str) -> Iterator[Record]:
+    """All records of a topic."""
+    names = [TopicPartition(topic, partition) for partition in client.partitions_of(topic)]
+    ranges = {name.partition: found for name, found in list_ranges(client, names).items() if isinstance(found, tuple)}
+    starts = {partition: start for partition, (start, _) in ranges.items()}
+    reader = Reader(client, topic, starts, ends={partition: end for partition, (_, end) in ranges.items()})
+    while not reader.finished:
+        for chunk in reader.poll(5):
+            assert isinstance(chunk, Chunk)
+            yield from chunk.records

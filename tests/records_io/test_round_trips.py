@@ -68,10 +68,11 @@ def test_parquet(tmp_path: Path, records: Placed) -> None:
     from kbroker.records_io.parquet_records import ParquetRecords, ParquetWriter
 
     path = tmp_path / "records.parquet"
-    writer = ParquetWriter(path, "t")
-    for partition, record in records:
-        writer.add(partition, record)
-    writer.close()
+    with path.open("wb") as file:
+        writer = ParquetWriter(file, "t")
+        for partition, record in records:
+            writer.add(partition, record)
+        writer.close()
     found = ParquetRecords(path, clock)
     assert list(placed(found)) == without_offsets(records)
     assert found.done == found.count == len(records)

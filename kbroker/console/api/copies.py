@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kbroker.cli.inputs import InputOptions, now_ms, read_records
-from kbroker.client import Client
+from kbroker.client import Client, ClientError
 from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.client.reader import Reader
@@ -16,89 +17,207 @@ from kbroker.console.record_range import RecordRange, find_limits, parse_positio
 from kbroker.records_io.csv_records import read_csv_records
 from kbroker.records_io.items import BadLine
 from kbroker.records_io.json_types import Json
-from kbroker.records_io.replay import Replay, place_of
+from kbroker.records_io.place import Course, Place, load_place, place_of, remaining
+from kbroker.records_io.replay import Replay
 from kbroker.records_io.sieve import Sieve
+from kbroker.types import uuid_to_str
 
 STEP_SECONDS: Final = 3.0
 """A replay of a page goes on in steps: between two of them it can be given up."""
 
 _SHOWN: Final = 10
 
+_BATCH_BYTES: Final = 64 << 10
+"""Small: what the place of a step that fails has to name is what its producer holds."""
+
+_LONGEST_PLACE: Final = 1 << 20
+
+
+class _Stopped(Exception):
+    """A step that has failed in the middle: what it has done, with the place from which another goes on."""
+
+    def __init__(self, error: ClientError, answer: dict[str, Json]) -> None:
+        super().__init__(str(error))
+        self.answer: Json = {**answer, "error": str(error)}
+
 
 async def replay_records(call: Call) -> Json:
-    """Send the records that fit to another topic, for a while; ``goon`` and ``ends`` bring the next step."""
+    """Send the records that fit to another topic, for a while; ``goon`` and ``ends`` bring the next step.
+
+    A step that fails in the middle has an ``error``; with its ``place``, too, another one goes on where it stopped.
+    """
     wanted = range_of(call)
     to, keeps = call.text("to"), call.flag("keep_partitions")
     ends = parse_positions(call.text("ends", ""))
     topic = wanted.look.topic
     if wanted.look.masking:
         raise Refused(403, f"parts of {topic} are masked here: in another topic they might be seen")
+    copying = _Copying(f"replay {topic} to {to}", to, _place_of(call))
     details: Json = {"from": topic, "filter": call.text("filter", ""), "goon": call.text("goon", "")}
-    return await call.write("replay", to, details, lambda client: _replay(client, wanted, to, keeps, ends))
+    try:
+        return await call.write(
+            "replay", to, details, lambda client: _replay(client, wanted, copying, keeps_partitions=keeps, stop=ends)
+        )
+    except _Stopped as stopped:
+        return stopped.answer
 
 
-def _replay(client: Client, wanted: RecordRange, to: str, keeps: bool, stop: dict[int, int]) -> Json:
+def _place_of(call: Call) -> Place | None:
+    """The place of a step that failed."""
+    if not call.has("place"):
+        return None
+    try:
+        return load_place(call.text("place"))
+    except ValueError as error:
+        raise Refused(400, f"place: {error}") from None
+
+
+class _Copying:
+    """One step of a copy: its producer, what was refused, and the place where it stops if it fails."""
+
+    def __init__(self, task: str, to: str, begun: Place | None) -> None:
+        if begun is not None and begun.task != task:
+            raise Refused(400, f"the place is of another copy: {begun.task}")
+        self.course = Course(begun)
+        self.problems: list[str] = []
+        self.to = to
+        self._task = task
+        self._begun = begun
+        self._topic_id = ""
+
+    def producer(self, client: Client, told: Callable[[RefusedRecord], str]) -> Producer:
+        """A producer; ``told`` says what was refused."""
+        [topic] = client.refresh([self.to])
+        self._topic_id = uuid_to_str(topic.topic_id)
+        if self._begun is not None and self._begun.topic_id != self._topic_id:
+            raise Refused(409, f"topic {self.to} was made anew: begin from the beginning")
+        return Producer(
+            client,
+            self.to,
+            client.partitions_of(self.to),
+            batch_bytes=_BATCH_BYTES,
+            on_refused=lambda refused: self.problems.append(told(refused)),
+            resume=self.course.rest,
+        )
+
+    def caught_up(self, producer: Producer) -> None:
+        """Note that all that an earlier step has left was read."""
+        producer.finish_unanswered()
+        if self.course.missing:
+            self.problems.append(f"{self.course.missing:,} records that were left are not there any more")
+            self.course.give_up_missing()
+
+    def told(self, producer: Producer) -> dict[str, Json]:
+        """How many records were stored, and what was not."""
+        shown: list[Json] = list(self.problems[:_SHOWN])
+        stored = sum(each.count for each in producer.stored.values())
+        return {"stored": stored, "not_stored": len(self.problems), "problems": shown}
+
+    def stopped(self, producer: Producer, error: ClientError, answer: dict[str, Json]) -> _Stopped:
+        """What came of a step that failed."""
+        place = self.course.place(producer, self._task, self._topic_id, {}).dump()
+        producer.close()
+        return _Stopped(error, {**answer, "place": place if len(place) <= _LONGEST_PLACE else None})
+
+
+def _replay(
+    client: Client, wanted: RecordRange, copying: _Copying, *, keeps_partitions: bool, stop: dict[int, int]
+) -> Json:
     look = wanted.look
     limits = find_limits(client, wanted, find_topic(client, look.topic))
+    if gone := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
+        raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
     ends = {partition: min(stop.get(partition, end), end) for partition, end in limits.ends.items()}
     begins = {partition: begins[partition] for partition in ends}
-    partitions = client.partitions_of(to)
-    if keeps and (missing := [partition for partition in begins if partition not in partitions]):
-        raise Refused(409, f"topic {to} has no partition {missing[0]}: let the keys choose")
-    refused: list[RefusedRecord] = []
-    producer = Producer(client, to, partitions, on_refused=refused.append)
-    reader = Reader(client, look.topic, begins, ends=ends, read_committed=look.read_committed)
-    copy = Replay(reader, producer, Sieve(look.fits, look.decoder), keep_partitions=keeps)
+    partitions = client.partitions_of(copying.to)
+    if keeps_partitions and (missing := [partition for partition in begins if partition not in partitions]):
+        raise Refused(409, f"topic {copying.to} has no partition {missing[0]}: let the keys choose")
+    for partition, offset in begins.items():
+        copying.course.passed(partition, offset)
+    producer = copying.producer(client, _told)
+    committed = look.read_committed
+    reading = client.another()
+    reader = Reader(reading, look.topic, begins, ends=ends, read_committed=committed)
+    left = copying.course.left
+    again = None
+    if left:
+        again = Reader(reading, look.topic, left, ends={each: begins[each] for each in left}, read_committed=committed)
+    copy = Replay(
+        reader,
+        producer,
+        Sieve(look.fits, look.decoder),
+        keep_partitions=keeps_partitions,
+        course=copying.course,
+        again=again,
+        caught_up=lambda: copying.caught_up(producer),
+    )
     until = time.monotonic() + STEP_SECONDS
+
+    def answer(goon: Mapping[int, int], *, finished: bool) -> dict[str, Json]:
+        return {
+            "looked_at": copy.looked_at,
+            **copying.told(producer),
+            "finished": finished,
+            "goon": show_positions(dict(goon)),
+            "ends": show_positions(ends),
+        }
+
     try:
         for _ in copy.run():
-            copy.stopped = time.monotonic() >= until
+            copy.stopped = not copy.is_catching_up and time.monotonic() >= until
         producer.flush()
+    except ClientError as error:
+        raise copying.stopped(producer, error, answer(copying.course.next, finished=False)) from None
     finally:
-        reader.close()
-    return {
-        "looked_at": copy.looked_at,
-        "stored": sum(stored.count for stored in producer.stored.values()),
-        "not_stored": len(refused),
-        "problems": [_told(each) for each in refused[:_SHOWN]],
-        "finished": reader.finished,
-        "goon": show_positions(reader.positions),
-        "ends": show_positions(ends),
-    }
+        reading.close()
+    return answer(reader.positions, finished=reader.finished)
 
 
-def _told(refused: RefusedRecord) -> Json:
+def _told(refused: RefusedRecord) -> str:
     partition, offset = place_of(refused.source)
     return f"partition {partition} offset {offset}: {refused.error}"
 
 
 async def import_records(call: Call) -> Json:
-    """Store the records of a piece of a file: lines of JSON, or rows of CSV after a row of names."""
+    """Store the records of a piece of a file: lines of JSON, or rows of CSV after a row of names.
+
+    ``shift`` is what line numbers of the piece, but for that of the names, lack to those of the file. A piece that
+    fails in the middle has an ``error``; with its ``place``, too, it goes on where it stopped.
+    """
     name, kind = call.text("topic"), call.choice("format", ("csv", "jsonl"), "jsonl")
-    text, keeps = call.text("text"), call.flag("keep_partitions")
+    text, keeps, shift = call.text("text"), call.flag("keep_partitions"), call.number("shift", 0)
     lines = text.encode("utf-8", "surrogatepass").split(b"\n")
     if lines[-1] == b"":
         lines.pop()
+    copying = _Copying(f"import {kind} into {name}", name, _place_of(call))
     details: Json = {"lines": len(lines), "format": kind}
+
+    def place(line: int) -> str:
+        return f"line {line + shift if kind == 'jsonl' or line > 1 else line}"
 
     def store(client: Client) -> Json:
         numbers = client.partitions_of(name)
-        problems: list[str] = []
-        producer = Producer(
-            client, name, numbers, on_refused=lambda refused: problems.append(f"line {refused.source}: {refused.error}")
+        producer = copying.producer(client, lambda refused: f"{place(refused.source)}: {refused.error}")
+        items = (
+            read_csv_records(lines, now_ms)
+            if kind == "csv"
+            else read_records(lines, InputOptions(keep_partitions=True))
         )
-        options = InputOptions(keep_partitions=True)
-        for item in read_csv_records(lines, now_ms) if kind == "csv" else read_records(lines, options):
-            if isinstance(item, BadLine):
-                problems.append(f"line {item.line}: {item.problem}")
-            elif keeps and item.partition is not None and item.partition not in numbers:
-                problems.append(f"line {item.line}: topic {name} has no partition {item.partition}")
-            else:
-                producer.send(item.record, item.line, item.partition if keeps else None)
-        producer.flush()
-        stored = sum(each.count for each in producer.stored.values())
-        shown: list[Json] = list(problems[:_SHOWN])
-        return {"stored": stored, "not_stored": len(problems), "problems": shown}
+        try:
+            for item in remaining(items, copying.course, lambda: copying.caught_up(producer)):
+                if isinstance(item, BadLine):
+                    copying.problems.append(f"{place(item.line)}: {item.problem}")
+                elif keeps and item.partition is not None and item.partition not in numbers:
+                    copying.problems.append(f"{place(item.line)}: topic {name} has no partition {item.partition}")
+                else:
+                    producer.send(item.record, item.line, item.partition if keeps else None)
+            producer.flush()
+        except ClientError as error:
+            raise copying.stopped(producer, error, copying.told(producer)) from None
+        return copying.told(producer)
 
-    return await call.write("import", name, details, store)
+    try:
+        return await call.write("import", name, details, store)
+    except _Stopped as stopped:
+        return stopped.answer

@@ -6,12 +6,16 @@ import { field, fill, h, tick, toast } from "./dom.js";
 import { plural } from "./format.js";
 
 const PIECE = 512 * 1024; // characters of a file that one request carries
+const LONGEST = 2 * PIECE; // characters of one record: more would not go into a request
 
 /** Replay what the form asks for: `asked` are the parameters of the records that are shown. */
 export function replayRecords(topic, asked) {
   const to = h("input", { type: "text", required: true, spellcheck: "false", autocomplete: "off" });
   const keep = tick("keep partitions", false);
   const status = h("p", { class: "quiet", role: "status" });
+  const total = { stored: 0, looked_at: 0, not_stored: 0 };
+  const copy = new Copy("records/replay", () => `${plural(total.stored, "record")} sent`);
+  let [goon, ends, finished, first] = ["", "", false, ""];
   const dialog = openForm(`Replay records of ${topic}`, {
     action: "Replay",
     fields: [
@@ -21,15 +25,14 @@ export function replayRecords(topic, asked) {
       status,
     ],
     send: async () => {
-      const total = { stored: 0, looked_at: 0, not_stored: 0 };
-      let told = { goon: "", ends: "", finished: false };
-      let first = "";
-      while (!told.finished && dialog.isConnected) {
-        const step = { ...asked, to: to.value, keep_partitions: keep.input.checked, goon: told.goon, ends: told.ends };
-        told = await post("records/replay", step);
+      while (!finished && dialog.isConnected) {
+        const told = await copy.step({ ...asked, to: to.value, keep_partitions: keep.input.checked, goon, ends });
+        for (const input of [to, keep.input]) input.disabled = true; // what goes on is the copy that was begun
+        ({ goon, ends, finished } = told);
         for (const name of Object.keys(total)) total[name] += told[name];
         first ||= told.problems[0] ?? "";
         fill(status, `${plural(total.stored, "record")} sent, ${plural(total.looked_at, "record")} read`);
+        copy.check();
       }
       if (total.not_stored) throw new Error(`${plural(total.not_stored, "record")} not stored; the first: ${first}`);
       toast(`${plural(total.stored, "record")} sent to ${to.value}`);
@@ -37,39 +40,84 @@ export function replayRecords(topic, asked) {
   });
 }
 
+/** The steps of a copy. After one that has failed in the middle, the next one goes on from its place. */
+class Copy {
+  constructor(path, done) {
+    Object.assign(this, { path, done, place: "", error: null, over: null });
+  }
+
+  /** The answer to a step. */
+  async step(asked) {
+    if (this.over) throw new Error(this.over);
+    let told;
+    try {
+      told = await post(this.path, { ...asked, place: this.place });
+    } catch (error) {
+      // With these it has told that nothing of the step is done.
+      if (error.status && (error.status < 500 || error.status === 502)) throw error;
+      this.over = `${this.done()}, then: ${error.message} Nobody knows what the last step has stored.`;
+      throw new Error(this.over);
+    }
+    this.place = told.place ?? "";
+    this.error = told.error ?? null;
+    return told;
+  }
+
+  /** Throw what the last step has told, if it has failed: the form shows it, and its button goes on. */
+  check() {
+    if (!this.error) return;
+    const text = `${this.done()}, then: ${this.error}.`;
+    if (this.place) throw new Error(`${text} The button goes on from there, and nothing is stored twice.`);
+    this.over = `${text} It cannot go on from there.`;
+    throw new Error(this.over);
+  }
+}
+
 /** Import a file that the page or `kbroker export` has made. */
 export function importRecords(topic, done) {
   const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json", required: true });
   const keep = tick("keep partitions", true);
   const status = h("p", { class: "quiet", role: "status" });
+  let [stored, missing, first] = [0, 0, ""];
+  const copy = new Copy("records/import", () => `${plural(stored, "record")} stored`);
+  let coming = null; // the pieces of the file
+  let piece = null; // the one that is not stored yet
+  let begun = false;
   const dialog = openForm(`Import records into ${topic}`, {
     action: "Import",
     fields: [field("File", file, "CSV or JSON lines, as an export of this page or of kbroker export"), keep.element, status],
     send: async () => {
-      const chosen = file.files[0];
-      const format = /\.csv$/i.test(chosen.name) ? "csv" : "jsonl";
-      let stored = 0;
-      const problems = [];
-      let missing = 0;
-      for await (const text of pieces(chosen, format === "csv")) {
+      const format = /\.csv$/i.test(file.files[0].name) ? "csv" : "jsonl";
+      if (!begun) [coming, piece] = [pieces(file.files[0], format === "csv"), null];
+      for (;;) {
         if (!dialog.isConnected) return;
-        const told = await post("records/import", { topic, format, text, keep_partitions: keep.input.checked });
+        piece ??= (await coming.next()).value;
+        if (!piece) break;
+        const told = await copy.step({ topic, format, ...piece, keep_partitions: keep.input.checked });
+        for (const input of [file, keep.input]) input.disabled = begun = true;
         stored += told.stored;
         missing += told.not_stored;
-        problems.push(...told.problems);
+        first ||= told.problems[0] ?? "";
         fill(status, `${plural(stored, "record")} stored`);
+        if (told.error) done();
+        copy.check();
+        piece = null;
       }
       done();
-      if (missing) throw new Error(`${plural(stored, "record")} stored, ${missing} not; the first: ${problems[0]}`);
+      if (missing) throw new Error(`${plural(stored, "record")} stored, ${missing} not; the first: ${first}`);
       toast(`${plural(stored, "record")} stored in ${topic}`);
     },
   });
 }
 
-/** A file in pieces of whole records; each piece of a CSV begins with the row of names. */
+/**
+ * A file in pieces of whole records; each piece of a CSV begins with the row of names. `shift` is what line numbers of
+ * the piece lack to those of the file.
+ */
 async function* pieces(file, isCsv) {
   let names = null;
   let rest = "";
+  let shift = 0;
   const reader = file.stream().pipeThrough(new TextDecoderStream("utf-8", { fatal: true })).getReader();
   for (;;) {
     const { value, done } = await reader.read().catch(() => {
@@ -88,8 +136,15 @@ async function* pieces(file, isCsv) {
       let cut = places.at(-1);
       if (rest.length < PIECE) cut = rest.length;
       if (cut === undefined) cut = ends(rest, isCsv, 1)[0] ?? (done ? rest.length : undefined);
+      if ((cut ?? rest.length) > LONGEST) {
+        const line = shift + (names ? names.split("\n").length - 1 : 0) + 1;
+        const why = isCsv ? ": is a quote in it not closed?" : "";
+        throw new Error(`the record in line ${line.toLocaleString("en")} is too long${why}`);
+      }
       if (cut === undefined) break;
-      yield (names ?? "") + rest.slice(0, cut);
+      const text = rest.slice(0, cut);
+      yield { text: (names ?? "") + text, shift };
+      shift += text.split("\n").length - 1;
       rest = rest.slice(cut);
     }
     if (done) return;

@@ -1,0 +1,97 @@
+"""A file under a name of its own until it is whole, which one process at a time writes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from kbroker.errors import FatalError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - without it nothing keeps two processes apart
+    fcntl = None  # type: ignore[assignment]
+
+_WITHOUT_LOCKS: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS})
+"""Errors of file systems that have no locks."""
+
+_TRIES: Final = 10
+
+
+class _Taken(Exception):
+    """Another process writes the file."""
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new ``PATH.partial``, which is locked until the block ends; the block gives it its name, or leaves it.
+
+    One that a process has left over is replaced; what a link of this name points to is not touched. ``FatalError`` if
+    another process writes it, ``OSError`` if it cannot be made.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        descriptor = _new(partial)
+    except _Taken:
+        raise FatalError(f"another export to {path} is under way: wait for its end, or name another file") from None
+    with open(descriptor, "wb") as file:
+        yield partial, file
+
+
+def _new(partial: Path) -> int:
+    for _ in range(_TRIES):
+        _remove_left_over(partial)
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            continue  # another was quicker
+        try:
+            _lock(descriptor)
+            if _has_name(descriptor, partial):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # another took it for one that was left over
+    raise _Taken
+
+
+def _remove_left_over(partial: Path) -> None:
+    if partial.is_symlink():
+        partial.unlink()
+        return
+    try:
+        # Without waiting for whoever writes, if it is a pipe.
+        descriptor = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        _lock(descriptor)
+        if _has_name(descriptor, partial):
+            partial.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file until it is closed; ``_Taken`` if another process has."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _Taken from None
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False

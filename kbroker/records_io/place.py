@@ -1,0 +1,226 @@
+"""The place at which a copy of records has stopped: another one goes on from there, and nothing is stored twice.
+
+A record has a number, its source: `source_of` a partition and an offset of a topic, or the line of a file, which is
+that of partition 0. The partitions of the target are filled at different paces, so the place is not one number: before
+``next`` some records are left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+from kbroker.client.producer import Producer, Remainder
+from kbroker.records_io.items import BadLine, Item
+
+_PARTITION_SHIFT: Final = 64
+_MAX_RECORDS: Final = 10_000_000
+"""Records that may be named one by one: far more than a producer holds."""
+
+
+def source_of(partition: int, offset: int) -> int:
+    """The number with which a record is sent, so that a refusal tells where it comes from."""
+    return partition << _PARTITION_SHIFT | offset
+
+
+def place_of(source: int) -> tuple[int, int]:
+    """Partition and offset of the number of :func:`source_of`."""
+    return source >> _PARTITION_SHIFT, source & (1 << _PARTITION_SHIFT) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``next``: partition -> the first record that was not given to the producer; ``left``: the sources before it."""
+
+    task: str = ""
+    """A line that says which copy it is of."""
+    topic_id: str = ""
+    """Of the target: one that was made anew has nothing of it."""
+    stored: int = 0
+    """Records of all copies so far."""
+    next: Mapping[int, int] = field(default_factory=dict)
+    left: frozenset[int] = frozenset()
+    rest: Remainder = field(default_factory=Remainder)
+    """The producer's; its ``unsent`` records are among those that are left."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Partition -> the offset before which the copy ends."""
+
+    @property
+    def may_be_doubled(self) -> int:
+        """How many records may be stored a second time when the copy goes on: those of a producer without an id."""
+        return 0 if self.rest.producer_id >= 0 else sum(len(sources) for sources in self.rest.unanswered.values())
+
+    def again(self) -> set[int]:
+        """The records before ``next`` that are to be given to the producer."""
+        return set(self.left).union(*self.rest.unanswered.values())
+
+    def dump(self) -> str:
+        """The place as one line of JSON."""
+        rest = self.rest
+        return json.dumps(
+            {
+                "task": self.task,
+                "topic_id": self.topic_id,
+                "stored": self.stored,
+                "next": dict(self.next),
+                "ends": dict(self.ends),
+                "left": list(_spans(self.left)),
+                "producer": [rest.producer_id, rest.producer_epoch],
+                "sequences": dict(rest.sequences),
+                "unanswered": {partition: list(_spans(sources)) for partition, sources in rest.unanswered.items()},
+            },
+            separators=(",", ":"),
+        )
+
+
+def load_place(text: str | bytes) -> Place:
+    """The place that was dumped; ``ValueError`` if it is none."""
+    try:
+        told = json.loads(text)
+        producer_id, producer_epoch = (_number(each, -1) for each in told["producer"])
+        unanswered = {_number(partition): _sources(spans) for partition, spans in told["unanswered"].items()}
+        rest = Remainder(producer_id, producer_epoch, _numbers(told["sequences"]), unanswered)
+        return Place(
+            str(told["task"]),
+            str(told["topic_id"]),
+            _number(told["stored"]),
+            _numbers(told["next"]),
+            frozenset(_sources(told["left"])),
+            rest,
+            _numbers(told["ends"]),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ValueError("it is no place at which a copy has stopped") from None
+
+
+def _spans(sources: Iterable[int]) -> Iterator[list[int]]:
+    """Runs of neighbours, as partition, first and last offset."""
+    run: list[int] | None = None
+    for partition, offset in map(place_of, sorted(sources)):
+        if run is not None and run[0] == partition and run[2] + 1 == offset:
+            run[2] = offset
+            continue
+        if run is not None:
+            yield run
+        run = [partition, offset, offset]
+    if run is not None:
+        yield run
+
+
+def _sources(spans: Any) -> list[int]:
+    found: list[int] = []
+    for span in spans:
+        partition, first, last = map(_number, span)
+        if not 0 <= last - first < _MAX_RECORDS - len(found):
+            raise ValueError(span)
+        found += [source_of(partition, offset) for offset in range(first, last + 1)]
+    return found
+
+
+def _numbers(told: Any) -> dict[int, int]:
+    return {_number(partition): _number(offset) for partition, offset in told.items()}
+
+
+def _number(value: Any, lowest: int = 0) -> int:
+    number = int(value) if isinstance(value, str) else value
+    if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number < 2**63:
+        raise ValueError(value)
+    return number
+
+
+class Course:
+    """How far a copy is, from its beginning or from the place where an earlier one has stopped."""
+
+    def __init__(self, begun: Place | None = None) -> None:
+        self._begun = begun
+        self._again: set[int] = set() if begun is None else begun.again()
+        """Records that an earlier copy has left, and that have not come yet."""
+        self._next: dict[int, int] = {} if begun is None else dict(begun.next)
+
+    @property
+    def rest(self) -> Remainder | None:
+        """The rest of the earlier copy's producer."""
+        return None if self._begun is None else self._begun.rest
+
+    @property
+    def next(self) -> Mapping[int, int]:
+        """Partition -> the first record that was not looked at."""
+        return self._next
+
+    @property
+    def left(self) -> dict[int, int]:
+        """Partition -> the first of the records that an earlier copy has left, and that have not come yet."""
+        found: dict[int, int] = {}
+        for source in self._again:
+            partition, offset = place_of(source)
+            found[partition] = min(found.get(partition, offset), offset)
+        return found
+
+    @property
+    def begun_at(self) -> Mapping[int, int]:
+        """Partition -> the first record that is new, after those that an earlier copy has left."""
+        return {} if self._begun is None else self._begun.next
+
+    @property
+    def missing(self) -> int:
+        """How many records that an earlier copy has left have not come."""
+        return len(self._again)
+
+    def give_up_missing(self) -> None:
+        """Have the records that are missing be left no longer."""
+        self._again.clear()
+
+    def wants(self, source: int) -> bool:
+        """Whether a record was not given to a producer yet, or is to be given to one again."""
+        partition, offset = place_of(source)
+        return offset >= self._next.get(partition, 0) or source in self._again
+
+    def given(self, source: int) -> None:
+        """Note that a record that an earlier copy has left is with the producer."""
+        self._again.discard(source)
+
+    def passed(self, partition: int, offset: int) -> None:
+        """Note that all before an offset was looked at, and is with the producer if it is to be sent."""
+        if offset > self._next.get(partition, -1):
+            self._next[partition] = offset
+
+    def place(self, producer: Producer, task: str, topic_id: str, ends: Mapping[int, int]) -> Place:
+        """Where the copy stops now. The producer must not be used any more."""
+        rest = producer.remainder()
+        unanswered = {source for sources in rest.unanswered.values() for source in sources}
+        stored = sum(each.count for each in producer.stored.values())
+        return Place(
+            task,
+            topic_id,
+            stored + (0 if self._begun is None else self._begun.stored),
+            dict(self._next),
+            frozenset(self._again.union(rest.unsent) - unanswered),
+            Remainder(rest.producer_id, rest.producer_epoch, rest.sequences, rest.unanswered),
+            dict(ends),
+        )
+
+
+def remaining(
+    items: Iterable[Item | BadLine], course: Course, caught_up: Callable[[], None]
+) -> Iterator[Item | BadLine]:
+    """Of the items of a file those that an earlier copy has left, then ``caught_up``, then those that are new.
+
+    Whoever gets an item gives it to the producer, or tells what is wrong with it.
+    """
+    items = iter(items)
+    first_new = course.begun_at.get(0, 0)
+    new: Item | BadLine | None = None
+    for item in items:
+        if item.line >= first_new:
+            new = item
+            break
+        if not isinstance(item, BadLine) and course.wants(item.line):
+            course.given(item.line)
+            yield item
+    caught_up()
+    for item in items if new is None else chain((new,), items):
+        course.passed(0, item.line + 1)
+        yield item

@@ -1,0 +1,148 @@
+"""Imports and replays that stop in the middle, and go on: each record is stored once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbroker.testing import RunningBroker
+from tests.cli.conftest import Result, Run
+
+COUNT = 1500
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, where places are kept."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lines(path: Path) -> Path:
+    """A file of records, every fifth of which has no key."""
+    rows = [{"key": None if n % 5 == 0 else f"k{n % 40}", "value": f"value {n}"} for n in range(COUNT)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def values(kb: Run, topic: str) -> list[str]:
+    return [str(record["value"]) for record in kb("consume", topic, "--json").json_lines]
+
+
+def in_order(kb: Run, topic: str) -> bool:
+    """Whether records of a key are in the order of the file."""
+    last: dict[str, int] = {}
+    for record in kb("consume", topic, "--json").json_lines:
+        key, number = record["key"], int(record["value"].split()[1])
+        if key is not None and last.setdefault(key, -1) >= number:
+            return False
+        if key is not None:
+            last[key] = number
+    return True
+
+
+def place_in(told: Result) -> Path:
+    found = re.search(r"to go on where it stopped, give the same command with --resume (\S+)$", told.err, re.MULTILINE)
+    assert found is not None, told.err
+    return Path(found[1])
+
+
+WORDS = ("--batch-bytes", "2000", "--timeout", "0.4")
+
+
+@pytest.mark.parametrize("command", ["import", "replay"])
+def test_a_copy_goes_on_and_stores_nothing_twice(kb: Run, broker: RunningBroker, here: Path, command: str) -> None:
+    source = f"{command}-source"
+    target = f"{command}-target"
+    for name in (source, target):
+        kb("topic", "create", name, "-p", "3")
+    file = lines(here / "records.jsonl")
+    kb("import", str(file), source, "-q")
+    words = (command, str(file) if command == "import" else source, target, *WORDS)
+
+    # One partition takes nothing: the others are ahead of it when its time is over.
+    with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic=target, partition=1):
+        told = kb(*words, code=1)
+    assert "NOT_ENOUGH_REPLICAS" in told.err and 0 < len(values(kb, target)) < COUNT
+    place = place_in(told)
+    # Nobody hears that something is stored.
+    with broker.faults.drop("Produce", when="after", topic=target):
+        told = kb(*words, "--resume", str(place), "--json", code=1)
+    assert told.json["stored"] == 0 and told.json["unknown"] > 0 and told.json["resume"] == str(place)
+    assert place_in(told) == place
+    before = len(values(kb, target))
+    told = kb(*words, "--resume", str(place), "--json")
+    stored = values(kb, target)
+    assert len(stored) > before and sorted(stored) == sorted(f"value {n}" for n in range(COUNT))
+    assert command == "replay" or in_order(kb, target)
+    assert not place.exists()
+
+
+def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> None:
+    for name in ("one", "two"):
+        kb("topic", "create", name, "-p", "1")
+    file = lines(here / "x.jsonl")
+    with broker.faults.drop("Produce", topic="one"):
+        place = place_in(kb("import", str(file), "one", *WORDS, code=1))
+        assert place == Path("kbroker-import-one.place")
+        assert place_in(kb("import", str(file), "one", *WORDS, code=1)) == Path("kbroker-import-one-1.place")
+    resumed = ("--resume", str(place))
+    told = kb("import", str(file), "two", *resumed, code=1).err
+    assert told == f"kbroker: {place} is the place of another copy: import x.jsonl into one\n"
+    assert "leave out --acks" in kb("import", str(file), "one", *resumed, "--acks", "1", code=1).err
+    assert "cannot read nowhere: No such file" in kb("import", str(file), "one", "--resume", "nowhere", code=1).err
+    Path("bad").write_text('{"task": "import x.jsonl into one"}')
+    assert "bad: it is no place at which a copy" in kb("import", str(file), "one", "--resume", "bad", code=1).err
+    short = here / "shorter" / "x.jsonl"
+    short.parent.mkdir()
+    short.write_text('{"value": "value 0"}\n')
+    told = kb("import", str(short), "one", *resumed, *WORDS, code=1).err
+    assert "records that may have been stored did not come again" in told
+    assert place_in(kb("import", str(short), "one", *resumed, *WORDS, code=1)) == place
+    kb("import", str(file), "one", *resumed, "-q")
+    assert sorted(values(kb, "one")) == sorted(f"value {n}" for n in range(COUNT))
+    kb("topic", "delete", "one", "--yes")
+    kb("topic", "create", "one", "-p", "1")
+    other = ("--resume", "kbroker-import-one-1.place")
+    assert "it was made anew since" in kb("import", str(file), "one", *other, code=1).err
+
+
+def test_without_producer_ids_it_is_told_what_may_come_twice(kb: Run, broker: RunningBroker, here: Path) -> None:
+    kb("topic", "create", "plain", "-p", "1")
+    words = ("import", str(lines(here / "x.jsonl")), "plain", "--no-idempotence", *WORDS)
+    with broker.faults.drop("Produce", when="after", topic="plain"):
+        told = kb(*words, code=1).err
+    found = re.search(r"--resume (\S+); (\d+) records may be stored twice then", told)
+    assert found is not None, told
+    kb(*words, "--resume", found[1], "-q")
+    stored = values(kb, "plain")
+    assert set(stored) == {f"value {n}" for n in range(COUNT)} and len(stored) > COUNT
+
+
+def test_a_file_that_cannot_be_read_on(kb: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    from kbroker.errors import FatalError
+    from kbroker.records_io.parquet_records import ParquetRecords
+
+    kb("topic", "create", "rows", "-p", "1")
+    kb("import", str(lines(here / "x.jsonl")), "rows", "-q")
+    kb("export", "rows", "--to", "x.parquet", "-q")
+    kb("topic", "create", "again", "-p", "1")
+    whole: Callable[[ParquetRecords], object] = ParquetRecords.__iter__
+
+    def broken(records: ParquetRecords) -> object:
+        for item in whole(records):  # type: ignore[attr-defined]
+            if item.line > 700:
+                raise FatalError("cannot read x.parquet: the disk is gone")
+            yield item
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetRecords, "__iter__", broken)
+        told = kb("import", "x.parquet", "again", code=1)
+    assert told.out.startswith("700 records to again") and "the disk is gone" in told.err
+    kb("import", "x.parquet", "again", "--resume", str(place_in(told)))
+    assert values(kb, "again") == [f"value {n}" for n in range(COUNT)]
