@@ -102,7 +102,7 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
             "Cannot update these configs at default cluster level",
         ),
         ("1", "listener.name.plaintext.plain.sasl.jaas.config", _LDAP, "cannot be set while a node runs yet"),
-        ("1", "sasl.oauthbearer.jwks.endpoint.url", "file:///etc/passwd", "cannot be set while a node runs yet"),
+        ("1", "sasl.oauthbearer.jwks.endpoint.url", "file:///etc/passwd", "Cannot update these configs dynamically"),
         ("1", f"{_OAUTH}.jwks.endpoint.url", "file:///etc/passwd", "cannot be set while a node runs yet"),
         ("1", f"{_OAUTH}.token.endpoint.url", "http://10.0.0.1/", "cannot be set while a node runs yet"),
         ("1", f"{_OAUTH}.assertion.file", "/etc/passwd", "cannot be set while a node runs yet"),
