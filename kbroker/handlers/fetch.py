@@ -129,8 +129,8 @@ def _authorize(params: FetchParams, ctx: RequestContext) -> None:
     """
     authorizer = ctx.services.authorizer
     assert authorizer is not None
-    version = authorizer.version
-    params.reader = version, ctx.principal, ctx.host
+    first = version = authorizer.version
+    params.reader = first, ctx.principal, ctx.host
     if params.replica_id >= 0:
         if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
             params.may_read = lambda name: False
@@ -145,6 +145,7 @@ def _authorize(params: FetchParams, ctx: RequestContext) -> None:
         return name is None or may_one is None or may_one(name)
 
     params.may_read = may_read
+    params.rules_changed = lambda: authorizer.version != first
 
 
 def _response_size(plan: FetchPlan, result: FetchResult, version: int) -> int:

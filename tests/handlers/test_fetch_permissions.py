@@ -125,8 +125,7 @@ def test_a_waiting_fetch_brings_nothing_that_was_denied_meanwhile(tmp_path: Path
                         await trio.lowlevel.checkpoint()
                     authorizer.deny("bob", READ)
                     await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
-            assert answer == {0: (DENIED, 0)}
-            assert await session.fetch() == dict.fromkeys(range(partitions), (DENIED, 0))
+            assert answer == dict.fromkeys(range(partitions), (DENIED, 0))
             authorizer.deny("bob")
             assert (await session.fetch())[0] == (0, 1)
 
