@@ -202,7 +202,7 @@ def test_no_frame_is_more_than_an_error(
     tmp_path: Any, mechanism: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The client's thousands of iterations are always the same ones.
-    monkeypatch.setattr(hashlib, "pbkdf2_hmac", functools.cache(hashlib.pbkdf2_hmac))
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", functools.lru_cache(1000)(hashlib.pbkdf2_hmac))
     listener = admission(tmp_path)
     rng = random.Random(f"{mechanism} {version}")
     client: Any = SimpleNamespace(stream=SimpleNamespace(peer=("127.0.0.1", 1)))
