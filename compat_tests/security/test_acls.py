@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -60,20 +61,30 @@ def test_the_right_to_read_changes_while_connected(world: World, name: str) -> N
         world.deny(user, "topic", topic, "read")
         world.allow(user, "topic", later, "describe")  # nodes know what was changed before once they know this
         eventually(lambda: world.sees(world.servers.bootstrap("SASL_PLAINTEXT"), security, later))
+        if "apache" in world.servers.kinds:
+            # Its Fetch that waits since before the denial would still bring the record. kbroker's asks again.
+            _reads_nothing(consumer, tells=False, seconds=1)
         world.peer.produce(topic, [Record(b"second")])
         _reads_nothing(consumer, tells=name == "java")
-        assert world.forget(user, "DENY") == 1
+        assert world.forget(user) == 3
+        world.allow(user, "topic", topic[:-3], "read", prefixed=True)
         assert eventually(lambda: _told(consumer)[0]) == b"second"
     finally:
         consumer.close()
         world.forget(user)
 
 
-def _reads_nothing(consumer: KeptConsumer, *, tells: bool) -> None:
-    """Others than Java's wait, and note at most in their log why."""
-    if tells:
-        eventually(lambda: _told(consumer)[1])
-    assert _told(consumer)[0] is None
+def _reads_nothing(consumer: KeptConsumer, *, tells: bool, seconds: float = 0) -> None:
+    """At least so long, and until it is told why: others than Java's wait, and tell it once or in their log alone."""
+    begin, told = time.monotonic(), False
+    while True:
+        value, refused = _told(consumer)
+        assert value is None, "it reads what it may not"
+        told = told or refused
+        spent = time.monotonic() - begin
+        if spent >= seconds and (told or not tells):
+            return
+        assert spent < 20, "it is not told why it reads nothing"
 
 
 def _told(consumer: KeptConsumer) -> tuple[bytes | None, bool]:

@@ -122,17 +122,30 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
 
 
 def _authorize(params: FetchParams, ctx: RequestContext) -> None:
-    """Have the reader refuse what the principal may not read: followers act for the cluster, consumers for a topic."""
-    services = ctx.services
-    assert services.authorizer is not None
-    params.reader = services.authorizer.version, ctx.principal, ctx.host
+    """Have the reader refuse what the principal may not read: followers act for the cluster, consumers for a topic.
+
+    A consumer that waits for records may lose its right meanwhile, and is then refused. (Apache Kafka's
+    ``DelayedFetch`` goes on with what was allowed when it began.)
+    """
+    authorizer = ctx.services.authorizer
+    assert authorizer is not None
+    first = version = authorizer.version
+    params.reader = first, ctx.principal, ctx.host
     if params.replica_id >= 0:
         if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
             params.may_read = lambda name: False
         return
     may_one = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
-    assert may_one is not None
-    params.may_read = lambda name: name is None or may_one(name)
+
+    def may_read(name: str | None) -> bool:
+        nonlocal version, may_one
+        if authorizer.version != version:
+            version = authorizer.version
+            may_one = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
+        return name is None or may_one is None or may_one(name)
+
+    params.may_read = may_read
+    params.rules_changed = lambda: authorizer.version != first
 
 
 def _response_size(plan: FetchPlan, result: FetchResult, version: int) -> int:

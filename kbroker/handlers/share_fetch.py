@@ -147,13 +147,30 @@ class _Fetch:
             else:
                 refused[wanted] = ShareFetched(error=code)
         params = self._params(meter)
+        rules = self._rules()
         fetched = await self._shares.fetch(params, readable, self._ctx.connection)
+        if self._rules() != rules:
+            fetched = self._asked_again(params, fetched)
         if meter is not None:
             throttle_ms = meter.fetched(self._size(fetched))
             if throttle_ms:  # the client asks for the same again afterwards, which has been no delivery
                 self._shares.give_back(params, fetched)
                 return {}, throttle_ms
         return {**fetched, **refused}, 0
+
+    def _rules(self) -> int | None:
+        """The version of the authorizer's rules."""
+        authorizer = self._ctx.services.authorizer
+        return None if authorizer is None else authorizer.version
+
+    def _asked_again(
+        self, params: ShareFetchParams, fetched: dict[TopicIdPartition, ShareFetched]
+    ) -> dict[TopicIdPartition, ShareFetched]:
+        """Refuse what the member may not read by rules that have changed while it waited; that is no delivery."""
+        access, denied = TopicAccess(self._ctx), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        refused = {wanted: part for wanted, part in fetched.items() if access.refusal(wanted) is denied}
+        self._shares.give_back(params, refused)
+        return {**fetched, **{wanted: ShareFetched(error=denied) for wanted in refused}}
 
     def _params(self, meter: RequestMeter | None) -> ShareFetchParams:
         request, config = self._request, self._ctx.services.config

@@ -55,7 +55,7 @@ class FetchReader:
             if not read.at_once():
                 await read.in_turns()
             if not read.is_satisfied and params.max_wait_ms > 0:
-                await self._wait(params.max_wait_ms / 1000, read, connection)
+                await self._wait(params, read, connection)
         finally:
             view.in_request = False
             if view.watched and not view.stays_watched:
@@ -63,9 +63,9 @@ class FetchReader:
         read.policy.count_sent(read)
         return read
 
-    async def _wait(self, seconds: float, read: _Read, connection: Connection) -> None:
+    async def _wait(self, params: FetchParams, read: _Read, connection: Connection) -> None:
         view, policy, now = read.view, read.policy, self._manager.env.now
-        deadline = now() + seconds
+        deadline = now() + params.max_wait_ms / 1000
         while not read.is_satisfied:
             remaining = deadline - now()
             if remaining <= 0:
@@ -81,8 +81,13 @@ class FetchReader:
             woken = view.done
             if not woken:
                 policy.waited_in_vain()
+            changed = params.rules_changed is not None and params.rules_changed()
+            if changed:
+                view.look_at_all()
             if not read.at_once(again=True):
                 await read.in_turns()
+            if changed:
+                return  # whoever may not read any more is told so now
             if not woken and (policy.hw_unknown or (policy.gives_way and connection.is_asked_more)):
                 return
 

@@ -186,10 +186,15 @@ class FetchView:
             or self.replica_epoch != replica_epoch
             or self.reader != reader
         ):
-            self.dirty = dict.fromkeys(self.partitions)
+            self.look_at_all()
         self.committed_only = committed_only
         self.replica_epoch = replica_epoch
         self.reader = reader
+
+    def look_at_all(self) -> None:
+        """Have the next read look at every partition."""
+        if self.dirty is not None:
+            self.dirty = dict.fromkeys(self.partitions)
 
     def begin_read(self) -> list[ViewedPartition]:
         """Begin to count anew; the partitions to read."""

@@ -21,6 +21,8 @@ from tests.handlers.metadata_plane import Plane, metadata_plane
 
 BROKER = 4
 SET, DELETE, APPEND = 0, 1, 2
+_LDAP = 'com.sun.security.auth.module.LdapLoginModule required userProvider="ldap://10.0.0.1/";'
+_OAUTH = "listener.name.plaintext.oauthbearer.sasl.oauthbearer"
 FACTS = json.loads((Path(__file__).parent.parent / "facts" / "kafka_configs.json").read_text())["configs"]
 
 
@@ -99,7 +101,11 @@ def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
             "PEM",
             "Cannot update these configs at default cluster level",
         ),
-        ("1", "listener.name.plaintext.plain.sasl.jaas.config", "x", "cannot be set while a node runs yet"),
+        ("1", "listener.name.plaintext.plain.sasl.jaas.config", _LDAP, "cannot be set while a node runs yet"),
+        ("1", "sasl.oauthbearer.jwks.endpoint.url", "file:///etc/passwd", "Cannot update these configs dynamically"),
+        ("1", f"{_OAUTH}.jwks.endpoint.url", "file:///etc/passwd", "cannot be set while a node runs yet"),
+        ("1", f"{_OAUTH}.token.endpoint.url", "http://10.0.0.1/", "cannot be set while a node runs yet"),
+        ("1", f"{_OAUTH}.assertion.file", "/etc/passwd", "cannot be set while a node runs yet"),
         ("", "sasl.enabled.mechanisms", "PLAIN", "Cannot update these configs at default cluster level"),
         ("1", "group.share.max.size", "201", "Cannot update these configs dynamically: [group.share.max.size]"),
         ("1", "ssl.keystore.location", "/tmp/x", "only per-listener using the listener prefix"),

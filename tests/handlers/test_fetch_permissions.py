@@ -1,4 +1,4 @@
-"""A fetch session is asked at each request what it may read: a change of the rules holds for the next one."""
+"""A change of the rules holds for the next request of a fetch session, and for one that waits for records."""
 
 from __future__ import annotations
 
@@ -100,6 +100,34 @@ def test_a_waiting_fetch_is_answered_at_once_if_all_of_it_is_denied(tmp_path: Pa
             session = Session(await connect_as(node, "bob"), topic_id, 2)
             with trio.fail_after(5):
                 assert await session.fetch(max_wait_ms=60_000) == {0: (DENIED, 0), 1: (DENIED, 0)}
+
+    run(test)
+
+
+@pytest.mark.parametrize("partitions", [1, TRACKED_PARTITIONS])
+def test_a_waiting_fetch_brings_nothing_that_was_denied_meanwhile(tmp_path: Path, partitions: int) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("t", partitions)
+            authorizer = under(node)
+            session, writer = Session(await connect_as(node, "bob"), topic_id, partitions), await node.connect()
+            await session.fetch()
+            purgatory = node.broker.services.replica_manager.purgatory
+            answer: dict[int, tuple[int, int]] = {}
+
+            async def wait() -> None:
+                answer.update(await session.fetch(max_wait_ms=60_000))
+
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait)
+                    while purgatory.fetch_watch_count < partitions:
+                        await trio.lowlevel.checkpoint()
+                    authorizer.deny("bob", READ)
+                    await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
+            assert answer == dict.fromkeys(range(partitions), (DENIED, 0))
+            authorizer.deny("bob")
+            assert (await session.fetch())[0] == (0, 1)
 
     run(test)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from node_harness import Node, run, running_node
+import trio
+from node_harness import Node, batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.types import Uuid
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages import alter_share_group_offsets as alter
 from kbroker.wire.messages import delete_share_group_offsets as delete
 from kbroker.wire.messages import describe_share_group_offsets as describe
@@ -106,5 +107,45 @@ def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
             group = (await blind.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0]
             assert (group.error_code, group.members) == (DENIED, [])
             assert (await seen.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0].members
+
+    run(test)
+
+
+def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path) -> None:
+    """And nobody counts it as handed out."""
+
+    def asked(epoch: int, max_wait_ms: int = 0) -> share_fetch.ShareFetchRequest:
+        part = share_fetch.FetchPartition(partition_index=0)
+        return share_fetch.ShareFetchRequest(
+            group_id=GROUP,
+            member_id="m",
+            share_session_epoch=epoch,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_records=10,
+            batch_size=10,
+            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=[part])],
+        )
+
+    topic_id = ZERO_UUID
+
+    async def test() -> None:
+        nonlocal topic_id
+        async with running_node(tmp_path, **FEW) as node:
+            topic_id = await prepared(node)
+            authorizer = under(node)
+            bob, writer = await connect_as(node, "bob"), await node.connect()
+            assert not (await bob.ask(asked(0))).error_code
+            await bob.send(asked(1, max_wait_ms=60_000))
+            while not node.broker.services.replica_manager.purgatory.fetch_watch_count:
+                await trio.sleep(0.001)
+            authorizer.deny("bob", (AclOperation.READ, ResourceType.TOPIC))
+            await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
+            with trio.fail_after(10):
+                told = (await bob.receive())[1].responses[0].partitions[0]
+            assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
+            authorizer.deny("bob")
+            handed = (await bob.ask(asked(2, max_wait_ms=10_000))).responses[0].partitions[0].acquired_records
+            assert [(each.first_offset, each.last_offset, each.delivery_count) for each in handed] == [(0, 0, 1)]
 
     run(test)
