@@ -33,9 +33,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 def _run(engine: Engine, directory: Path, *command: str) -> None:
     """A language's test runner in a copy of the recipe: they write beside it."""
-    done = subprocess.run(
-        command, cwd=directory, env=engine.environment, capture_output=True, text=True, timeout=900
-    )
+    done = subprocess.run(command, cwd=directory, env=engine.environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
 
 
