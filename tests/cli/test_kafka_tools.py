@@ -20,7 +20,6 @@ from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.cli.conftest import Result
 
-
 Tool = Callable[..., Result]
 
 
