@@ -57,3 +57,11 @@ def test_go(engine: Engine, tmp_path: Path) -> None:
     if shutil.which("go") is None:
         pytest.skip("needs Go")
     _run(engine, _copied("go", tmp_path), "go", "test", "./...")
+
+
+def test_node(engine: Engine, tmp_path: Path) -> None:
+    if any(shutil.which(each) is None for each in ("node", "npm")):
+        pytest.skip("needs Node.js")
+    directory = _copied("node", tmp_path)
+    _run(engine, directory, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
+    _run(engine, directory, "npm", "test")
