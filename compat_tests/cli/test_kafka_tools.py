@@ -31,7 +31,7 @@ def tools(bootstrap: str) -> Iterator[ToolDriver]:
 def both(tools: ToolDriver, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Both:
     """``both("kafka-topics", "--list")`` runs both tools, which must agree; the output is given back."""
 
-    def run(name: str, *words: str) -> str:
+    def run(name: str, *words: str, ordered: bool = True) -> str:
         words = (*words, "--bootstrap-server", bootstrap)
         theirs = tools.run(name, *words)
         capsys.readouterr()
@@ -40,6 +40,8 @@ def both(tools: ToolDriver, bootstrap: str, capsys: pytest.CaptureFixture[str]) 
         assert code == theirs.exit, (ours, theirs)
         # Warnings are left out: they have no line of their own in the table of what a script reads.
         told = "".join(line for line in theirs.out.splitlines(True) if not _is_warning(line))
+        if not ordered:
+            ours, told = ("".join(sorted(text.splitlines(True))) for text in (ours, told))
         assert ours == told, words
         return ours
 
@@ -123,4 +125,8 @@ def test_questions_of_health_checks(both: Both, tools: ToolDriver, bootstrap: st
     assert both("kafka-cluster", "cluster-id").startswith("Cluster ID: ")
     group = ("--group", topic, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute")
     assert tools.run("kafka-consumer-groups", "--bootstrap-server", bootstrap, *group).exit == 0
-    assert topic in both("kafka-consumer-groups", "--list").splitlines()
+    assert topic in both("kafka-consumer-groups", "--list", ordered=False).splitlines()
+    assert topic in both("kafka-consumer-groups", "--describe", "--group", topic, ordered=False)
+    tools.join(f"{topic}-group", {"client.id": "a"}, [topic], commit=0)
+    both("kafka-consumer-groups", "--describe", "--group", f"{topic}-group", "--offsets", ordered=False)
+    tools.leave()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from kbroker.cli.kafka_tools.options import Kind, Options, UsageError
 from kbroker.testing import RunningBroker
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
-from tests.cli.conftest import Result
+from tests.cli.conftest import Result, Run
 
 Tool = Callable[..., Result]
 
@@ -76,8 +77,24 @@ def test_questions_of_health_checks(tool: Tool, broker: RunningBroker) -> None:
         f"{broker.bootstrap_servers} (id: 1 rack: null isFenced: false) -> (\n\tProduce(0): 0 to "
     )
     assert versions.endswith("]\n)\n")
-    assert tool("kafka-consumer-groups", "--list").out == ""
     assert len(tool("kafka-cluster", "cluster-id").out) == len("Cluster ID: \n") + 22
+
+
+def test_offsets_of_groups(tool: Tool, kb: Run, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a\nb\nc\n")
+    kb("produce", "counted", str(tmp_path / "lines"))
+    kb("group", "reset", "counters", "--topic", "counted", "--to-offset", "1", "--execute")
+    assert tool("kafka-consumer-groups", "--list").out == "counters\n"
+    told = tool("kafka-consumer-groups", "--describe", "--group", "counters")
+    assert [line.split() for line in told.out.splitlines()] == [
+        [],
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"],
+        ["counters", "counted", "0", "1", "3", "2", "-", "-", "-"],
+    ]
+    assert told.err == "\nConsumer group 'counters' has no active members.\n"
+    assert tool("kafka-consumer-groups", "--describe", "--all-groups", "--offsets").out == told.out
+    missing = tool("kafka-consumer-groups", "--describe", "--group", "none", code=1)
+    assert missing.out == "" and "none" in missing.err
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
