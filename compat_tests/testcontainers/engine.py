@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -63,10 +64,10 @@ def _podman_socket() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:  # a socket's path is short
         socket = Path(directory) / "podman.sock"
         log = Path(directory) / "log"
+        environment = os.environ | _with_equal_limits(Path(directory) / "containers.conf")
+        command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
         with log.open("wb") as file:
-            service = subprocess.Popen(
-                ["podman", "system", "service", "--time=0", f"unix://{socket}"], stdout=file, stderr=file
-            )
+            service = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
         try:
             deadline = time.monotonic() + 30
             while not socket.exists():
@@ -77,3 +78,14 @@ def _podman_socket() -> Iterator[Path]:
             service.terminate()
             with suppress(subprocess.TimeoutExpired):
                 service.wait(30)
+
+
+def _with_equal_limits(made: Path, configured: Path = Path("/etc/containers/containers.conf")) -> dict[str, str]:
+    """Variables that give podman its configuration with each limit's soft value raised to the hard one.
+
+    Asked over its socket, podman 4.3 takes the two for one another, and such a container does not start.
+    """
+    if not configured.exists() or "CONTAINERS_CONF" in os.environ:
+        return {}
+    made.write_text(re.sub(r'("[a-z]+=)\d+:(\d+)"', r'\1\2:\2"', configured.read_text()))
+    return {"CONTAINERS_CONF": str(made)}
