@@ -52,7 +52,9 @@ def running_engine() -> Iterator[Engine]:
     environment = os.environ | {"TESTCONTAINERS_RYUK_DISABLED": "true", "KBROKER_IMAGE": IMAGE}
     if shutil.which("podman"):
         with _podman_socket() as socket:
-            yield Engine("podman", environment | {"DOCKER_HOST": f"unix://{socket}"})
+            # The ports are published on this machine, which may look like a container itself to the modules.
+            here = {"TESTCONTAINERS_HOST_OVERRIDE": "localhost", "TESTCONTAINERS_CONNECTION_MODE": "docker_host"}
+            yield Engine("podman", environment | here | {"DOCKER_HOST": f"unix://{socket}"})
     elif shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True).returncode == 0:
         yield Engine("docker", environment)
     else:
