@@ -42,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=SHAPES,
         help="a cluster of kbroker with roles apart, several log directories, or at an older release's level",
     )
+    group.addoption(
+        "--containers",
+        action="store_true",
+        help="also what builds the image, by podman or docker: cluster/test_containers.py and testcontainers/",
+    )
     group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (5,000; 400)")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(

@@ -28,7 +28,6 @@ PARTITIONS = 3
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
-    group.addoption("--containers", action="store_true", help="build the image and run test_containers.py, too")
     group.addoption("--faults", type=int, default=1, metavar="N", help="how often each fault of compat_tests/cluster")
 
 

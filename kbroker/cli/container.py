@@ -51,7 +51,8 @@ KAFKA_SSL_KEYSTORE_FILENAME and KAFKA_SSL_TRUSTSTORE_FILENAME name stores in {SE
 KAFKA_SSL_KEYSTORE_CREDENTIALS, KAFKA_SSL_TRUSTSTORE_CREDENTIALS and KAFKA_SSL_KEY_CREDENTIALS files there
 whose text is a password.
 
-This is what the image of kbroker starts with, so that a compose file for apache/kafka works with it."""
+This is what the image of kbroker starts with, so that a compose file for apache/kafka works with it.
+When the node serves, its log has the lines that Testcontainers waits for in Kafka's."""
 
 log = logging.getLogger("kbroker")
 
@@ -66,19 +67,34 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         default="info",
         help="how much to tell on standard error",
     )
+    parser.add_argument(
+        "--print", action="store_true", help="print the properties as a file, passwords too, and start nothing"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    set_up_logging(arguments.log_level)
     properties = container_properties(os.environ, arguments.config) | parse_overrides(arguments.override)
-    config = BrokerConfig.from_properties(properties)
+    if arguments.print:
+        from kbroker.config.properties import format_properties
+
+        print(format_properties(properties, "What kbroker container makes of file and environment."), end="")
+        return 0
+    set_up_logging(arguments.log_level)
+    config = BrokerConfig.from_properties(with_provided(properties))
     warn_about(config)
     ignored = without_effect(os.environ)
     if ignored:
         log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
     _format(config, os.environ.get("CLUSTER_ID", "").strip() or DEFAULT_CLUSTER_ID)
-    return serve(config)
+    return serve(config, on_ready=lambda: _tell_ready(config))
+
+
+def _tell_ready(config: BrokerConfig) -> None:
+    """Log what programs look for in the log of Kafka's container before they use it: Testcontainers' modules do."""
+    if config.is_broker:
+        log.info("broker %d serves: Transitioning from RECOVERY to RUNNING", config.node_id)
+    log.info("[KafkaRaftServer nodeId=%d] Kafka Server started", config.node_id)
 
 
 def container_properties(
@@ -86,7 +102,7 @@ def container_properties(
 ) -> dict[str, str]:
     """Those of the file and over them those of the environment; the defaults if there are none at all.
 
-    :class:`FatalError` if a file that a variable names cannot be read.
+    References to config providers stay as they are. :class:`FatalError` if a file that a variable names cannot be read.
     """
     properties: dict[str, str] = {}
     if config is not None or MOUNTED_CONFIG.exists():
@@ -95,7 +111,7 @@ def container_properties(
         environment = {name: environment[name] for name in environment if name != "KAFKA_ADVERTISED_LISTENERS"}
     properties |= properties_from_environment(environment) | derived_properties(environment)
     properties |= secret_properties(environment, secrets)
-    return with_provided(properties) if properties else dict(DEFAULTS)
+    return properties or dict(DEFAULTS)
 
 
 def _format(config: BrokerConfig, cluster_id: str) -> None:

@@ -212,14 +212,22 @@ def _console_of(arguments: argparse.Namespace) -> ConsoleBeside | None:
 
 
 def serve(
-    config: BrokerConfig, *, until_eof: bool = False, beside: Beside | None = None, console: ConsoleBeside | None = None
+    config: BrokerConfig,
+    *,
+    until_eof: bool = False,
+    beside: Beside | None = None,
+    console: ConsoleBeside | None = None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code."""
+    """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code.
+
+    ``on_ready`` is called once clients are served, after the ready line.
+    """
     import trio
 
     try:
         with quiet_exit():
-            trio.run(_serve, config, until_eof, beside, console)
+            trio.run(_serve, config, until_eof, beside, console, on_ready)
     except FatalError as error:
         message = without_values(str(error), config.raw.values())
         if message == str(error):
@@ -332,7 +340,13 @@ def _reachable(listener: Listener, host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None, console: ConsoleBeside | None) -> None:
+async def _serve(
+    config: BrokerConfig,
+    until_eof: bool,
+    beside: Beside | None,
+    console: ConsoleBeside | None,
+    on_ready: Callable[[], None],
+) -> None:
     import trio
 
     from kbroker.env import RealEnv
@@ -360,6 +374,7 @@ async def _serve(config: BrokerConfig, until_eof: bool, beside: Beside | None, c
             gc.set_threshold(_COLLECT_AFTER)
             gc.enable()
             print(ready_line(broker, config), flush=True)
+            on_ready()
             if console is not None:
                 nursery.start_soon(console.run, broker, config)
             nursery.start_soon(_import_the_rest, _wanted_handlers(config, broker.lifecycle.is_alone))

@@ -1,0 +1,91 @@
+"""``kafka-consumer-groups``: the groups of consumers of either type, and their offsets."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from kbroker.cli.kafka_tools.options import OF_ALL, Kind, Options, UsageError
+from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.cli.group import Lag
+    from kbroker.client import Client
+    from kbroker.client.groups import GroupDescription
+
+OPTIONS: Final = {
+    **OF_ALL,
+    **dict.fromkeys(("list", "describe", "all-groups", "offsets"), Kind.FLAG),
+    "group": Kind.REPEATED,
+}
+
+HEAD: Final = (
+    "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
+)  # fmt: skip
+_WIDTHS: Final = (15, 15, 10, 15, 15, 15, 15, 15, 0)
+"""The least that a column takes; only some grow with what is in them."""
+_GROWS: Final = (0, 1, 6, 7)
+
+
+def run(options: Options) -> int:
+    """Print the names, or the offsets of some groups or of all; 1 if a group cannot be described."""
+    from kbroker.client import ResponseError
+    from kbroker.client.groups import describe_group
+
+    action = options.only_one_of("list", "describe")
+    options.only_with("describe", "group", "all-groups", "offsets")
+    if action == "describe" and ("group" in options) == ("all-groups" in options):
+        raise UsageError("--describe goes with --group or with --all-groups")
+    with options.cluster() as client:
+        if action == "list":
+            for name in _names(client):
+                print(name)
+            return 0
+        names = _names(client) if "all-groups" in options else options.values("group")
+        try:
+            groups = [describe_group(client, name) for name in sorted(set(names))]
+        except ResponseError as error:
+            raise FatalError(f"the group cannot be described: {error.message or error}") from None
+        for group in groups:
+            _print_offsets(client, group)
+    return 0
+
+
+def _names(client: Client) -> list[str]:
+    """Groups of consumers: a classic group of another protocol is Connect's; one that only has offsets names none."""
+    from kbroker.client.groups import list_groups
+
+    return [
+        group.group_id
+        for group in list_groups(client)
+        if group.type in ("Classic", "Consumer") and group.protocol_type in ("consumer", "")
+    ]
+
+
+def _print_offsets(client: Client, group: GroupDescription) -> None:
+    from kbroker.cli.group import lags
+
+    found = lags(client, group)
+    if group.state == "Empty":
+        print(f"\nConsumer group '{group.group_id}' has no active members.", file=sys.stderr)
+    elif group.state != "Stable":
+        print(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.", file=sys.stderr)
+    if not found:
+        return
+    # First the members with the most partitions, at last the partitions of nobody.
+    ranks = {member.member_id: -len(member.assignment) for member in group.members}
+    found.sort(key=lambda lag: 1 if lag.member is None else ranks[lag.member.member_id])
+    rows = [HEAD, *(_row(group.group_id, lag) for lag in found)]
+    widths = list(_WIDTHS)
+    for column in _GROWS:
+        widths[column] = max(widths[column], *(len(row[column]) for row in rows))
+    for row in rows:
+        print("\n" + " ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)), end="")
+    print()
+
+
+def _row(group: str, lag: Lag) -> tuple[str, ...]:
+    member = lag.member
+    whose = ("-", "-", "-") if member is None else (member.member_id, member.host, member.client_id)
+    numbers = ("-" if number is None else str(number) for number in (lag.current, lag.end, lag.lag))
+    return group, lag.partition.topic, str(lag.partition.partition), *numbers, *whose
