@@ -73,7 +73,7 @@ def test_words_are_counted(
     assert {count for word, count in found if word == "apple"} == set(range(1, goal["apple"] + 1))
     seen(
         f"1000 lines: each of the {len(first)} steps of five counts was written once",
-        f"killed (SIGKILL) while it worked and resumed from its snapshots, then a node of the cluster killed: after 5000 "
-        f"lines all counts are right (`apple` {goal['apple']}), {len(found) - sum(goal.values())} steps were written "
-        "twice, none is missing",
+        "killed (SIGKILL) while it worked and resumed from its snapshots, then a node of the cluster killed: after "
+        f"5000 lines all counts are right (`apple` {goal['apple']}), {len(found) - sum(goal.values())} steps were "
+        "written twice, and none is missing",
     )

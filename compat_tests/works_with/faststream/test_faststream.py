@@ -58,7 +58,7 @@ def test_orders_become_invoices(
     seen(
         "two processes in one group had three of six partitions each, and made 300 invoices of 300 orders, each once",
         "one was killed: the other took over its partitions; a node of the cluster was killed: the work went on",
-        f"900 orders, {len(times)} of them have an invoice, {len(found) - len(times)} have a second one (at least once)",
+        f"900 orders: {len(times)} of them have an invoice, {len(found) - len(times)} are there twice (at least once)",
         "told to stop, the service left its group and ended with exit code 0",
     )
 

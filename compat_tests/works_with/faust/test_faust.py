@@ -30,7 +30,8 @@ PAGES = 10
 
 def click(number: int) -> tuple[str, str]:
     """Key and value of the n-th click."""
-    return f"page-{number % PAGES}", json.dumps({"number": number})
+    page = f"page-{number % PAGES}"
+    return page, json.dumps({"page": page})
 
 
 def steps(messages: list[Message]) -> Counter[tuple[str, int]]:
@@ -83,7 +84,7 @@ def test_clicks_are_counted_in_a_table(
     latest = {text_of(message.key()): text_of(message.value()) for message in read(bootstrap, changelog, 1)}
     assert len(latest) == PAGES
     seen(
-        "1000 clicks of ten pages: each step of each count was told once; the worker was stopped, and two were started, "
+        "1000 clicks of ten pages: each step of each count was told once; the worker was stopped, and two started, "
         f"with nothing but the changelog topic `{changelog}` ({topics_of(bootstrap)[changelog]} partitions, compacted, "
         "created by Faust) to know the counts from",
         "the two shared the partitions; one was stopped, and a node of the cluster was killed: after 3000 clicks, each "

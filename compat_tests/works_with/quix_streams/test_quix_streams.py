@@ -98,7 +98,7 @@ def test_clicks_are_counted_exactly_once(
     seen(
         f"7000 clicks of {PAGES} pages in {len(windows)} windows; a committed record for each step of each count, "
         "none missing and none twice",
-        "the application was killed (SIGKILL) while it worked, and its directory of state was deleted: it recovered the "
+        "the application was killed (SIGKILL) while it worked, and its directory of state deleted: it recovered the "
         f"counts from `{changelog}`, a compacted topic of {topics_of(bootstrap)[changelog]} partitions that it had "
         "created, and counted on",
         "a node of the cluster was killed while it counted",
