@@ -144,7 +144,7 @@ def test_schemas_evolve(
         "schema whose field has another type was refused (409)",
         "`kbroker consume --registry` showed all 200 as JSON, each by its own schema, and records in JSON Schema and "
         "Protobuf as well",
-        "the registry that wrote was killed, then the leader of `_schemas`: the other one took over and registered more; "
+        "the registry that wrote was killed, and the leader of `_schemas`: the other took over and registered more; "
         "a registry that was started anew read all schemas, versions and ids from `_schemas`",
     )
 
