@@ -116,8 +116,7 @@ def read_until(
     enough = False
     with reader(bootstrap, topic) as consumer:
         while time.monotonic() < end:
-            message = consumer.poll(0.2)
-            if message is not None:
+            for message in consumer.consume(10_000, 0.2):
                 if message.error() is not None:
                     raise RunningError(f"{topic}: {message.error()}")
                 found.append(message)
