@@ -139,7 +139,7 @@ def test_schemas_evolve(
         assert sorted(schemas_of(again)) == sorted([*known, "late-value"])
         assert {name: schemas_of(again)[name] for name in known} == known
     seen(
-        f"`_schemas`: one partition, compacted, {replicas_of(bootstrap, '_schemas')} replicas, created by Karapace; two "
+        f"`_schemas`: one partition, compacted, {replicas_of(bootstrap, '_schemas')} replicas, made by Karapace; two "
         "registries, of which one was elected to write, and either could be asked",
         "100 orders in Avro, 100 with a field more that has a default; the old ones are read with the default. A "
         "schema whose field has another type was refused (409)",
