@@ -310,7 +310,7 @@ class KbrokerNodes:
 Broker = ApacheBroker | ApacheNodes | ExternalBroker | KbrokerBroker | KbrokerNodes | ShapedCluster
 
 
-def broker_under_test(request: pytest.FixtureRequest, *options: str) -> Iterator[Broker]:
+def broker_under_test(request: pytest.FixtureRequest, *options: str, default_nodes: int = 1) -> Iterator[Broker]:
     """The broker that the command line asks for, stopped afterwards; `options` are properties, as `name=value`.
 
     For a fixture `broker`. A folder with options of its own also needs a `bootstrap`: the session's is another's. A
@@ -325,7 +325,7 @@ def broker_under_test(request: pytest.FixtureRequest, *options: str) -> Iterator
     node: Broker
     given = getattr(request, "param", None)
     name = given if isinstance(given, str) else config.getoption("--broker")
-    nodes = given if isinstance(given, int) else config.getoption("--nodes") or 1
+    nodes = given if isinstance(given, int) else config.getoption("--nodes") or default_nodes
     if name == "both":
         raise pytest.UsageError("--broker both is for compat_tests/spark")
     if name == "apache":

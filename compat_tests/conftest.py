@@ -50,6 +50,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (5,000; 400)")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
+        "--works-with", action="store_true", help="also the programs of compat_tests/works_with (they install a lot)"
+    )
+    group.addoption("--write-seen", action="store_true", help="write what the tests of these programs have seen")
+    group.addoption(
         "--bootstrap", default=os.environ.get("KBROKER_COMPAT_BOOTSTRAP"), help="a broker that runs already"
     )
 

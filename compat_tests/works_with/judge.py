@@ -1,0 +1,189 @@
+"""A client of another kind (confluent-kafka), which makes topics, writes and reads for the tests of programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from compat_tests.works_with.running import RunningError, wait_until
+
+Bytes = bytes | str | None
+
+
+def create_topics(bootstrap: str, topics: Mapping[str, int], **config: str) -> None:
+    """Create topics with so many partitions each, and return once they have leaders.
+
+    ``config`` has their properties, with underscores for dots.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    for future in admin.create_topics(
+        [NewTopic(name, count, config=settings) for name, count in topics.items()]
+    ).values():
+        future.result()
+
+    def have_leaders() -> bool:
+        known = admin.list_topics(timeout=20).topics
+        return all(
+            name in known
+            and len(known[name].partitions) == count
+            and all(each.leader >= 0 for each in known[name].partitions.values())
+            for name, count in topics.items()
+        )
+
+    wait_until(have_leaders, f"leaders of {', '.join(topics)}")
+
+
+def topics_of(bootstrap: str) -> dict[str, int]:
+    """The topics that there are, with their numbers of partitions."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    return {name: len(topic.partitions) for name, topic in known.items()}
+
+
+def replicas_of(bootstrap: str, topic: str) -> int:
+    """So many replicas has each partition of a topic; the least, if they differ."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    return min(len(partition.replicas) for partition in known[topic].partitions.values())
+
+
+def config_of(bootstrap: str, topic: str) -> dict[str, str]:
+    """The properties of a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return {name: str(entry.value) for name, entry in future.result().items()}
+
+
+def write(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[Bytes, Bytes]],
+    timestamp_ms: Callable[[int], int] | None = None,
+    **settings: str | int | bool,
+) -> None:
+    """Write keys and values, each acknowledged by all replicas in sync. `RunningError` if one is not.
+
+    ``timestamp_ms`` gives the n-th record's time, which is now by default; ``settings`` are the producer's.
+    """
+    failed: list[str] = []
+
+    def note(error: object, message: object) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, **config})
+    for number, (key, value) in enumerate(records):
+        time_ms = timestamp_ms(number) if timestamp_ms is not None else 0
+        while True:
+            try:
+                producer.produce(topic, value, key=key, on_delivery=note, timestamp=time_ms)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    left = producer.flush(60)
+    if left or failed:
+        raise RunningError(f"{topic}: {left} records are not acknowledged, {len(failed)} failed: {failed[:3]}")
+
+
+@contextmanager
+def reader(bootstrap: str, *topics: str) -> Iterator[Consumer]:
+    """A consumer at the beginning of all partitions, which reads what is committed and is in no group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    known = consumer.list_topics(timeout=20).topics
+    consumer.assign([TopicPartition(name, number, 0) for name in topics for number in known[name].partitions])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read_until(
+    bootstrap: str, topic: str, is_enough: Callable[[list[Message]], bool], seconds: float = 60, more: float = 1
+) -> list[Message]:
+    """The records of a topic once they are enough, and all that follow within `more` seconds: nothing doubled stays
+    unseen. Fewer if they do not come in time: the caller judges."""
+    found: list[Message] = []
+    end = time.monotonic() + seconds
+    enough = False
+    with reader(bootstrap, topic) as consumer:
+        while time.monotonic() < end:
+            for message in consumer.consume(10_000, 0.2):
+                if message.error() is not None:
+                    raise RunningError(f"{topic}: {message.error()}")
+                found.append(message)
+            if not enough and is_enough(found):
+                enough, end = True, time.monotonic() + more
+    return found
+
+
+def read(bootstrap: str, topic: str, count: int, seconds: float = 60, more: float = 1) -> list[Message]:
+    """The records of a topic, once there are so many; see `read_until`."""
+    return read_until(bootstrap, topic, lambda found: len(found) >= count, seconds, more)
+
+
+def text_of(value: Bytes) -> str:
+    """A key or value as text; null is empty."""
+    return value.decode() if isinstance(value, bytes) else value or ""
+
+
+def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
+    """The offsets that a group has committed."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    partitions = cast("list[TopicPartition]", future.result().topic_partitions)
+    return {(each.topic, each.partition): each.offset for each in partitions}
+
+
+def end_offsets(bootstrap: str, topic: str) -> dict[tuple[str, int], int]:
+    """The offset of each partition's end."""
+    with reader(bootstrap, topic) as consumer:
+        return {
+            (each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=20)[1]
+            for each in consumer.assignment()
+        }
+
+
+def await_no_lag(bootstrap: str, group: str, topic: str, seconds: float = 60) -> None:
+    """Return once a group has committed the end of each partition that has records. `RunningError` if not in time."""
+
+    def is_at_end() -> bool:
+        ends = {partition: end for partition, end in end_offsets(bootstrap, topic).items() if end}
+        done = committed(bootstrap, group)
+        return all(done.get(partition) == end for partition, end in ends.items())
+
+    wait_until(is_at_end, f"group {group} at the end of {topic}", seconds)
+
+
+def members(bootstrap: str, group: str) -> dict[str, int]:
+    """The members of a group, each with the number of its partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.describe_consumer_groups([group]).values()
+    return {each.member_id: len(each.assignment.topic_partitions) for each in future.result().members}
+
+
+def coordinator(bootstrap: str, group: str) -> int:
+    """The node that coordinates a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.describe_consumer_groups([group]).values()
+    return int(future.result().coordinator.id)
+
+
+def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The node that leads a partition."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    return int(known[topic].partitions[partition].leader)
