@@ -69,9 +69,7 @@ class Worker:
     def ask(self, method: str, path: str, body: object = None) -> object:
         """The answer to a request. `RunningError` with the answer, if it is an error."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.address + path, data, {"Content-Type": "application/json"}, method=method
-        )
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 content = answer.read()

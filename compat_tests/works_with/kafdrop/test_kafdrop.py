@@ -26,6 +26,7 @@ from compat_tests.works_with.judge import (
     topics_of,
     write,
 )
+from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running
 from kbroker.cli.cluster_plan import free_ports
@@ -40,9 +41,7 @@ def jar_of(program: Program) -> Path:
 
 
 @pytest.fixture(scope="module")
-def console(
-    program: Program, bootstrap: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., str]]:
+def console(program: Program, bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """A function that asks the console for a path, with a form to be posted where that is given."""
     jar = jar_of(program)
     if not jar.exists():
@@ -84,8 +83,7 @@ def test_shows_and_writes(
 
     told = run_script(program, "ask.sh", KAFDROP=console.__dict__["address"])
     cluster, topic, records, group = map(json.loads, told.splitlines())
-    nodes = len(cluster["brokers"])
-    assert nodes == bootstrap.count(",") + 1
+    assert len(cluster["brokers"]) == node_count(broker)
     assert sum(each["controller"] for each in cluster["brokers"]) == 1
     assert {each["name"] for each in cluster["topics"]} == set(topics_of(bootstrap))
     assert cluster["summary"]["underReplicatedCount"] == 0
@@ -106,22 +104,19 @@ def test_shows_and_writes(
     last = text_of(there[-1].value())
     assert last in console("/topic/orders/messages?partition=0&offset=0&count=1000&keyFormat=DEFAULT&format=DEFAULT")
 
-    if hasattr(broker, "nodes") and nodes > 1:
-        leader = leader_of(bootstrap, "orders", 1)
-        broker.nodes[leader - 1].kill()
-    form = {"topic": "orders", "topicPartition": "1", "key": "by hand", "value": "order by hand"}
-    assert "order by hand" in console("/topic/orders/addmessage", form)
-    found = json.loads(console("/topic/orders/allmessages?count=1000", accept="application/json"))
-    assert len(found) == RECORDS + 1
-    search = "/topic/orders/search-messages?searchText=by+hand&partition=-1&maximumCount=10&startTimestamp=0"
-    assert "order by hand" in console(f"{search}&keyFormat=DEFAULT&format=DEFAULT")
-    console("/topic", {"name": "made-by-kafdrop", "partitionsNumber": "2", "replicationFactor": "1"}, "application/json")
-    assert topics_of(bootstrap)["made-by-kafdrop"] == 2
-    if hasattr(broker, "nodes") and nodes > 1:
-        broker.nodes[leader - 1].start()
+    with without_a_node(broker, leader_of(bootstrap, "orders", 1)):
+        form = {"topic": "orders", "topicPartition": "1", "key": "by hand", "value": "order by hand"}
+        assert "order by hand" in console("/topic/orders/addmessage", form)
+        found = json.loads(console("/topic/orders/allmessages?count=1000", accept="application/json"))
+        assert len(found) == RECORDS + 1
+        search = "/topic/orders/search-messages?searchText=by+hand&partition=-1&maximumCount=10&startTimestamp=0"
+        assert "order by hand" in console(f"{search}&keyFormat=DEFAULT&format=DEFAULT")
+        wanted = {"name": "made-by-kafdrop", "partitionsNumber": "2", "replicationFactor": "1"}
+        console("/topic", wanted, accept="application/json")
+        assert topics_of(bootstrap)["made-by-kafdrop"] == 2
     assert [text_of(message.key()) for message in read_all(bootstrap, "orders")].count("by hand") == 1
     seen(
-        f"{nodes} nodes and the controller, all topics with their partitions and configuration, "
+        f"{node_count(broker)} nodes and the controller, all topics with their partitions and configuration, "
         f"the {len(records)} records of a partition with keys and offsets",
         f"group billing, which has read {READ} of {RECORDS} records: it shows a lag of {RECORDS - READ}",
         "a record was written, all records were read and searched and a topic was made while a node was away",

@@ -1,4 +1,5 @@
-"""MirrorMaker 2 copies from a cluster of either broker: records, configuration, groups, heartbeats; killed and started again."""
+"""MirrorMaker 2 copies from a cluster of either broker: records, configuration, groups, heartbeats; it is killed
+and started again."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from compat_tests.works_with.judge import (
     topics_of,
     write,
 )
+from compat_tests.works_with.nodes import without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, wait_until
 
@@ -125,15 +127,9 @@ def test_copies_a_cluster(
         mirror_maker.kill()
     write(east, "orders", orders(RECORDS * 3 // 4, RECORDS - 100), compression_type="gzip")
     with Running(command, tmp_path, "mirrormaker", environment) as mirror_maker:
-        if hasattr(broker, "nodes") and len(broker.nodes) > 1:
-            leader = leader_of(west, "east.orders")
-            broker.nodes[leader - 1].kill()
+        with without_a_node(broker, leader_of(west, "east.orders")):
             write(east, "orders", orders(RECORDS - 100, RECORDS), compression_type="snappy")
-            read(west, "east.orders", RECORDS, seconds=120)
-            broker.nodes[leader - 1].start()
-        else:
-            write(east, "orders", orders(RECORDS - 100, RECORDS), compression_type="snappy")
-        copied = read(west, "east.orders", RECORDS, seconds=120)
+            copied = read(west, "east.orders", RECORDS, seconds=120)
         written = read_all(east, "orders")
         assert by_partition(copied) == by_partition(written)
 
@@ -164,7 +160,7 @@ def test_copies_a_cluster(
     seen(
         f"from {name}: {RECORDS} records (zstd, lz4, gzip, snappy) are copied once each, in order, with keys and "
         "timestamps, though MirrorMaker and a node were killed",
-        f"from {name}: a group at the end has nothing to read in the copy; one with {total} records to read has these and "
-        f"{more} before them",
+        f"from {name}: a group at the end has nothing to read in the copy; one with {total} records to read has these "
+        f"and {more} before them",
         f"from {name}: a changed retention.ms and two new partitions arrive, and so do heartbeats and checkpoints",
     )
