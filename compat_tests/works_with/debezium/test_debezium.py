@@ -14,8 +14,8 @@ from confluent_kafka import Message
 from compat_tests.brokers import Broker
 from compat_tests.works_with.connect import Worker, run_script
 from compat_tests.works_with.judge import leader_of, read, topics_of
-from compat_tests.works_with.postgres import Postgres, postgres_programs
 from compat_tests.works_with.nodes import without_a_node
+from compat_tests.works_with.postgres import Postgres, postgres_programs
 from compat_tests.works_with.program import Program
 
 pytestmark = [

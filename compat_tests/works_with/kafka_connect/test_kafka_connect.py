@@ -53,7 +53,7 @@ def growing(path: Path, lines: list[str]) -> Iterator[Callable[[int], None]]:
                 file.write(line + "\n")
                 file.flush()
                 written += 1
-                if written % 10 == 0 and stopped.wait(0.05):
+                if written % 10 == 0 and stopped.wait(0.1):
                     return
 
     thread = threading.Thread(target=write)
@@ -92,12 +92,12 @@ def test_exactly_once_while_a_worker_and_a_node_are_killed(
     victim.await_ready()
 
     assert topic_lines(bootstrap, LINES) == lines
-    assert sorted(set(await_lines(folder / "out.txt", LINES)), key=lambda line: int(line.split()[1])) == lines
+    wait_until(lambda: set((folder / "out.txt").read_text().splitlines()) == set(lines), "all lines in the sink's file")
     names = {name: count for name, count in topics_of(bootstrap).items() if name.startswith("connect-")}
     assert names["connect-configs"] == 1 and names["connect-offsets"] == 25 and names["connect-status"] == 5
     seen(
-        f"{LINES} lines of a file are in the topic once each and in order, though the source's worker was killed, and then "
-        "the node that leads the topic",
+        f"{LINES} lines of a file are in the topic once each and in order, though the source's worker was killed, and "
+        "then the node that leads the topic",
         f"the sink wrote all {LINES} lines to a file",
         "Connect made its topics: " + ", ".join(f"`{name}` (partitions: {names[name]})" for name in sorted(names)),
     )
