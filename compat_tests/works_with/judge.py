@@ -199,3 +199,16 @@ def members(bootstrap: str, group: str) -> dict[str, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (future,) = admin.describe_consumer_groups([group]).values()
     return {each.member_id: len(each.assignment.topic_partitions) for each in future.result().members}
+
+
+def coordinator(bootstrap: str, group: str) -> int:
+    """The node that coordinates a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.describe_consumer_groups([group]).values()
+    return int(future.result().coordinator.id)
+
+
+def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The node that leads a partition."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    return int(known[topic].partitions[partition].leader)

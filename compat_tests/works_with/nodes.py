@@ -9,7 +9,7 @@ from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
 
 
 @contextmanager
-def without_a_node(broker: Broker, number: int = 1) -> Iterator[None]:
+def without_a_node(broker: Broker, number: int) -> Iterator[None]:
     """Kill a node (SIGKILL), start it again at the end, and wait until all replicas are in sync.
 
     Nodes have numbers from 1 on. A broker of one node stays as it is: there would be nothing left to work with.

@@ -48,8 +48,8 @@ class Seen:
 class Program:
     """The content of a folder's program.toml.
 
-    ``run`` is the command that starts the recipe, for a person; ``needs_python`` the version of Python that it needs, if the
-    test's own does not do; ``test`` is empty where the test lies in the folder itself.
+    ``run`` is the command that starts the recipe, for a person; ``needs_python`` the version of Python that it needs,
+    if the test's own does not do; ``test`` is empty where the test lies in the folder itself.
     """
 
     folder: Path

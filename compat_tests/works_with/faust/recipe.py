@@ -14,7 +14,7 @@ app = faust.App(
 
 
 class Click(faust.Record, serializer="json"):
-    number: int
+    page: str
 
 
 clicks = app.topic("clicks", key_type=str, value_type=Click)
@@ -24,6 +24,6 @@ counts = app.Table("counts", default=int, key_type=str, value_type=int)
 
 @app.agent(clicks)
 async def count(stream):
-    async for page, click in stream.items():
-        counts[page] += 1
-        await totals.send(key=page, value=counts[page])
+    async for click in stream:
+        counts[click.page] += 1
+        await totals.send(key=click.page, value=counts[click.page])
