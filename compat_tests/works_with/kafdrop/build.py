@@ -36,7 +36,7 @@ def stubs() -> dict[str, str]:
     write = f"{configure}public byte[] serialize(String topic, Object value) {{ {REFUSES} }}"
     classes = {
         "AbstractKafkaSchemaSerDeConfig": constants,
-        "KafkaAvroDeserializerConfig": constants,
+        "AbstractKafkaAvroSerDeConfig": constants,
         "KafkaAvroDeserializer": read,
         "KafkaAvroSerializer": write,
         "protobuf.KafkaProtobufDeserializer": read,
