@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
@@ -93,8 +93,11 @@ def write(
 
 
 @contextmanager
-def reader(bootstrap: str, *topics: str) -> Iterator[Consumer]:
-    """A consumer at the beginning of all partitions, which reads what is committed and is in no group."""
+def reader(bootstrap: str, *topics: str, tells_ends: bool = False) -> Iterator[Consumer]:
+    """A consumer at the beginning of all partitions, which reads what is committed and is in no group.
+
+    It gives an error at the end of each partition if it `tells_ends`.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -102,6 +105,7 @@ def reader(bootstrap: str, *topics: str) -> Iterator[Consumer]:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
+            "enable.partition.eof": tells_ends,
         }
     )
     known = consumer.list_topics(timeout=20).topics
@@ -134,6 +138,32 @@ def read_until(
 def read(bootstrap: str, topic: str, count: int, seconds: float = 60, more: float = 1) -> list[Message]:
     """The records of a topic, once there are so many; see `read_until`."""
     return read_until(bootstrap, topic, lambda found: len(found) >= count, seconds, more)
+
+
+def read_all(bootstrap: str, topic: str, seconds: float = 60) -> list[Message]:
+    """The records that a topic has now. `RunningError` if its ends are not reached in time."""
+    found: list[Message] = []
+    end = time.monotonic() + seconds
+    with reader(bootstrap, topic, tells_ends=True) as consumer:
+        left = {each.partition for each in consumer.assignment()}
+        while left:
+            message = consumer.poll(0.2)
+            if message is None:
+                if time.monotonic() > end:
+                    raise RunningError(f"{topic}: the ends of {left} are not reached within {seconds:.0f} s")
+            elif message.error() is None:
+                found.append(message)
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            else:
+                raise RunningError(f"{topic}: {message.error()}")
+    return found
+
+
+def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The id of the node that leads a partition."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=20).topics[topic]
+    return int(known.partitions[partition].leader)
 
 
 def text_of(value: Bytes) -> str:

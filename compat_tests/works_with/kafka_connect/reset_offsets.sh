@@ -1,0 +1,7 @@
+# Forgets how far both have come: they begin anew.
+ask="curl -sS --fail-with-body --retry 30 --retry-delay 1 --retry-all-errors"
+
+for connector in lines-source lines-sink; do
+    $ask -X PUT "$CONNECT/connectors/$connector/stop"
+    $ask -X DELETE "$CONNECT/connectors/$connector/offsets"
+done
