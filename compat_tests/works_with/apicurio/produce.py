@@ -1,4 +1,4 @@
-"""Writes payments in Avro; the first record registers the schema. KAFKA: the brokers; REGISTRY_URL: its Confluent API."""
+"""Writes payments in Avro; the first registers the schema. KAFKA: the brokers; REGISTRY_URL: .../apis/ccompat/v7"""
 
 import os
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -11,16 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from compat_tests.apache_kafka import locked
-from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
+from compat_tests.brokers import Broker
+from compat_tests.works_with.java import NEEDS_JAVA
 from compat_tests.works_with.judge import config_of, create_topics, read, topics_of
+from compat_tests.works_with.nodes import without_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running
 from kbroker.cli.cluster_plan import free_ports
 
-pytestmark = pytest.mark.skipif(shutil.which("mvn") is None, reason="needs Java, Maven")
+pytestmark = NEEDS_JAVA
 
 ARCHIVE = "apicurio-registry-app-3.3.3-all.tar.gz"
 
@@ -84,21 +83,17 @@ def test_schemas_live_in_the_cluster(
         assert subjects == ["payments-value"]
         before = ask(f"{url}/subjects/payments-value/versions/1")
         first.kill()
-    if isinstance(broker, KbrokerNodes | ApacheNodes):
-        broker.nodes[0].kill()
-    with registry("second"):
+    with without_node(broker, 0) as is_killed, registry("second"):
         assert ask(f"{url}/subjects/payments-value/versions/1") == before
         produce("produce-2")
         assert by_cents(decoded()) == by_cents([*written, *written])
         assert ask(f"{url}/subjects/payments-value/versions") == [1]
-    if isinstance(broker, KbrokerNodes | ApacheNodes):
-        broker.nodes[0].start()
-        broker.await_in_sync()
-    own = {name: count for name, count in topics_of(bootstrap).items() if name not in ("payments", "__consumer_offsets")}
+    own = sorted(set(topics_of(bootstrap)) - {"payments", "__consumer_offsets"})
     assert config_of(bootstrap, "kafkasql-journal")["retention.ms"] == "-1"
     seen(
-        "confluent-kafka's AvroSerializer registered a schema and wrote 100 records; kbroker consume --registry showed each of them",
-        "the registry was killed (SIGKILL), and a node: a new process had the same schema with the same id again, from the topic "
-        "kafkasql-journal, and 100 more records were written by it and read",
-        f"its topics: {', '.join(sorted(own))}",
+        "confluent-kafka's AvroSerializer registered a schema and wrote 100 records; kbroker consume --registry showed each"
+        " of them",
+        f"the registry was killed (SIGKILL){', and then a node' if is_killed else ''}: a new process had the same schema with"
+        " the same id again, from the topic kafkasql-journal, and 100 more records were written by it and read",
+        f"its topics: {', '.join(own)}",
     )

@@ -24,7 +24,7 @@ import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsIni
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** Counts the orders of each customer: topic "orders" (the customer's name) into topic "counts" (name -> count so far). */
+/** Counts the orders of each customer: topic "orders" (a name) into topic "counts" (name -> count so far). */
 public class Counts {
     public static void main(String[] arguments) throws Exception {
         String kafka = System.getenv("KAFKA");

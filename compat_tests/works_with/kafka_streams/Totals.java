@@ -7,7 +7,7 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
-/** Adds up what each customer has paid: topic "payments" (customer -> cents) into topic "totals" (customer -> cents so far). */
+/** Adds up what customers have paid: topic "payments" (name -> cents) into topic "totals" (name -> cents so far). */
 public class Totals {
     public static void main(String[] arguments) {
         Properties settings = new Properties();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
+from compat_tests.brokers import Broker
 from compat_tests.cluster.load import read_all
+from compat_tests.works_with.java import NEEDS_JAVA, class_path
 from compat_tests.works_with.judge import (
     await_no_lag,
     create_topics,
@@ -22,26 +22,27 @@ from compat_tests.works_with.judge import (
     topics_of,
     write,
 )
+from compat_tests.works_with.nodes import without_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, wait_until
 
-pytestmark = pytest.mark.skipif(shutil.which("javac") is None or shutil.which("mvn") is None, reason="needs Java, Maven")
+pytestmark = NEEDS_JAVA
 
 Start = Callable[..., Running]
 
 
 @pytest.fixture(scope="module")
-def class_path(program: Program) -> str:
-    """The compiled recipes and their jars."""
-    return ":".join(map(str, (program.classes("Invoices.java", "Payments.java", "Jobs.java"), *program.jars())))
+def recipes(program: Program) -> str:
+    """The class path of the three applications."""
+    return class_path(program, "Invoices.java", "Payments.java", "Jobs.java")
 
 
 @pytest.fixture
-def start(bootstrap: str, program: Program, class_path: str, tmp_path: Path) -> Start:
+def start(bootstrap: str, program: Program, recipes: str, tmp_path: Path) -> Start:
     """Start an application of the recipe."""
 
     def run(name: str, instance: str = "1") -> Running:
-        environment = {"KAFKA": bootstrap, "CLASSPATH": class_path}
+        environment = {"KAFKA": bootstrap, "CLASSPATH": recipes}
         return Running(["sh", program.file("run.sh"), name], tmp_path, f"{name}-{instance}", environment)
 
     return run
@@ -52,9 +53,7 @@ def written(bootstrap: str, topic: str) -> int:
     return sum(end_offsets(bootstrap, topic).values())
 
 
-def test_each_order_has_one_invoice(
-    broker: Broker, bootstrap: str, start: Start, seen: Callable[..., None]
-) -> None:
+def test_each_order_has_one_invoice(broker: Broker, bootstrap: str, start: Start, seen: Callable[..., None]) -> None:
     create_topics(bootstrap, {"orders": 3, "invoices": 3})
     orders = [f"order {number}" for number in range(600)]
     write(bootstrap, "orders", [(order, order) for order in orders[:300]])
@@ -67,30 +66,24 @@ def test_each_order_has_one_invoice(
         instances[0].kill()
         wait_until(lambda: sum(members(bootstrap, "invoices").values()) == 3, "the other instance to take over", 90)
         count = len(members(bootstrap, "invoices"))
-        lost = isinstance(broker, KbrokerNodes | ApacheNodes)
-        if isinstance(broker, KbrokerNodes | ApacheNodes):
-            broker.nodes[1].kill()
-        write(bootstrap, "orders", [(order, order) for order in orders[450:]])
-        invoices = Counter(text_of(message.value()) for message in read(bootstrap, "invoices", len(orders), 120, more=3))
-        assert invoices == {f"invoice of {order}": 1 for order in orders}
-        await_no_lag(bootstrap, "invoices", "orders", 90)
-        if isinstance(broker, KbrokerNodes | ApacheNodes):
-            broker.nodes[1].start()
-            broker.await_in_sync()
+        with without_node(broker, 1) as is_killed:
+            write(bootstrap, "orders", [(order, order) for order in orders[450:]])
+            found = read(bootstrap, "invoices", len(orders), 120, more=3)
+            assert Counter(text_of(each.value()) for each in found) == {f"invoice of {order}": 1 for order in orders}
+            await_no_lag(bootstrap, "invoices", "orders", 90)
     appended = sum(len(records) for records in read_all(bootstrap, "invoices", 3).values())
     refused = sum(order.endswith("7") for order in orders)
     assert appended >= len(orders) + refused
     seen(
-        f"Invoices: {len(orders)} orders became {len(orders)} invoices, each once, by two instances of three threads each; one was "
-        f"killed (SIGKILL), and the {count} threads of the other took over{'; a node was killed, too' if lost else ''}",
-        f"Invoices: {refused} orders were refused at first; {appended - len(orders)} invoices of transactions that were rolled back "
-        "stayed unseen",
+        f"Invoices: {len(orders)} orders became {len(orders)} invoices, each once, by two instances of three threads each;"
+        f" one was killed (SIGKILL), and the {count} threads of the other took over"
+        + ("; a node was killed, too" if is_killed else ""),
+        f"Invoices: {refused} orders were refused at first; {appended - len(orders)} invoices of transactions that were"
+        " rolled back stayed unseen",
     )
 
 
-def test_what_fails_is_tried_again_and_put_aside(
-    bootstrap: str, start: Start, seen: Callable[..., None]
-) -> None:
+def test_what_fails_is_tried_again_and_put_aside(bootstrap: str, start: Start, seen: Callable[..., None]) -> None:
     create_topics(bootstrap, {"payments": 3, "booked": 1})
     kinds = ["at once", "later", "never"]
     payments = {f"payment {number}": kinds[number % 3] for number in range(60)}
@@ -111,8 +104,9 @@ def test_what_fails_is_tried_again_and_put_aside(
     retries = sorted(name for name in topics_of(bootstrap) if name.startswith("payments-retry"))
     assert len(retries) == 2, retries
     seen(
-        f"Payments: of {len(payments)}, {len(payments) // 3} were booked at once and {len(payments) // 3} at the third attempt, through "
-        f"the topics {' and '.join(retries)}; {len(never)} were put aside in payments-dlt, with what went wrong in their headers",
+        f"Payments: of {len(payments)}, {len(payments) // 3} were booked at once and {len(payments) // 3} at the third"
+        f" attempt, through the topics {' and '.join(retries)}; {len(never)} were put aside in payments-dlt, with what went"
+        " wrong in their headers",
     )
 
 
@@ -125,13 +119,9 @@ def test_workers_share_a_queue(broker: Broker, bootstrap: str, start: Start, see
     with start("Jobs") as application:
         application.await_output("Started Jobs", 90)
         read(bootstrap, "done", 40, 90)
-        if isinstance(broker, KbrokerNodes | ApacheNodes):
-            broker.nodes[2].kill()
-        write(bootstrap, "jobs", list(jobs.items())[80:])
-        done = read(bootstrap, "done", wanted, 90, more=3)
-        if isinstance(broker, KbrokerNodes | ApacheNodes):
-            broker.nodes[2].start()
-            broker.await_in_sync()
+        with without_node(broker, 2):
+            write(bootstrap, "jobs", list(jobs.items())[80:])
+            done = read(bootstrap, "done", wanted, 90, more=3)
     by_job = {text_of(message.key()): text_of(message.value()).split() for message in done}
     assert set(by_job) == {key for key, kind in jobs.items() if kind != "impossible"}
     assert {int(words[1]) >= 2 for key, words in by_job.items() if jobs[key] == "later"} == {True}
@@ -139,6 +129,6 @@ def test_workers_share_a_queue(broker: Broker, bootstrap: str, start: Start, see
     assert len(workers) == 3, workers
     doubled = len(done) - wanted
     seen(
-        f"Jobs: {wanted} jobs of one partition were done by {len(workers)} workers at the same time, {doubled} of them twice; those for "
-        "later were released and came again; the impossible ones were rejected and did not",
+        f"Jobs: {wanted} jobs of one partition were done by {len(workers)} workers at the same time, {doubled} of them"
+        " twice; those for later were released and came again; the impossible ones were rejected and did not",
     )
