@@ -91,9 +91,9 @@ def test_schemas_live_in_the_cluster(
     own = sorted(set(topics_of(bootstrap)) - {"payments", "__consumer_offsets"})
     assert config_of(bootstrap, "kafkasql-journal")["retention.ms"] == "-1"
     seen(
-        "confluent-kafka's AvroSerializer registered a schema and wrote 100 records; kbroker consume --registry showed each"
-        " of them",
-        f"the registry was killed (SIGKILL){', and then a node' if is_killed else ''}: a new process had the same schema with"
-        " the same id again, from the topic kafkasql-journal, and 100 more records were written by it and read",
+        "confluent-kafka's AvroSerializer registered a schema and wrote 100 records; kbroker consume --registry"
+        " showed each of them",
+        f"the registry was killed (SIGKILL){', and then a node' if is_killed else ''}: a new process had the same schema"
+        " with the same id again, from the topic kafkasql-journal, and 100 more records were written by it and read",
         f"its topics: {', '.join(own)}",
     )

@@ -75,8 +75,8 @@ def test_each_order_has_one_invoice(broker: Broker, bootstrap: str, start: Start
     refused = sum(order.endswith("7") for order in orders)
     assert appended >= len(orders) + refused
     seen(
-        f"Invoices: {len(orders)} orders became {len(orders)} invoices, each once, by two instances of three threads each;"
-        f" one was killed (SIGKILL), and the {count} threads of the other took over"
+        f"Invoices: {len(orders)} orders became {len(orders)} invoices, each once, by two instances of three"
+        f" threads each; one was killed (SIGKILL), and the {count} threads of the other took over"
         + ("; a node was killed, too" if is_killed else ""),
         f"Invoices: {refused} orders were refused at first; {appended - len(orders)} invoices of transactions that were"
         " rolled back stayed unseen",
@@ -105,8 +105,8 @@ def test_what_fails_is_tried_again_and_put_aside(bootstrap: str, start: Start, s
     assert len(retries) == 2, retries
     seen(
         f"Payments: of {len(payments)}, {len(payments) // 3} were booked at once and {len(payments) // 3} at the third"
-        f" attempt, through the topics {' and '.join(retries)}; {len(never)} were put aside in payments-dlt, with what went"
-        " wrong in their headers",
+        f" attempt, through the topics {' and '.join(retries)}; {len(never)} were put aside in payments-dlt, with what"
+        " went wrong in their headers",
     )
 
 
