@@ -93,7 +93,7 @@ def test_schemas_live_in_the_cluster(
     seen(
         "confluent-kafka's AvroSerializer registered a schema and wrote 100 records; kbroker consume --registry"
         " showed each of them",
-        f"the registry was killed (SIGKILL){', and then a node' if is_killed else ''}: a new process had the same schema"
-        " with the same id again, from the topic kafkasql-journal, and 100 more records were written by it and read",
+        f"the registry was killed (SIGKILL){', and then a node' if is_killed else ''}: a new process had the same"
+        " schema with the same id again, from the topic kafkasql-journal, and 100 more records were written by it and read",
         f"its topics: {', '.join(own)}",
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from compat_tests.brokers import Broker
+import pytest
+
+from compat_tests.brokers import Broker, broker_under_test
+from compat_tests.works_with.conftest import NODES
 from compat_tests.works_with.java import NEEDS_JAVA, class_path
 from compat_tests.works_with.judge import create_topics, read, text_of, topics_of, write
 from compat_tests.works_with.nodes import without_node
@@ -16,6 +19,19 @@ from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running
 
 pytestmark = NEEDS_JAVA
+
+OPTIONS = (
+    "group.streams.min.session.timeout.ms=6000",
+    "group.streams.session.timeout.ms=6000",
+    "group.streams.min.heartbeat.interval.ms=1000",
+    "group.streams.heartbeat.interval.ms=1000",
+)
+"""An instance that is killed is given up after six seconds, not 45."""
+
+
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    yield from broker_under_test(request, *OPTIONS, default_nodes=NODES)
 
 
 def test_totals_of_each_customer(

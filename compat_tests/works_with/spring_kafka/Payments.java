@@ -1,4 +1,6 @@
+import java.math.BigInteger;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.header.Header;
 import org.springframework.boot.SpringBootConfiguration;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
@@ -9,7 +11,6 @@ import org.springframework.kafka.annotation.EnableKafkaRetryTopic;
 import org.springframework.kafka.annotation.KafkaListener;
 import org.springframework.kafka.annotation.RetryableTopic;
 import org.springframework.kafka.core.KafkaTemplate;
-import org.springframework.messaging.handler.annotation.Header;
 import org.springframework.kafka.retrytopic.RetryTopicHeaders;
 import org.springframework.scheduling.TaskScheduler;
 import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
@@ -32,9 +33,9 @@ public class Payments {
 
     @RetryableTopic(attempts = "3", backOff = @BackOff(delay = 500, multiplier = 2), numPartitions = "3")
     @KafkaListener(topics = "payments", groupId = "payments")
-    void book(ConsumerRecord<String, String> payment,
-            @Header(name = RetryTopicHeaders.DEFAULT_HEADER_ATTEMPTS, required = false) Integer attempt) {
-        int tries = attempt == null ? 1 : attempt;
+    void book(ConsumerRecord<String, String> payment) {
+        Header attempts = payment.headers().lastHeader(RetryTopicHeaders.DEFAULT_HEADER_ATTEMPTS);
+        int tries = attempts == null ? 1 : new BigInteger(attempts.value()).intValue();
         if (payment.value().equals("never") || payment.value().equals("later") && tries < 3) {
             throw new IllegalStateException("the bank is closed");
         }
