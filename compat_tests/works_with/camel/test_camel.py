@@ -42,7 +42,7 @@ def test_each_order_passes_once(
     assert passed == {(customer, f"checked {order}"): 1 for customer, order in orders}
     remembered = len(read(bootstrap, "orders-seen", len(orders)))
     seen(
-        f"of 1300 orders, {len(orders)} different ones, each passed once with its key, though Camel was stopped and started"
-        f" again in the middle{', and a node was killed' if is_killed else ''}",
+        f"of 1300 orders, {len(orders)} different ones, each passed once with its key, though Camel was stopped and"
+        f" started again in the middle{', and a node was killed' if is_killed else ''}",
         f"the topic orders-seen, by which it remembers, had {remembered} records",
     )
