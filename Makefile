@@ -21,7 +21,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run console test test-py313 soak check format demo bench compat compat-kafka compat-spark kafka docs site dist clean
+.PHONY: help run console test test-py313 soak check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ compat-kafka: $(VENV)/.spark ## The same cases against Apache Kafka, which shows
 
 compat-spark: $(VENV)/.spark ## All of Spark's tests, on kbroker and on Apache Kafka, three releases of Spark, in one run
 	$(PY) -m pytest compat_tests/spark --broker both --older-spark $(ARGS)
+
+works-with: $(VENV)/.dev ## Programs around Kafka by a recipe each, installed on first use (ONLY=compat_tests/works_with/faust)
+	$(PY) -m pytest $(if $(filter file,$(origin ONLY)),compat_tests/works_with,$(ONLY)) --works-with $(ARGS)
 
 kafka: $(VENV)/.dev ## Fetch Apache Kafka and its tools into .cache, for the tests that ask them (needs Maven)
 	@$(PY) -c "from compat_tests.apache_kafka import SERVER_VERSION, kafka_home; print(kafka_home(), kafka_home(SERVER_VERSION))"

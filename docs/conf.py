@@ -51,6 +51,7 @@ SECTIONS = {
         "docs/doctor",
         "docs/apis",
         "docs/compatibility",
+        "docs/works_with",
         "docs/benchmarks",
         "spark_examples/README",
         "docs/spark_examples",

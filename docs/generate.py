@@ -309,6 +309,13 @@ def where() -> str:
     return "\n".join(lines)
 
 
+def works_with() -> str:
+    """The page of programs around Kafka, from the folders of their tests."""
+    from docs.works_with_page import page
+
+    return page(NOTE.replace("the code", "compat_tests/works_with/"))
+
+
 def dashboard() -> str:
     """The dashboard for Grafana."""
     from docs.dashboard import render
@@ -333,6 +340,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "../monitoring/grafana/dashboards/kbroker.json": dashboard,
     "commands.md": commands,
     "kips.md": kips,
+    "works_with.md": works_with,
     "security/permissions.md": permissions,
     "architecture/where.md": where,
 }

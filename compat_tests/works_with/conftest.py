@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.brokers import Broker, broker_under_test
+from compat_tests.works_with.nodes import node_count
 from compat_tests.works_with.program import Program, Seen, read_program, write_seen
 from kbroker.version import __version__
 
@@ -93,7 +94,7 @@ def program(request: pytest.FixtureRequest) -> Program:
 def seen(request: pytest.FixtureRequest, broker: Broker) -> Callable[..., None]:
     """Takes lines of what the test has seen. The page shows them if all tests of the folder pass."""
     course = _course(request.config, request.path.parent)
-    course.nodes = broker.bootstrap.count(",") + 1
+    course.nodes = node_count(broker)
 
     def add(*lines: str) -> None:
         course.lines += lines

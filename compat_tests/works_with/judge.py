@@ -53,8 +53,17 @@ def config_of(bootstrap: str, topic: str) -> dict[str, str]:
     return {name: str(entry.value) for name, entry in future.result().items()}
 
 
-def write(bootstrap: str, topic: str, records: Iterable[tuple[Bytes, Bytes]], **settings: str | int | bool) -> None:
-    """Write keys and values, each acknowledged by all replicas in sync. `RunningError` if one is not."""
+def write(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[Bytes, Bytes]],
+    timestamp_ms: Callable[[int], int] | None = None,
+    **settings: str | int | bool,
+) -> None:
+    """Write keys and values, each acknowledged by all replicas in sync. `RunningError` if one is not.
+
+    ``timestamp_ms`` gives the n-th record's time, which is now by default; ``settings`` are the producer's.
+    """
     failed: list[str] = []
 
     def note(error: object, message: object) -> None:
@@ -63,10 +72,11 @@ def write(bootstrap: str, topic: str, records: Iterable[tuple[Bytes, Bytes]], **
 
     config = {name.replace("_", "."): value for name, value in settings.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, **config})
-    for key, value in records:
+    for number, (key, value) in enumerate(records):
+        time_ms = timestamp_ms(number) if timestamp_ms is not None else 0
         while True:
             try:
-                producer.produce(topic, value, key=key, on_delivery=note)
+                producer.produce(topic, value, key=key, on_delivery=note, timestamp=time_ms)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -159,3 +169,16 @@ def members(bootstrap: str, group: str) -> dict[str, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (future,) = admin.describe_consumer_groups([group]).values()
     return {each.member_id: len(each.assignment.topic_partitions) for each in future.result().members}
+
+
+def coordinator(bootstrap: str, group: str) -> int:
+    """The node that coordinates a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.describe_consumer_groups([group]).values()
+    return int(future.result().coordinator.id)
+
+
+def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The node that leads a partition."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    return int(known[topic].partitions[partition].leader)

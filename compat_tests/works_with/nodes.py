@@ -1,4 +1,4 @@
-"""Nodes that are killed while a program works."""
+"""A node of the cluster that is lost for a while, as the tests of programs do it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
 
 
 @contextmanager
-def without_node(broker: Broker, index: int) -> Iterator[bool]:
-    """Kill (SIGKILL) a node meanwhile, if there are several, and have all replicas in sync again at the end.
+def without_a_node(broker: Broker, number: int) -> Iterator[None]:
+    """Kill a node (SIGKILL), start it again at the end, and wait until all replicas are in sync.
 
-    The value says whether there is one to kill.
+    Nodes have numbers from 1 on. A broker of one node stays as it is: there would be nothing left to work with.
     """
     if not isinstance(broker, KbrokerNodes | ApacheNodes):
-        yield False
+        yield
         return
-    node = broker.nodes[index]
+    node = broker.nodes[number - 1]
     node.kill()
     try:
-        yield True
+        yield
     finally:
         node.start()
         broker.await_in_sync()
+
+
+def node_count(broker: Broker) -> int:
+    """So many nodes has the broker under test."""
+    return broker.bootstrap.count(",") + 1

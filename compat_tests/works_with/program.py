@@ -46,7 +46,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Program:
-    """The content of a folder's program.toml. ``test`` is empty where the test lies in the folder itself."""
+    """The content of a folder's program.toml.
+
+    ``run`` is the command that starts the recipe, for a person; ``needs_python`` the version of Python that it needs,
+    if the test's own does not do; ``test`` is empty where the test lies in the folder itself.
+    """
 
     folder: Path
     name: str
@@ -56,7 +60,9 @@ class Program:
     install: str
     about: str
     recipe: tuple[str, ...]
+    run: str = ""
     note: str = ""
+    needs_python: str = ""
     test: str = ""
 
     @property
@@ -71,14 +77,14 @@ class Program:
         return self.folder / name
 
     def python(self) -> Path:
-        """The interpreter of an environment of its own with the folder's requirements.txt, made on first use."""
+        """The Python of an environment of its own with the folder's requirements.txt, made on first use."""
         wanted = (self.folder / "requirements.txt").read_text("utf-8")
         home = self.cache / "python"
         made = home / "requirements.txt"
         with locked(f"works-with-{self.folder.name}"):
             if not made.exists() or made.read_text("utf-8") != wanted:
                 shutil.rmtree(home, ignore_errors=True)
-                _run([sys.executable, "-m", "venv", str(home)])
+                _run([_interpreter(self.needs_python), "-m", "venv", str(home)])
                 pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
                 _run([*pip, "-r", str(self.folder / "requirements.txt")])
                 made.write_text(wanted, "utf-8")
@@ -149,6 +155,20 @@ def programs() -> list[Program]:
     """All programs: by kind, then by name."""
     found = [read_program(path.parent) for path in FOLDER.glob("*/program.toml")]
     return sorted(found, key=lambda program: (list(KINDS).index(program.kind), program.name.lower()))
+
+
+def _interpreter(version: str) -> str:
+    """A Python of a version such as 3.12, or the one that runs this. `ProgramError` if there is none."""
+    if not version:
+        return sys.executable
+    builds = sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/python"))
+    for candidate in (shutil.which(f"python{version}"), *map(str, builds)):
+        if (
+            candidate is not None
+            and not subprocess.run([candidate, "-c", "import venv"], capture_output=True).returncode
+        ):
+            return candidate
+    raise ProgramError(f"there is no Python {version} on this machine")
 
 
 def _run(command: Sequence[str]) -> str:
