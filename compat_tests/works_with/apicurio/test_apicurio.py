@@ -93,8 +93,8 @@ def test_schemas_live_in_the_cluster(
     seen(
         "confluent-kafka's AvroSerializer registered a schema and wrote 100 records; kbroker consume --registry"
         " showed each of them",
-        f"the registry was killed (SIGKILL){', and then a node' if node_count(broker) > 1 else ''}: a new process had the same"
-        " schema with the same id again, from the topic kafkasql-journal; 100 more records were written by it"
+        f"the registry was killed (SIGKILL){', and then a node' if node_count(broker) > 1 else ''}: a new process had"
+        " the same schema with the same id again, from the topic kafkasql-journal; 100 more records were written by it"
         " and read",
         f"its topics: {', '.join(own)}",
     )

@@ -100,8 +100,8 @@ def test_each_order_is_counted_once(
     assert appended > total, "nothing was aborted: the job was not killed in the middle"
     seen(
         f"{total} orders of {len(orders.count)} customers were counted while the job was killed {kills} times (SIGKILL)"
-        f" and started again from its last checkpoint{', and a node was killed' if node_count(broker) > 1 else ''}: a read_committed"
-        " consumer saw each count from 1 on, once and in order",
+        f" and started again from its last checkpoint{', and a node was killed' if node_count(broker) > 1 else ''}: a"
+        " read_committed consumer saw each count from 1 on, once and in order",
         f"{appended - total} more results were written in transactions that Flink aborted; no consumer saw them",
         "both ways to name transactions: INCREMENTING, and POOLING, which asks the brokers for open transactions",
         "the group's committed offsets were at the end of the orders",
