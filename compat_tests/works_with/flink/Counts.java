@@ -17,12 +17,12 @@ import org.apache.flink.configuration.ExternalizedCheckpointRetention;
 import org.apache.flink.configuration.RestOptions;
 import org.apache.flink.configuration.StateRecoveryOptions;
 import org.apache.flink.connector.base.DeliveryGuarantee;
+import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
 import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
-import org.apache.kafka.clients.producer.ProducerRecord;
 
 /** Counts the orders of each customer: topic "orders" (a name) into topic "counts" (name -> count so far). */
 public class Counts {
@@ -56,8 +56,11 @@ public class Counts {
             .setTransactionNamingStrategy(TransactionNamingStrategy.valueOf(
                 System.getenv().getOrDefault("NAMING", "INCREMENTING")))
             .setProperty("transaction.timeout.ms", "600000")
-            .setRecordSerializer((count, context, time) ->
-                new ProducerRecord<>("counts", count.f0.getBytes(UTF_8), count.f1.toString().getBytes(UTF_8)))
+            .setRecordSerializer(KafkaRecordSerializationSchema.<Tuple2<String, Long>>builder()
+                .setTopic("counts")
+                .setKeySerializationSchema((Tuple2<String, Long> count) -> count.f0.getBytes(UTF_8))
+                .setValueSerializationSchema((Tuple2<String, Long> count) -> count.f1.toString().getBytes(UTF_8))
+                .build())
             .build();
 
         StreamExecutionEnvironment flink = StreamExecutionEnvironment.getExecutionEnvironment(settings);
