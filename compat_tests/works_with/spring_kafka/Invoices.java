@@ -28,7 +28,7 @@ public class Invoices {
 
     @KafkaListener(topics = "orders", groupId = "invoices", concurrency = "3")
     void invoice(ConsumerRecord<String, String> order) {
-        kafka.send("invoices", order.key(), "invoice of " + order.value());
+        kafka.send("invoices", order.key(), "invoice of " + order.value()).join(); // in the topic, not yet committed
         if (order.value().endsWith("7") && refused.add(order.value())) {
             throw new IllegalStateException("refused once: the invoice is rolled back, and the order comes again");
         }
