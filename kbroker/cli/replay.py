@@ -114,6 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
             resuming.course.rest,
         )
         again = resuming.left()
+
+        def caught_up() -> None:
+            problems.count += resuming.caught_up(producer)
+
         replay = Replay(
             reader_of(reading, arguments.source, limits, arguments),
             producer,
@@ -122,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             per_second=arguments.rate,
             course=resuming.course,
             again=None if again is None else reader_of(reading, arguments.source, again, arguments),
-            caught_up=lambda: resuming.caught_up(producer, problems),
+            caught_up=caught_up,
         )
         with progress(limits.offsets, not arguments.quiet, in_bytes=False) as advance, interruptible(replay) as stop:
             try:

@@ -13,7 +13,6 @@ from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
     from kbroker.cli.record_spans import Limits
-    from kbroker.cli.storing import Problems
     from kbroker.client import Client
     from kbroker.client.producer import Producer
     from kbroker.records_io.place import Course, Place
@@ -72,14 +71,17 @@ class Resuming:
 
         return Limits(starts, {partition: self.course.begun_at[partition] for partition in starts})
 
-    def caught_up(self, producer: Producer, problems: Problems) -> None:
-        """Note that all that an earlier copy has left was read. ``ClientError`` if nothing can be done without more."""
+    def caught_up(self, producer: Producer) -> int:
+        """Note that all that an earlier copy has left was read; how many records are missing, which is told.
+
+        ``ClientError`` if nothing can be done without them.
+        """
         producer.finish_unanswered()
         missing = self.course.missing
         if missing:
             complain(f"{missing:,} records that were left when the copy stopped are not there any more")
-            problems.count += missing
             self.course.give_up_missing()
+        return missing
 
     def end(self, producer: Producer, ends: Mapping[int, int], *, is_whole: bool) -> tuple[Path, str] | None:
         """Keep the place of a copy that is not whole, as ``stopped`` does; remove the one of a copy that is."""

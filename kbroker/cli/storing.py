@@ -212,7 +212,10 @@ class _Sending:
         if resuming is not None and resuming.begun is not None:
             from kbroker.records_io.place import remaining
 
-            items = remaining(source, resuming.course, lambda: resuming.caught_up(self._producer, self._problems))
+            def caught_up() -> None:
+                self._problems.count += resuming.caught_up(self._producer)
+
+            items = remaining(source, resuming.course, caught_up)
         send = self._producer.send
         count = line = 0
         try:

@@ -76,7 +76,7 @@ def test_csv_with_types() -> None:
         ("a\nx\n", {"timestamp_column": "a"}, [(2, "'x' is not a time")]),
         ('a\n"x"y\n3\n', {}, [(2, "expected after")]),
         (b"a\n\xff\n", {}, [(2, "not UTF-8")]),
-        ('a\n"x', {}, [(2, "unexpected end of data")]),
+        ('a\n"x', {}, [(2, "a quote that begins here is not closed")]),
     ],
 )
 def test_rows_that_are_none(text: str | bytes, changes: dict[str, Any], problems: list[tuple[int, str]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kbroker.testing import RunningBroker
 from tests.cli.conftest import Result, Run
 
-COUNT = 1500
+COUNT = 600
 
 
 @pytest.fixture
@@ -136,13 +136,13 @@ def test_a_file_that_cannot_be_read_on(kb: Run, here: Path, monkeypatch: pytest.
 
     def broken(records: ParquetRecords) -> object:
         for item in whole(records):  # type: ignore[attr-defined]
-            if item.line > 700:
+            if item.line > 300:
                 raise FatalError("cannot read x.parquet: the disk is gone")
             yield item
 
     with monkeypatch.context() as patched:
         patched.setattr(ParquetRecords, "__iter__", broken)
         told = kb("import", "x.parquet", "again", code=1)
-    assert told.out.startswith("700 records to again") and "the disk is gone" in told.err
+    assert told.out.startswith("300 records to again") and "the disk is gone" in told.err
     kb("import", "x.parquet", "again", "--resume", str(place_in(told)))
     assert values(kb, "again") == [f"value {n}" for n in range(COUNT)]

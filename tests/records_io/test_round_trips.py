@@ -98,7 +98,7 @@ def test_no_cell_is_a_formula(value: bytes | None) -> None:
         ("value,timestamp\nx,9223372036854775808\n", "timestamp is 9223372036854775808, which cannot be"),
         ("value,headers\nx,{\n", "not JSON: "),
         ("value,headers\nx,[1]\n", "headers are neither an object nor a list of [name, value]"),
-        ('value\n"x\n', "unexpected end of data"),
+        ('value\n"x\n', "a quote that begins here is not closed before the end of the input"),
         (b"value\n\xff\n", "not UTF-8"),
     ],
 )
