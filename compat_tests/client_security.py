@@ -73,7 +73,7 @@ class Security:
                 login = f'useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="{self.username}"'
                 found["sasl.kerberos.service.name"] = "kafka"
             found["sasl.jaas.config"] = f"{_MODULES[self.mechanism]} required {login};"
-        if self.encrypted and self.ca is not None:
+        if self.encrypted and self.ca is not None and "ssl.truststore.certificates" not in self.java:
             found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
         if self.encrypted and self.identity is not None:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.identity)}
