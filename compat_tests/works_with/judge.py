@@ -46,6 +46,12 @@ def topics_of(bootstrap: str) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in known.items()}
 
 
+def replicas_of(bootstrap: str, topic: str) -> int:
+    """So many replicas has each partition of a topic; the least, if they differ."""
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    return min(len(partition.replicas) for partition in known[topic].partitions.values())
+
+
 def config_of(bootstrap: str, topic: str) -> dict[str, str]:
     """The properties of a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -120,8 +126,7 @@ def read_until(
     enough = False
     with reader(bootstrap, topic) as consumer:
         while time.monotonic() < end:
-            message = consumer.poll(0.2)
-            if message is not None:
+            for message in consumer.consume(10_000, 0.2):
                 if message.error() is not None:
                     raise RunningError(f"{topic}: {message.error()}")
                 found.append(message)

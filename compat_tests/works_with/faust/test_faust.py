@@ -88,6 +88,6 @@ def test_clicks_are_counted_in_a_table(
         "1000 clicks of ten pages: each step of each count was told once; the worker was stopped, and two started, "
         f"with nothing but the changelog topic `{changelog}` ({topics_of(bootstrap)[changelog]} partitions, compacted, "
         "created by Faust) to know the counts from",
-        "the two shared the partitions; one was stopped, and the coordinator of the group was killed: after 3000 clicks, "
+        "the two shared the partitions; one was stopped, and the coordinator of the group killed: after 3000 clicks, "
         "each step of each count was told once",
     )

@@ -19,7 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from compat_tests.brokers import Broker
-from compat_tests.works_with.judge import config_of, create_topics, leader, topics_of, write
+from compat_tests.works_with.judge import config_of, create_topics, leader, replicas_of, topics_of, write
 from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, RunningError, wait_until
@@ -100,6 +100,7 @@ def test_schemas_evolve(
     with first.running, second.running:
         first.await_ready()
         second.await_ready()
+        assert replicas_of(bootstrap, "_schemas") == min(3, node_count(broker))
         assert topics_of(bootstrap)["_schemas"] == 1 and config_of(bootstrap, "_schemas")["cleanup.policy"] == "compact"
 
         for registry, command in ((first, "write"), (second, "write-with-currency")):
@@ -138,7 +139,7 @@ def test_schemas_evolve(
         assert sorted(schemas_of(again)) == sorted([*known, "late-value"])
         assert {name: schemas_of(again)[name] for name in known} == known
     seen(
-        f"`_schemas`: one partition, compacted, {min(3, node_count(broker))} replicas, created by Karapace; two "
+        f"`_schemas`: one partition, compacted, {replicas_of(bootstrap, '_schemas')} replicas, made by Karapace; two "
         "registries, of which one was elected to write, and either could be asked",
         "100 orders in Avro, 100 with a field more that has a default; the old ones are read with the default. A "
         "schema whose field has another type was refused (409)",
