@@ -57,14 +57,14 @@ def console(program: Program, bootstrap: str, tmp_path_factory: pytest.TempPathF
 
     def answers() -> bool:
         try:
-            return bool(ask("/actuator/health"))
+            return bool(ask("/", accept="application/json"))
         except OSError:
             return False
 
     directory = tmp_path_factory.mktemp("kafdrop")
     environment = {"KAFKA": bootstrap, "PORT": str(port), "KAFDROP_JAR": str(jar)}
     with Running(["sh", program.file("kafdrop.sh")], directory, "kafdrop", environment) as running:
-        running.until(answers, "to answer", 120)
+        running.until(answers, "to answer", 240)
         ask.__dict__["address"] = address
         yield ask
 

@@ -105,7 +105,8 @@ def set_config(bootstrap: str, topic: str, **config: str) -> None:
         resource.add_incremental_config(
             ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         )
-    for future in AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
         future.result()
 
 
@@ -150,7 +151,8 @@ def test_copies_a_cluster(
         assert not committed(west, "shipping")
 
         set_config(east, "orders", retention_ms="7200000")
-        AdminClient({"bootstrap.servers": east}).create_partitions([NewPartitions("orders", 5)])["orders"].result()
+        admin = AdminClient({"bootstrap.servers": east})
+        admin.create_partitions([NewPartitions("orders", 5)])["orders"].result()
         mirror_maker.until(lambda: config_of(west, "east.orders")["retention.ms"] == "7200000", "to copy the property")
         mirror_maker.until(lambda: topics_of(west)["east.orders"] == 5, "to add the partitions")
         assert config_of(west, "east.orders")["cleanup.policy"] == "compact,delete"
