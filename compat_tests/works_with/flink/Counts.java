@@ -8,6 +8,7 @@ import java.util.Comparator;
 import java.util.Optional;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.serialization.SerializationSchema;
 import org.apache.flink.api.common.serialization.SimpleStringSchema;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
@@ -59,7 +60,7 @@ public class Counts {
             .setRecordSerializer(KafkaRecordSerializationSchema.<Tuple2<String, Long>>builder()
                 .setTopic("counts")
                 .setKeySerializationSchema((Tuple2<String, Long> count) -> count.f0.getBytes(UTF_8))
-                .setValueSerializationSchema((Tuple2<String, Long> count) -> count.f1.toString().getBytes(UTF_8))
+                .setValueSerializationSchema(new CountSoFar())
                 .build())
             .build();
 
@@ -71,6 +72,14 @@ public class Counts {
             .sum(1).uid("sums")
             .sinkTo(counts).uid("counts");
         flink.execute("counts");
+    }
+
+    /** The value of a result. A class of its own, since Flink asks for its type, which a lambda has not. */
+    private static class CountSoFar implements SerializationSchema<Tuple2<String, Long>> {
+        @Override
+        public byte[] serialize(Tuple2<String, Long> count) {
+            return count.f1.toString().getBytes(UTF_8);
+        }
     }
 
     /** The last checkpoint that is whole. */
