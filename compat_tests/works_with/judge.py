@@ -151,12 +151,14 @@ def read_all(bootstrap: str, topic: str, seconds: float = 60) -> list[Message]:
             if message is None:
                 if time.monotonic() > end:
                     raise RunningError(f"{topic}: the ends of {left} are not reached within {seconds:.0f} s")
-            elif message.error() is None:
+                continue
+            error = message.error()
+            if error is None:
                 found.append(message)
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
             else:
-                raise RunningError(f"{topic}: {message.error()}")
+                raise RunningError(f"{topic}: {error}")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
 from kbroker.client.groups import (
+from kbroker.client.leaders import ask_leaders
     GroupDescription,
     GroupMember,
     ask_about_group,
@@ -151,7 +152,7 @@ def share_in_flight(
                 yield partition, each.error_code, _in_flight(partition, each, members)
 
     try:
-        found = client.ask_leaders(wanted, make, read)
+        found = ask_leaders(client, wanted, make, read)
     except ApiNotServed:
         return dict(wanted)
     return {partition: found[partition] for partition in wanted}
