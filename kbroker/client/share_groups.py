@@ -9,7 +9,6 @@ from typing import Final
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ApiNotServed, ResponseError
 from kbroker.client.groups import (
-from kbroker.client.leaders import ask_leaders
     GroupDescription,
     GroupMember,
     ask_about_group,
@@ -17,6 +16,7 @@ from kbroker.client.leaders import ask_leaders
     description_of,
     partitions_of,
 )
+from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.share_state import DeliveryState
 from kbroker.types import TopicPartition
