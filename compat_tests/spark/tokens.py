@@ -23,7 +23,8 @@ class TokenProvider:
         prefix = f"spark.kafka.clusters.{name}"
         self._settings = {
             f"{prefix}.auth.bootstrap.servers": bootstrap,
-            f"{prefix}.target.bootstrap.servers.regex": bootstrap.replace(".", "[.]"),
+            # It is compared with each address by itself.
+            f"{prefix}.target.bootstrap.servers.regex": bootstrap.replace(".", "[.]").replace(",", "|"),
             f"{prefix}.security.protocol": client["security.protocol"],
             **{f"{prefix}.{key}": value for key, value in client.items() if key.startswith("ssl.truststore.")},
             **{f"{prefix}.kafka.{key}": value for key, value in client.items() if key.startswith("sasl.")},
