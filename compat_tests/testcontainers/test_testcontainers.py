@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,9 +60,18 @@ def test_go(engine: Engine, tmp_path: Path) -> None:
     _run(engine, _copied("go", tmp_path), "go", "test", "./...")
 
 
-def test_node(engine: Engine, tmp_path: Path) -> None:
-    if any(shutil.which(each) is None for each in ("node", "npm")):
-        pytest.skip("needs Node.js")
-    directory = _copied("node", tmp_path)
-    _run(engine, directory, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
-    _run(engine, directory, "npm", "test")
+def test_kafkas_tools(engine: Engine) -> None:
+    """The tools in a container that runs by default, as health checks and set-up scripts call them."""
+    container = engine.run("run", "-d", IMAGE)
+    try:
+        topics = ("exec", container, "/opt/kafka/bin/kafka-topics.sh", "--bootstrap-server", "localhost:9092")
+        deadline = time.monotonic() + 60
+        while engine.attempt(*topics, "--list").returncode:
+            assert time.monotonic() < deadline, engine.run("logs", container)
+        assert engine.run(*topics, "--create", "--topic", "orders") == "Created topic orders."
+        assert engine.run(*topics, "--list") == "orders"
+        assert "Produce(0)" in engine.run(
+            "exec", container, "kafka-broker-api-versions", "--bootstrap-server", "localhost:9092"
+        )
+    finally:
+        engine.run("rm", "-f", container)
