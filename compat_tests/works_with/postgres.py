@@ -39,7 +39,7 @@ class Postgres:
         self._call(str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "-E", "UTF8")
         settings = ["wal_level=logical", "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
         options = [word for setting in [*settings, f"port={self.port}"] for word in ("-c", setting)]
-        command = [*self._user, programs / "postgres", "-D", data, *options]
+        command: list[str | Path] = [*self._user, programs / "postgres", "-D", data, *options]
         self.running = Running(command, self._directory, "postgres")
         self.running.until(lambda: self._answers("postgres"), "to answer", 60)
         self.sql("CREATE DATABASE shop", "postgres")

@@ -18,7 +18,8 @@ from compat_tests.works_with.judge import (
     committed,
     config_of,
     create_topics,
-    leader_of,
+    leader,
+    place_of,
     read,
     read_all,
     text_of,
@@ -68,7 +69,7 @@ def by_partition(messages: list[Message]) -> dict[int, list[tuple[object, ...]]]
     """All that records carry, in the order of each partition."""
     found: dict[int, list[tuple[object, ...]]] = defaultdict(list)
     for each in messages:
-        found[each.partition()].append((each.key(), each.value(), each.headers(), each.timestamp()))
+        found[place_of(each)[0]].append((each.key(), each.value(), each.headers(), each.timestamp()))
     return found
 
 
@@ -85,17 +86,20 @@ def half_and_end(messages: list[Message]) -> tuple[list[Place], list[Place]]:
     """The offsets of a group in the middle of each partition, and of one at the end."""
     offsets: dict[int, list[int]] = defaultdict(list)
     for each in messages:
-        offsets[each.partition()].append(each.offset())
+        partition, offset = place_of(each)
+        offsets[partition].append(offset)
     half = [(partition, found[len(found) // 2]) for partition, found in offsets.items()]
     return half, [(partition, found[-1] + 1) for partition, found in offsets.items()]
 
 
 def values_from(messages: list[Message], offsets: dict[tuple[str, int], int]) -> dict[int, list[str]]:
-    """What a group at these offsets has still to read, in each partition."""
+    """What a group at these offsets of a topic has still to read, in each partition."""
+    begins = {partition: offset for (_, partition), offset in offsets.items()}
     left: dict[int, list[str]] = defaultdict(list)
     for each in messages:
-        if each.offset() >= offsets.get((each.topic(), each.partition()), 0):
-            left[each.partition()].append(text_of(each.value()))
+        partition, offset = place_of(each)
+        if offset >= begins.get(partition, 0):
+            left[partition].append(text_of(each.value()))
     return left
 
 
@@ -128,7 +132,7 @@ def test_copies_a_cluster(
         mirror_maker.kill()
     write(east, "orders", orders(RECORDS * 3 // 4, RECORDS - 2 * LAST), compression_type="gzip")
     with Running(command, tmp_path, "mirrormaker", environment) as mirror_maker:
-        with without_a_node(broker, leader_of(west, "east.orders")):
+        with without_a_node(broker, leader(west, "east.orders")):
             write(east, "orders", orders(RECORDS - 2 * LAST, RECORDS - LAST), compression_type="snappy")
             read(west, "east.orders", RECORDS - LAST, seconds=120)
         write(east, "orders", orders(RECORDS - LAST, RECORDS))
