@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
@@ -76,9 +76,19 @@ def by_partition(messages: list[Message]) -> dict[int, list[tuple[object, ...]]]
 def commit(bootstrap: str, group: str, topic: str, offsets: list[Place]) -> None:
     """Commit offsets as a consumer that has read so far and is gone."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(
-        offsets=[TopicPartition(topic, partition, offset) for partition, offset in offsets], asynchronous=False
-    )
+    places = [TopicPartition(topic, partition, offset) for partition, offset in offsets]
+
+    def is_done() -> bool:
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            # The first commit of all makes the topic of offsets, whose leader is not the coordinator at once.
+            if error.args[0].code() in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE):
+                return False
+            raise
+        return True
+
+    wait_until(is_done, f"offsets of {group} committed")
     consumer.close()
 
 
