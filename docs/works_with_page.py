@@ -59,10 +59,10 @@ def section(program: Program, seen: Seen) -> list[str]:
     lines += [f"- {line}" for line in seen.lines]
     if program.note:
         lines += ["", program.note]
-    return [*lines, "", f"The test: {', '.join(tests_of(program))}."]
+    return [*lines, "", f"The test: {', '.join(links_to_tests(program))}."]
 
 
-def tests_of(program: Program) -> list[str]:
+def links_to_tests(program: Program) -> list[str]:
     """Links to a program's tests."""
     root = program.folder.parents[2]
     paths = [root / program.test] if program.test else sorted(program.folder.glob("test_*.py"))

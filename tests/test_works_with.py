@@ -10,7 +10,7 @@ import pytest
 from compat_tests.works_with.program import FOLDER, Program, ProgramError, Seen, programs, read_program, read_seen
 from compat_tests.works_with.program import write_seen as write
 from docs.generate import DOCS
-from docs.works_with_page import LANGUAGES, anchor, page, tests_of
+from docs.works_with_page import LANGUAGES, anchor, links_to_tests, page
 
 PROGRAMS = programs()
 WHOLE = """name = "Name"
@@ -34,7 +34,7 @@ def test_a_program_is_whole(program: Program) -> None:
     for name in program.recipe:
         assert (program.folder / name).is_file(), f"{name} is missing"
         assert (program.folder / name).suffix in LANGUAGES, f"{name}: add its language to docs/works_with_page.py"
-    assert tests_of(program), "its test is missing"
+    assert links_to_tests(program), "its test is missing"
     assert program.home.startswith("https://")
     pinned = [
         line
