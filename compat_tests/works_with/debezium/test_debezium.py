@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from compat_tests.brokers import Broker
 from compat_tests.works_with.connect import Worker, run_script
-from compat_tests.works_with.judge import leader_of, read, topics_of
+from compat_tests.works_with.judge import leader, read, topics_of
 from compat_tests.works_with.nodes import without_a_node
 from compat_tests.works_with.postgres import Postgres, postgres_programs
 from compat_tests.works_with.program import Program
@@ -115,7 +115,7 @@ def test_changes_arrive_once_while_connect_and_a_node_are_killed(
             postgres.sql(shop.change(CHANGES // 60))
         worker.launch()
         worker.await_ready()
-        with without_a_node(broker, leader_of(bootstrap, TOPIC)):
+        with without_a_node(broker, leader(bootstrap, TOPIC)):
             for _ in range(20):
                 postgres.sql(shop.change(CHANGES // 60))
             messages = read(bootstrap, TOPIC, shop.events, seconds=120, more=3)

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from compat_tests.brokers import Broker
 from compat_tests.works_with.connect import Worker, await_lines, run_script
-from compat_tests.works_with.judge import committed, leader_of, read, read_all, text_of, topics_of
+from compat_tests.works_with.judge import committed, leader, place_of, read, read_all, text_of, topics_of
 from compat_tests.works_with.nodes import without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import wait_until
@@ -86,7 +86,7 @@ def test_exactly_once_while_a_worker_and_a_node_are_killed(
         assert survivor.await_running("lines-source", without=victim.worker_id) == survivor.worker_id
         assert survivor.await_running("lines-sink", without=victim.worker_id) == survivor.worker_id
         await_written(LINES * 2 // 3)
-        with without_a_node(broker, leader_of(bootstrap, "lines")):
+        with without_a_node(broker, leader(bootstrap, "lines")):
             await_written(LINES)
     victim.launch()
     victim.await_ready()
@@ -114,7 +114,7 @@ def test_offsets_are_moved_and_forgotten(
         out = len((folder / "out.txt").read_text().splitlines())
         again = lines[-100:]
         position = (folder / "in.txt").stat().st_size - len("\n".join(again)) - 1
-        offset = records[-50].offset()
+        offset = place_of(records[-50])[1]
         environment = {"CONNECT": address, "FOLDER": str(folder)}
         run_script(program, "move_offsets.sh", POSITION=str(position), OFFSET=str(offset), **environment)
         assert offsets_of(workers, "lines-source") == [
@@ -143,7 +143,7 @@ def test_offsets_are_moved_and_forgotten(
 def settled(bootstrap: str) -> list[Message]:
     """The records in the topic, once the sink has committed all of them."""
     records = read_all(bootstrap, "lines")
-    wanted = {("lines", 0): records[-1].offset() + 1}
+    wanted = {("lines", 0): place_of(records[-1])[1] + 1}
     wait_until(lambda: committed(bootstrap, SINK_GROUP) == wanted, "all lines in the sink")
     return records
 
