@@ -10,7 +10,7 @@ import pytest
 from compat_tests.works_with.program import FOLDER, Program, ProgramError, Seen, programs, read_program, read_seen
 from compat_tests.works_with.program import write_seen as write
 from docs.generate import DOCS
-from docs.works_with_page import LANGUAGES, anchor, page, links_to_tests
+from docs.works_with_page import LANGUAGES, anchor, links_to_tests, page
 
 PROGRAMS = programs()
 WHOLE = """name = "Name"
