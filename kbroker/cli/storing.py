@@ -338,7 +338,7 @@ def finish(
 
 
 def _told(unknown: int, unsent: int) -> str:
-    """What is known of records that were read when the sending failed."""
+    """The end of a line about a failure: the records that were read, and are not stored, or perhaps not."""
     text = f"; {unknown:,} records may or may not have been stored" if unknown else ""
     return text + (f"; {unsent:,} that were read are not stored" if unsent else "")
 

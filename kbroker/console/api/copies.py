@@ -114,7 +114,7 @@ class _Copying:
         return {"stored": stored, "not_stored": len(self.problems), "problems": shown}
 
     def stopped(self, producer: Producer, error: ClientError, answer: dict[str, Json]) -> _Stopped:
-        """What came of a step that failed."""
+        """The outcome of a step that failed, to be raised."""
         place = self.course.place(producer, self._task, self._topic_id, {}).dump()
         producer.close()
         return _Stopped(error, {**answer, "place": place if len(place) <= _LONGEST_PLACE else None})
