@@ -50,7 +50,7 @@ class Place:
 
     @property
     def may_be_doubled(self) -> int:
-        """How many records may be stored a second time when the copy goes on: those of a producer without an id."""
+        """The number of records that may be stored a second time when the copy goes on: those of a producer without an id."""
         return 0 if self.rest.producer_id >= 0 else sum(len(sources) for sources in self.rest.unanswered.values())
 
     def again(self) -> set[int]:
@@ -132,7 +132,7 @@ def _number(value: Any, lowest: int = 0) -> int:
 
 
 class Course:
-    """How far a copy is, from its beginning or from the place where an earlier one has stopped."""
+    """The way of a copy so far, from its beginning or from the place where an earlier one has stopped."""
 
     def __init__(self, begun: Place | None = None) -> None:
         self._begun = begun
@@ -166,7 +166,7 @@ class Course:
 
     @property
     def missing(self) -> int:
-        """How many records that an earlier copy has left have not come."""
+        """The number of records that an earlier copy has left and that have not come."""
         return len(self._again)
 
     def give_up_missing(self) -> None:

@@ -121,7 +121,7 @@ def _copied(reader: Reader, show: Show, left: int | None, patience: float | None
 
 
 def formatter(options: Options) -> Show:
-    """How a record is shown, by ``--property`` or ``--formatter-property``."""
+    """The form in which a record is shown, by ``--property`` or ``--formatter-property``."""
     given = options.properties("property", FORMATTER_PROPERTIES)
     given |= options.properties("formatter-property", FORMATTER_PROPERTIES)
     key_separator, line_separator, headers_separator, null = (

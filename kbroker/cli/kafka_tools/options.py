@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kbroker.client import Client
 
 TIMEOUT_SECONDS = 30.0
-"""How long an operation may take, retries included."""
+"""The time that an operation may take, retries included."""
 
 
 class Kind(Enum):

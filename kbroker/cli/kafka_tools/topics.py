@@ -133,7 +133,7 @@ def _selected(client: Client, options: Options) -> list[TopicDescription]:
 
 
 def _existing(client: Client, options: Options) -> list[TopicDescription]:
-    """As :func:`_selected`; :class:`FatalError` if ``--topic`` matches none, unless ``--if-exists`` is given."""
+    """The topics of :func:`_selected`; FatalError if ``--topic`` matches none, unless ``--if-exists`` is given."""
     found = _selected(client, options)
     if options.value("topic") and not found and "if-exists" not in options:
         raise FatalError(f"Topic '{options.value('topic')}' does not exist as expected")

@@ -108,7 +108,7 @@ class _Copying:
             self.course.give_up_missing()
 
     def told(self, producer: Producer) -> dict[str, Json]:
-        """How many records were stored, and what was not."""
+        """The number of records that were stored, and what was not."""
         shown: list[Json] = list(self.problems[:_SHOWN])
         stored = sum(each.count for each in producer.stored.values())
         return {"stored": stored, "not_stored": len(self.problems), "problems": shown}
