@@ -50,7 +50,7 @@ class Place:
 
     @property
     def may_be_doubled(self) -> int:
-        """The number of records that may be stored a second time when the copy goes on: those of a producer without an id."""
+        """The number of records that may be stored twice when the copy goes on: those of a producer without an id."""
         return 0 if self.rest.producer_id >= 0 else sum(len(sources) for sources in self.rest.unanswered.values())
 
     def again(self) -> set[int]:
