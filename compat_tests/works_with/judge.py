@@ -148,24 +148,24 @@ def read_all(bootstrap: str, topic: str, seconds: float = 60) -> list[Message]:
         left = {each.partition for each in consumer.assignment()}
         while left:
             message = consumer.poll(0.2)
+            error = None if message is None else message.error()
             if message is None:
                 if time.monotonic() > end:
                     raise RunningError(f"{topic}: the ends of {left} are not reached within {seconds:.0f} s")
-                continue
-            error = message.error()
-            if error is None:
+            elif error is None:
                 found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
+                left.discard(place_of(message)[0])
             else:
                 raise RunningError(f"{topic}: {error}")
     return found
 
 
-def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """The id of the node that leads a partition."""
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=20).topics[topic]
-    return int(known.partitions[partition].leader)
+def place_of(message: Message) -> tuple[int, int]:
+    """The partition and the offset of a record."""
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None
+    return partition, offset
 
 
 def text_of(value: Bytes) -> str:

@@ -25,7 +25,8 @@ def test_orders_become_invoices(
     broker: Broker, bootstrap: str, program: Program, seen: Callable[..., None], tmp_path: Path
 ) -> None:
     create_topics(bootstrap, {"orders": 6, "invoices": 3})
-    command = [program.python().with_name("faststream"), "run", "recipe:app", "--app-dir", str(program.folder)]
+    faststream = str(program.python().with_name("faststream"))
+    command = [faststream, "run", "recipe:app", "--app-dir", str(program.folder)]
     environment = {"KAFKA": bootstrap}
     with (
         Running(command, tmp_path, "one", environment) as one,

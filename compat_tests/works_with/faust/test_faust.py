@@ -57,7 +57,7 @@ def test_clicks_are_counted_in_a_table(
     faust = [program.python().with_name("faust"), "-A", "recipe"]
 
     def start(name: str) -> Running:
-        command = [*faust, "--datadir", tmp_path / name, "worker", "--without-web", "-l", "info"]
+        command: list[str | Path] = [*faust, "--datadir", tmp_path / name, "worker", "--without-web", "-l", "info"]
         return Running(command, tmp_path, name, environment)
 
     with start("one") as one:
