@@ -39,8 +39,8 @@ def test_words_are_counted(
     recovery = tmp_path / "recovery"
     recovery.mkdir()
     subprocess.run([program.python(), "-m", "bytewax.recovery", recovery, "1"], check=True)
-    options = ["--recovery-directory", recovery, "--snapshot-interval", "1", "--backup-interval", "0"]
-    command: list[str | Path] = [program.python(), "-m", "bytewax.run", "recipe:flow", *options]
+    options: list[str | Path] = ["--recovery-directory", recovery, "--snapshot-interval", "1", "--backup-interval", "0"]
+    command = [program.python(), "-m", "bytewax.run", "recipe:flow", *options]
     environment = {"KAFKA": bootstrap, "PYTHONPATH": str(program.folder)}
 
     def start() -> Running:

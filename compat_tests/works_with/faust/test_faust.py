@@ -54,10 +54,10 @@ def test_clicks_are_counted_in_a_table(
         "PYTHONPATH": str(program.folder),
         "REPLICAS": str(min(3, node_count(broker))),
     }
-    faust = [program.python().with_name("faust"), "-A", "recipe"]
+    faust: list[str | Path] = [program.python().with_name("faust"), "-A", "recipe"]
 
     def start(name: str) -> Running:
-        command: list[str | Path] = [*faust, "--datadir", tmp_path / name, "worker", "--without-web", "-l", "info"]
+        command = [*faust, "--datadir", tmp_path / name, "worker", "--without-web", "-l", "info"]
         return Running(command, tmp_path, name, environment)
 
     with start("one") as one:
