@@ -16,6 +16,7 @@ from kbroker.cli.kafka_tools.console_consumer import formatter
 from kbroker.cli.kafka_tools.console_producer import records
 from kbroker.cli.kafka_tools.java_order import in_hash_order
 from kbroker.cli.kafka_tools.options import Kind, Options, UsageError
+from kbroker.client.groups import GroupDescription
 from kbroker.testing import RunningBroker
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -100,6 +101,13 @@ def test_offsets_of_groups(tool: Tool, kb: Run, tmp_path: Path) -> None:
         "\nError: Executing consumer group command failed due to"
         " org.apache.kafka.common.errors.GroupIdNotFoundException: Group none not found.\n"
     )
+
+
+def test_a_group_of_another_protocol(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = GroupDescription("workers", "Classic", "Stable", "connect", "default", 1, ())
+    monkeypatch.setattr("kbroker.client.groups.describe_group", lambda client, name: workers)
+    told = tool("kafka-consumer-groups", "--describe", "--group", "workers")
+    assert told.out.endswith("GroupId workers is not a consumer group (connect).\n"), told
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,9 @@ OPTIONS: Final = {
     "group": Kind.REPEATED,
 }
 
+CONSUMER_PROTOCOLS: Final = ("consumer", "")
+"""Of classic groups: another protocol is e.g. Connect's; a group that only has offsets names none."""
+
 HEAD: Final = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
 )  # fmt: skip
@@ -62,17 +65,21 @@ def _describe(client: Client, names: Iterable[str]) -> None:
             raise
         raise FatalError(f"org.apache.kafka.common.errors.GroupIdNotFoundException: {error.message}") from None
     for group in groups:
+        if group.protocol_type not in CONSUMER_PROTOCOLS:
+            text = f"GroupId {group.group_id} is not a consumer group ({group.protocol_type})."
+            raise FatalError(f"java.lang.IllegalArgumentException: {text}")
+    for group in groups:
         _print_offsets(client, group)
 
 
 def _names(client: Client) -> list[str]:
-    """Groups of consumers: a classic group of another protocol is Connect's; one that only has offsets names none."""
+    """The groups of consumers of either type."""
     from kbroker.client.groups import list_groups
 
     return [
         group.group_id
         for group in list_groups(client)
-        if group.type in ("Classic", "Consumer") and group.protocol_type in ("consumer", "")
+        if group.type in ("Classic", "Consumer") and group.protocol_type in CONSUMER_PROTOCOLS
     ]
 
 
