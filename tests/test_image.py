@@ -124,6 +124,13 @@ def test_a_start_script_of_testcontainers(container: Container, shell: str, scri
         assert made.stat().st_mode & 0o077 == 0, "others could read the passwords in it"
 
 
+def test_launch_goes_by_the_file_alone(container: Container) -> None:
+    (container.root / "bin/kbroker").write_text('#!/bin/sh\necho "$@"\nenv\n')
+    variables = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_OPTS": "-Da -Db"}
+    output, _ = container.start("bash", "exec /etc/confluent/docker/launch", **variables).communicate(timeout=30)
+    assert output.startswith("container -c ") and "KAFKA_" not in output and f"CLUSTER_ID={CLUSTER_ID}\n" in output
+
+
 def test_without_kraft_a_container_says_what_is_missing(container: Container) -> None:
     process = container.start("sh", ZOOKEEPER)
     output, _ = process.communicate(timeout=30)

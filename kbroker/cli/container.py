@@ -74,18 +74,18 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
+    set_up_logging(arguments.log_level)
     properties = container_properties(os.environ, arguments.config) | parse_overrides(arguments.override)
+    ignored = without_effect(os.environ)
+    if ignored:
+        log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
     if arguments.print:
         from kbroker.config.properties import format_properties
 
         print(format_properties(properties, "What kbroker container makes of file and environment."), end="")
         return 0
-    set_up_logging(arguments.log_level)
     config = BrokerConfig.from_properties(with_provided(properties))
     warn_about(config)
-    ignored = without_effect(os.environ)
-    if ignored:
-        log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
     _format(config, os.environ.get("CLUSTER_ID", "").strip() or DEFAULT_CLUSTER_ID)
     return serve(config, on_ready=lambda: _tell_ready(config))
 

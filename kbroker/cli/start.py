@@ -389,7 +389,7 @@ def _wanted_handlers(config: BrokerConfig, is_alone: bool) -> set[Preload]:
     protocols = {config.listener_security_protocol_map[listener.name] for listener in config.listeners}
     if protocols != {"PLAINTEXT"} or config.values.get("authorizer.class.name"):
         wanted.add(Preload.SECURED)
-    if not is_alone:
+    if not (is_alone and config.is_broker):  # brokers come to the only controller
         wanted.add(Preload.PEERS)
     return wanted
 

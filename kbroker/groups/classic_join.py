@@ -67,11 +67,9 @@ class ClassicJoin:
             error = join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             effects.completed.append((token, error))
             return
-        import uuid  # with the first member: a node without groups does without it
-
         instance_id = request.group_instance_id
         prefix = client.client_id if instance_id is None else instance_id
-        member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
+        member_id = f"{prefix}-{_uuid_text(self._rng.getrandbits(128))}"
         if instance_id is not None:
             old_member_id = group.static_members.get(instance_id)
             if old_member_id is not None:
@@ -244,3 +242,13 @@ def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
 
 def _protocol_names(request: JoinGroupRequest) -> set[str]:
     return {protocol.name for protocol in request.protocols}
+
+
+def _uuid_text(bits: int) -> str:
+    """The text of a random UUID (RFC 9562, version 4) of 128 bits.
+
+    The module ``uuid`` would be imported for this alone: with the first member, when there may be no file to open.
+    """
+    bits = bits & ~(0xF000 << 64 | 0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -6,6 +6,7 @@ With the defaults that is an hour ahead, so a node whose clock is late by more r
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ class ClockWarnings:
         if now < self._told_at + SILENT_SECONDS:
             return
         self._told_at = now
-        from datetime import UTC, datetime  # with the first warning: most nodes have none
-
-        here = datetime.fromtimestamp(self._env.wall_clock_ms() / 1000, UTC).isoformat(timespec="seconds")
+        here = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(self._env.wall_clock_ms() // 1000))
         record_errors = getattr(error, "record_errors", ())
         logger.warning(
             "records for %s are refused with INVALID_TIMESTAMP: %s; it is %s here, is a clock wrong?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -21,6 +22,8 @@ class _Worker:
     async def start(cls) -> _Worker:
         """The process needs a tenth of a second to be there; its job waits in the pipe for that. :class:`NoWorker`."""
         try:
+            # With the first job: most nodes have none. A failure here is of the installation, or of open files.
+            importlib.import_module("kbroker.node.compaction_worker")
             environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
             process = await trio.lowlevel.open_process(
                 [sys.executable, "-P", "-m", "kbroker.node.compaction_worker"],
@@ -28,13 +31,13 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 env=environment,
             )
-        except OSError as error:
+        except (OSError, ImportError) as error:
             raise NoWorker(f"no process to compact logs in can be started: {error}") from error
         return cls(process)
 
     async def call(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
         """Have a job done."""
-        from kbroker.node.compaction_worker import decode_answer, encode_job  # with the first job: most nodes have none
+        from kbroker.node.compaction_worker import decode_answer, encode_job  # `start` has imported it
 
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None

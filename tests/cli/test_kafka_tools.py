@@ -16,6 +16,7 @@ from kbroker.cli.kafka_tools.console_consumer import formatter
 from kbroker.cli.kafka_tools.console_producer import records
 from kbroker.cli.kafka_tools.java_order import in_hash_order
 from kbroker.cli.kafka_tools.options import Kind, Options, UsageError
+from kbroker.client.groups import GroupDescription
 from kbroker.testing import RunningBroker
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -50,6 +51,8 @@ def test_a_topics_life(tool: Tool) -> None:
     first, *partitions = tool("kafka-topics", "--describe", "--topic", "orders").out.splitlines()
     assert "\tPartitionCount: 3\tReplicationFactor: 1\tConfigs: " in first and "retention.ms=1000" in first
     assert partitions[2] == "\tTopic: orders\tPartition: 2\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: "
+    tool("kafka-topics", "--alter", "--topic", "invoices|orders", "--partitions", "2", code=1)
+    assert "PartitionCount: 2" in tool("kafka-topics", "--describe", "--topic", "invoices").out, "one fails, not both"
     assert tool("kafka-topics", "--describe", "--under-replicated-partitions").out == ""
     tool("kafka-topics", "--delete", "--topic", "orders")
     assert "does not exist" in tool("kafka-topics", "--describe", "--topic", "orders", code=1).out
@@ -93,8 +96,18 @@ def test_offsets_of_groups(tool: Tool, kb: Run, tmp_path: Path) -> None:
     ]
     assert told.err == "\nConsumer group 'counters' has no active members.\n"
     assert tool("kafka-consumer-groups", "--describe", "--all-groups", "--offsets").out == told.out
-    missing = tool("kafka-consumer-groups", "--describe", "--group", "none", code=1)
-    assert missing.out == "" and "none" in missing.err
+    missing = tool("kafka-consumer-groups", "--describe", "--group", "none", code=0)
+    assert missing.out == (
+        "\nError: Executing consumer group command failed due to"
+        " org.apache.kafka.common.errors.GroupIdNotFoundException: Group none not found.\n"
+    )
+
+
+def test_a_group_of_another_protocol(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = GroupDescription("workers", "Classic", "Stable", "connect", "default", 1, ())
+    monkeypatch.setattr("kbroker.client.groups.describe_group", lambda client, name: workers)
+    told = tool("kafka-consumer-groups", "--describe", "--group", "workers")
+    assert told.out.endswith("GroupId workers is not a consumer group (connect).\n"), told
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +116,8 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("Error while executing topic command : ")
     assert main(["kafka-broker-api-versions", *nowhere]) == 1
     assert capsys.readouterr().err.startswith("kafka-broker-api-versions: ")
+    assert main(["kafka-consumer-groups", "--list", *nowhere]) == 0, "as Kafka's"
+    assert capsys.readouterr().out.startswith("\nError: Executing consumer group command failed due to ")
 
 
 @pytest.mark.parametrize(
@@ -124,6 +139,12 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
         "kafka-console-consumer --bootstrap-server x:1 --topic x --property print.epoch=true",
         "kafka-console-producer --bootstrap-server x:1 --topic x --property parse.headers=true",
         "kafka-console-producer --topic x",
+        "kafka-console-producer --bootstrap-server x:1 --topic x --request-required-acks 5",
+        "kafka-console-producer --bootstrap-server x:1 --topic x --command-config /none --producer.config /none",
+        "kafka-console-producer --bootstrap-server x:1 --topic x --producer.config /none",
+        "kafka-console-consumer --bootstrap-server x:1 --topic x --consumer.config /none",
+        "kafka-console-consumer --bootstrap-server x:1 --topic x --command-config /none",
+        "kafka-consumer-groups --list",
         "kafka-acls --list",
     ],
 )

@@ -292,6 +292,7 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
     [
         ({}, True, set()),
         ({}, False, {Preload.PEERS}),
+        ({"process.roles": "controller", "listeners": "CONTROLLER://127.0.0.1:0"}, True, {Preload.PEERS}),
         ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, True, {Preload.SECURED}),
     ],
 )

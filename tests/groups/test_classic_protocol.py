@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.classic_join import _uuid_text
 from kbroker.groups.settings import GroupSettings
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -487,3 +491,8 @@ def test_fifty_members_coming_and_going_never_share_a_partition(seed: int) -> No
                     pass
         assert committed(shard).get(("t", 0), -1) == acknowledged
     assert len(owners) > 20
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_ids_of_members_end_in_a_random_uuid(bits: int) -> None:
+    assert _uuid_text(bits) == str(uuid.UUID(int=bits, version=4))

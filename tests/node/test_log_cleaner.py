@@ -13,7 +13,7 @@ from node_harness import Node, fetch_request, produce_request, run, running_node
 
 from kbroker.log.checkpoint_files import CLEANER_OFFSETS, read_offsets
 from kbroker.log.compaction.compactor import compact
-from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, SegmentToClean
+from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker, SegmentToClean
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.compaction_pool import CompactionPool
@@ -336,6 +336,16 @@ def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:
             await pool.compact(empty, 1e300)
         assert (await pool.compact(empty, 1e300)).end_offset == 0
         await pool.close_idle()
+
+    run(test)
+
+
+def test_an_installation_that_is_being_changed_is_no_fault_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kbroker.node.compaction_worker", None)
+
+    async def test() -> None:
+        with pytest.raises(NoWorker):
+            await CompactionPool().compact(JOB, 1e300)
 
     run(test)
 

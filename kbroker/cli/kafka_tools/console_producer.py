@@ -22,8 +22,6 @@ OPTIONS: Final = {
 
 TRANSLATED: Final = {
     "bootstrap-server": "--bootstrap-server",
-    "command-config": "--command-config",
-    "producer.config": "--command-config",
     "request-required-acks": "--acks",
     "compression-codec": "--compression",
 }
@@ -41,12 +39,18 @@ def run(options: Options) -> int:
     options.required("bootstrap-server")
     how = _input_options(options)
     words = ["produce", options.required("topic"), "--quiet"]
+    config = options.config_file()
+    if config is not None:
+        words.append(f"--command-config={config}")
     for name, translated in TRANSLATED.items():
         value = options.value(name)
         if value is not None:
             words.append(f"{translated}={value}")
     parser, rest = build_parser(words)
-    arguments = parser.parse_args(rest)
+    try:
+        arguments = parser.parse_args(rest)
+    except SystemExit:  # it has said why
+        return 1
     check_topic_name(arguments.topic)
     with opened_input("-") as (descriptor, _):
         return store(

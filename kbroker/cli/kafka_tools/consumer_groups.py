@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.kafka_tools.options import OF_ALL, Kind, Options, UsageError
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 
 if TYPE_CHECKING:
     from kbroker.cli.group import Lag
@@ -19,6 +20,9 @@ OPTIONS: Final = {
     "group": Kind.REPEATED,
 }
 
+CONSUMER_PROTOCOLS: Final = ("consumer", "")
+"""Of classic groups: another protocol is e.g. Connect's; a group that only has offsets names none."""
+
 HEAD: Final = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
 )  # fmt: skip
@@ -28,37 +32,54 @@ _GROWS: Final = (0, 1, 6, 7)
 
 
 def run(options: Options) -> int:
-    """Print the names, or the offsets of some groups or of all; 1 if a group cannot be described."""
-    from kbroker.client import ResponseError
-    from kbroker.client.groups import describe_group
+    """Print the names, or the offsets of some groups or of all.
 
+    What fails is told on standard output, and the exit code is 0, as of Kafka's tool: scripts ask for a group that is
+    not there yet.
+    """
     action = options.only_one_of("list", "describe")
     options.only_with("describe", "group", "all-groups", "offsets")
     if action == "describe" and ("group" in options) == ("all-groups" in options):
         raise UsageError("--describe goes with --group or with --all-groups")
-    with options.cluster() as client:
-        if action == "list":
-            for name in _names(client):
-                print(name)
-            return 0
-        names = _names(client) if "all-groups" in options else options.values("group")
-        try:
-            groups = [describe_group(client, name) for name in sorted(set(names))]
-        except ResponseError as error:
-            raise FatalError(f"the group cannot be described: {error.message or error}") from None
-        for group in groups:
-            _print_offsets(client, group)
+    options.required("bootstrap-server")
+    try:
+        with options.cluster() as client:
+            if action == "list":
+                for name in _names(client):
+                    print(name)
+            else:
+                _describe(client, _names(client) if "all-groups" in options else options.values("group"))
+    except FatalError as error:
+        print(f"\nError: Executing consumer group command failed due to {error}")
     return 0
 
 
+def _describe(client: Client, names: Iterable[str]) -> None:
+    from kbroker.client import ResponseError
+    from kbroker.client.groups import describe_group
+
+    try:
+        groups = [describe_group(client, name) for name in sorted(set(names))]
+    except ResponseError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not error.message:
+            raise
+        raise FatalError(f"org.apache.kafka.common.errors.GroupIdNotFoundException: {error.message}") from None
+    for group in groups:
+        if group.protocol_type not in CONSUMER_PROTOCOLS:
+            text = f"GroupId {group.group_id} is not a consumer group ({group.protocol_type})."
+            raise FatalError(f"java.lang.IllegalArgumentException: {text}")
+    for group in groups:
+        _print_offsets(client, group)
+
+
 def _names(client: Client) -> list[str]:
-    """Groups of consumers: a classic group of another protocol is Connect's; one that only has offsets names none."""
+    """The groups of consumers of either type."""
     from kbroker.client.groups import list_groups
 
     return [
         group.group_id
         for group in list_groups(client)
-        if group.type in ("Classic", "Consumer") and group.protocol_type in ("consumer", "")
+        if group.type in ("Classic", "Consumer") and group.protocol_type in CONSUMER_PROTOCOLS
     ]
 
 

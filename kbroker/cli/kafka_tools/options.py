@@ -33,6 +33,9 @@ class UsageError(FatalError):
 OF_ALL: Mapping[str, Kind] = {"bootstrap-server": Kind.VALUE, "command-config": Kind.VALUE}
 """The options of every tool."""
 
+_CONFIG_FILES = ("command-config", "consumer.config", "producer.config")
+"""The option that names the client's properties, and what the console's tools called it before."""
+
 
 class Options:
     """The options of one command line; :class:`UsageError` for words that are not served."""
@@ -112,11 +115,18 @@ class Options:
             found[key] = text
         return found
 
+    def config_file(self) -> str | None:
+        """The file with the client's properties, by whichever name of its option; None if none is given."""
+        given = [name for name in _CONFIG_FILES if name in self]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(f'--{name}' for name in given)} exclude each other")
+        return self.value(given[0]) if given else None
+
     def cluster(self) -> AbstractContextManager[Client]:
         """A client of the cluster that the options name; its errors come out as :class:`FatalError`."""
         from kbroker.cli.common import cluster
 
-        config = self.value("command-config")
+        config = self.config_file()
         return cluster(
             argparse.Namespace(
                 bootstrap_server=self.required("bootstrap-server"),

@@ -92,11 +92,14 @@ def _alter(client: Client, options: Options) -> None:
     total = options.number("partitions", least=1)
     if total is None:
         raise UsageError("--partitions is missing")
+    refused: list[ResponseError] = []
     for topic in _existing(client, options):
         try:
             create_partitions(client, topic.name, total)
         except ResponseError as error:
-            raise FatalError(_told(error)) from None
+            refused.append(error)  # the others are altered all the same
+    if refused:
+        raise FatalError(_told(refused[0]))
 
 
 def _delete(client: Client, options: Options) -> None:
