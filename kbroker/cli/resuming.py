@@ -50,7 +50,7 @@ class Resuming:
         self.begun: Place | None = None if self._file is None else _read(self._file)
         if self.begun is not None and self.begun.task != task:
             raise FatalError(f"{self._file} is the place of another copy: {self.begun.task}")
-        if self.begun is not None and self.begun.rest.producer_id >= 0:
+        if self.begun is not None and self.begun.needs_producer_ids:
             if arguments.no_idempotence or arguments.acks not in ("all", "-1"):
                 raise FatalError(f"{self._file} is of an idempotent producer: leave out --acks and --no-idempotence")
         self.course: Course = Course(self.begun)

@@ -308,7 +308,7 @@ def finish(
     stored = sum(entry.count for entry in producer.stored.values())
     size = sum(entry.bytes for entry in producer.stored.values())
     rest = producer.remainder()
-    unknown = sum(map(len, rest.unanswered.values()))
+    unknown = sum(len(each.sources) for each in rest.unanswered.values())
     if arguments.json:
         _print_json(arguments.topic, producer, problems, seconds, stored, size, unknown, failure, looked_at, kept)
     elif not arguments.quiet:
