@@ -22,7 +22,7 @@ from kbroker.cli.record_spans import (
     sieve_of,
     span_of,
 )
-from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument
+from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument, resuming_of
 from kbroker.cli.storing import (
     Problems,
     add_sending_arguments,
@@ -86,15 +86,19 @@ class _ReplayProblems(Problems):
 
 def run(arguments: argparse.Namespace) -> int:
     """Send the records; 1 if something could not be stored."""
+    check_topic_name(arguments.topic)
+    with resuming_of(arguments, f"replay {arguments.source} to {arguments.topic}") as resuming:
+        return _replay(arguments, resuming)
+
+
+def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
     from kbroker.client import ClientError
     from kbroker.records_io.replay import Replay
 
-    check_topic_name(arguments.topic)
     span = span_of(arguments)
     sieve = sieve_of(arguments)
     check_registry_is_used(arguments)
     problems = _ReplayProblems()
-    resuming = Resuming(arguments, f"replay {arguments.source} to {arguments.topic}")
     failure: Exception | None = None
     begin = time.monotonic()
     with cluster(arguments) as client, client.another() as reading:
@@ -136,9 +140,11 @@ def run(arguments: argparse.Namespace) -> int:
                 except KeyboardInterrupt:
                     if stop.came > 1:
                         raise
+                except FatalError as error:  # of the schema registry: what has come of the topic is sent
+                    failure = error
                 producer.flush()
             except ClientError as error:
-                failure = error
+                failure = failure or error
             except KeyboardInterrupt:
                 complain(resuming.stopped(producer, limits.ends)[1])
                 raise

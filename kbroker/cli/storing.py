@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cli.common import cluster, complain, positive
@@ -17,7 +16,7 @@ from kbroker.cli.parser import UsageError
 from kbroker.errors import ErrorCode, FatalError
 
 if TYPE_CHECKING:
-    from kbroker.cli.resuming import Resuming
+    from kbroker.cli.resuming import Kept, Resuming
     from kbroker.client import Client
     from kbroker.client.producer import Producer, Refused, Remainder
     from kbroker.records_io.items import BadLine, Item
@@ -299,7 +298,7 @@ def finish(
     interrupted: bool,
     *,
     looked_at: int | None = None,
-    kept: tuple[Path, str] | None = None,
+    kept: Kept | None = None,
 ) -> int:
     """Say what has been done; the exit code. ``looked_at``: records of which only some were to be sent.
 
@@ -353,7 +352,7 @@ def _print_json(
     unknown: int,
     failure: Exception | None,
     looked_at: int | None,
-    kept: tuple[Path, str] | None,
+    kept: Kept | None,
 ) -> None:
     from kbroker.cli.output import print_json
 
@@ -367,7 +366,7 @@ def _print_json(
             "bytes": size,
             "seconds": round(seconds, 3),
             "error": None if failure is None else str(failure),
-            **({} if kept is None else {"resume": str(kept[0])}),
+            **({} if kept is None else {"resume": kept[0] and str(kept[0])}),
             "problems": [{**problems.place(source), "problem": problem} for source, problem in problems.first],
             "partitions": [
                 {
