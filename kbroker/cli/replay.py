@@ -106,7 +106,7 @@ def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
         # The end is found before the first record is sent: a topic that is replayed into itself grows meanwhile.
         limits = _limits(client, arguments, span, resuming)
         partitions = target_partitions(client, arguments.topic)
-        resuming.check_topic(client)
+        resuming.check_topics(client, arguments.source)
         if arguments.keep_partitions:
             _check_partitions(arguments, limits.starts, partitions)
         producer = producer_of(
@@ -162,6 +162,8 @@ def _limits(client: Client, arguments: argparse.Namespace, span: Span, resuming:
     """Where to begin and to end: as the options say, or as an earlier replay has left it."""
     begun = resuming.begun
     if begun is not None:
+        if not begun.next.keys() == begun.ends.keys() >= resuming.course.left.keys():
+            raise FatalError(f"{arguments.resume}: it is no place at which a replay has stopped")
         return Limits(dict(begun.next), dict(begun.ends))
     limits = find_limits(client, arguments.source, arguments, span)
     for partition, offset in limits.starts.items():

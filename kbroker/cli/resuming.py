@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,8 @@ Kept = tuple[Path | None, str]
 
 _MOST_BYTES: Final = 256 << 20
 _NAMES: Final = 100
+_BETWEEN_IDS: Final = "/"
+"""Is in none of them."""
 
 
 def add_resume_argument(parser: argparse._ActionsContainer) -> None:
@@ -73,12 +76,16 @@ class Resuming:
                 raise FatalError(f"{self._file} is of an idempotent producer: leave out --acks and --no-idempotence")
         self.course: Course = Course(self.begun)
 
-    def check_topic(self, client: Client) -> None:
-        """``FatalError`` if the target is not the topic that has the first part of the copy."""
-        [topic] = client.refresh([self._topic])
-        self._topic_id = uuid_to_str(topic.topic_id)
-        if self.begun is not None and self.begun.topic_id != self._topic_id:
-            raise FatalError(f"topic {self._topic} is another than that of {self._file}: it was made anew since")
+    def check_topics(self, client: Client, *sources: str) -> None:
+        """``FatalError`` if the target, or a topic that is read, is not that of the first part of the copy."""
+        names = (self._topic, *sources)
+        ids = {topic.name: uuid_to_str(topic.topic_id) for topic in client.refresh(names)}
+        self._topic_id = _BETWEEN_IDS.join(ids[name] for name in names)
+        if self.begun is None:
+            return
+        for name, before in zip_longest(names, self.begun.topic_id.split(_BETWEEN_IDS), fillvalue=self._topic):
+            if ids.get(name) != before:
+                raise FatalError(f"topic {name} is another than that of {self._file}: it was made anew since")
 
     def left(self) -> Limits | None:
         """Between which offsets an earlier replay has left records; None if there is none."""

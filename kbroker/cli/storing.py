@@ -153,7 +153,7 @@ def store(
             raise FatalError(f"topic {topic} has no partition {partition}, only 0 to {len(partitions) - 1}")
         rest = None
         if resuming is not None:
-            resuming.check_topic(client)
+            resuming.check_topics(client)
             rest = resuming.course.rest
         producer = producer_of(
             arguments, client, topic, partitions, lambda refused: problems.add(refused.source, refused.error), rest
@@ -250,7 +250,7 @@ class Interruption:
 
 @contextmanager
 def interruptible(source: Stoppable) -> Iterator[Interruption]:
-    """Ctrl-C ends the reading; what has been read is sent and its answer waited for. A second one ends that as well."""
+    """Ctrl-C or SIGTERM ends the reading; what has been read is sent, its answer waited for. A second one ends that."""
     interruption = Interruption()
 
     def on_interrupt(number: int, frame: object) -> None:
@@ -259,11 +259,12 @@ def interruptible(source: Stoppable) -> Iterator[Interruption]:
         if source.waiting or interruption.came > 1:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    before = {number: signal.signal(number, on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Place:
     task: str = ""
     """A line that says which copy it is of."""
     topic_id: str = ""
-    """Of the target: one that was made anew has nothing of it."""
+    """Of the target, and of a topic that is read: one that was made anew has nothing of it."""
     stored: int = 0
     """Records of all copies so far."""
     next: Mapping[int, int] = field(default_factory=dict)

@@ -116,6 +116,22 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
     assert "it was made anew since" in kb("import", str(file), "one", *other, code=1).err
 
 
+def test_a_place_of_a_replay_is_of_the_topic_that_was_read(kb: Run, broker: RunningBroker, here: Path) -> None:
+    for name in ("read", "written"):
+        kb("topic", "create", name, "-p", "1")
+    kb("import", str(lines(here / "x.jsonl")), "read", "-q")
+    with broker.faults.drop("Produce", topic="written"):
+        place = place_in(kb("replay", "read", "written", *WORDS, code=1))
+    resumed = ("replay", "read", "written", "--resume", str(place))
+    whole = place.read_text()
+    place.write_text(json.dumps(json.loads(whole) | {"next": {}}))
+    assert "it is no place at which a replay has stopped" in kb(*resumed, code=1).err
+    place.write_text(whole)
+    kb("topic", "delete", "read", "--yes")
+    kb("topic", "create", "read", "-p", "1")
+    assert "topic read is another than that of" in kb(*resumed, code=1).err
+
+
 def test_a_place_is_of_one_process(kb: Run, broker: RunningBroker, here: Path) -> None:
     kb("topic", "create", "held", "-p", "1")
     words = ("import", str(lines(here / "x.jsonl")), "held", *WORDS)
