@@ -65,8 +65,7 @@ def _remove_left_over(partial: Path) -> None:
         partial.unlink()
         return
     try:
-        # Without waiting for whoever writes, if it is a pipe.
-        descriptor = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _opened(partial)
     except FileNotFoundError:
         return
     try:
@@ -75,6 +74,15 @@ def _remove_left_over(partial: Path) -> None:
             partial.unlink()
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Open a file to lock it, without waiting for whoever writes if it is a pipe."""
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDWR | flags)  # NFS gives a lock of one's own only to who may write
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags)
 
 
 def lock(descriptor: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
@@ -29,6 +30,8 @@ Kept = tuple[Path | None, str]
 
 _MOST_BYTES: Final = 256 << 20
 _NAMES: Final = 100
+_DAY: Final = 86_400
+"""Seconds for which brokers know a producer that sends nothing, unless ``producer.id.expiration.ms`` says otherwise."""
 _BETWEEN_IDS: Final = "/"
 """Is in none of them."""
 
@@ -71,7 +74,7 @@ class Resuming:
         self.begun = begun
         if self.begun is not None and self.begun.task != task:
             raise FatalError(f"{self._file} is the place of another copy: {self.begun.task}")
-        if self.begun is not None and self.begun.needs_producer_ids:
+        if self.begun is not None and self.begun.known_again:
             if arguments.no_idempotence or arguments.acks not in ("all", "-1"):
                 raise FatalError(f"{self._file} is of an idempotent producer: leave out --acks and --no-idempotence")
         self.course: Course = Course(self.begun)
@@ -157,12 +160,18 @@ def _held(file: Path) -> Iterator[Place]:
             if not os.path.samestat(os.fstat(opened.fileno()), file.stat()):
                 raise Taken
             place = load_place(opened.read(_MOST_BYTES))
+            age = time.time() - os.fstat(opened.fileno()).st_mtime
         except Taken:
             raise FatalError(f"another process goes on from {file}") from None
         except OSError as error:
             raise FatalError(f"cannot read {file}: {error.strerror}") from None
         except ValueError as error:
             raise FatalError(f"{file}: {error}") from None
+        if place.known_again and age > _DAY:
+            complain(
+                f"{file} is more than a day old: {place.known_again:,} records may be stored twice if brokers have"
+                " forgotten who sent them (producer.id.expiration.ms)"
+            )
         yield place
 
 

@@ -54,9 +54,9 @@ class Place:
         return sum(len(each.sources) for each in self.rest.unanswered.values() if each.producer_id < 0)
 
     @property
-    def needs_producer_ids(self) -> bool:
-        """Whether brokers have to know again what may have been stored."""
-        return any(each.producer_id >= 0 for each in self.rest.unanswered.values())
+    def known_again(self) -> int:
+        """The number of records that may have been stored, and that brokers know by their producer then."""
+        return sum(len(each.sources) for each in self.rest.unanswered.values() if each.producer_id >= 0)
 
     def again(self) -> set[int]:
         """The records before ``next`` that are to be given to the producer."""

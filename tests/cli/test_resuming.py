@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -141,7 +142,10 @@ def test_a_place_is_of_one_process(kb: Run, broker: RunningBroker, here: Path) -
         lock(held.fileno())
         told = kb(*words, "--resume", str(place), code=1).err
     assert told == f"kbroker: another process goes on from {place}\n"
-    kb(*words, "--resume", str(place), "-q")
+    before = place.stat().st_mtime - 90_000
+    os.utime(place, (before, before))
+    told = kb(*words, "--resume", str(place), "-q").err
+    assert "is more than a day old" in told and "records may be stored twice if brokers have forgotten" in told
 
 
 def test_a_place_that_cannot_be_written(kb: Run, broker: RunningBroker, here: Path) -> None:
