@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.cli.common import add_cluster_arguments
 from kbroker.cli.record_files import FORMAT_DETAILS, add_format_argument, format_of
-from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument
+from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument, resuming_of
 from kbroker.cli.storing import add_sending_arguments, check_topic_name, opened_input, store
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Send everything; 1 if something could not be stored."""
     kind = format_of(arguments.file, arguments.format)
     check_topic_name(arguments.topic)
-    resuming = Resuming(arguments, f"import {os.path.basename(arguments.file)} into {arguments.topic}")
+    with resuming_of(arguments, f"import {os.path.basename(arguments.file)} into {arguments.topic}") as resuming:
+        return _import(arguments, kind, resuming)
+
+
+def _import(arguments: argparse.Namespace, kind: str, resuming: Resuming) -> int:
     if kind == "parquet":
         source = _ParquetInput(Path(arguments.file), by_key=arguments.by_key)
         return store(

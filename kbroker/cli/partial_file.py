@@ -22,8 +22,8 @@ _WITHOUT_LOCKS: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK
 _TRIES: Final = 10
 
 
-class _Taken(Exception):
-    """Another process writes the file."""
+class Taken(Exception):
+    """Another process has locked the file."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def partial_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     partial = path.with_name(f"{path.name}.partial")
     try:
         descriptor = _new(partial)
-    except _Taken:
+    except Taken:
         raise FatalError(f"another export to {path} is under way: wait for its end, or name another file") from None
     with open(descriptor, "wb") as file:
         yield partial, file
@@ -50,14 +50,14 @@ def _new(partial: Path) -> int:
         except FileExistsError:
             continue  # another was quicker
         try:
-            _lock(descriptor)
+            lock(descriptor)
             if _has_name(descriptor, partial):
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)  # another took it for one that was left over
-    raise _Taken
+    raise Taken
 
 
 def _remove_left_over(partial: Path) -> None:
@@ -65,26 +65,34 @@ def _remove_left_over(partial: Path) -> None:
         partial.unlink()
         return
     try:
-        # Without waiting for whoever writes, if it is a pipe.
-        descriptor = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _opened(partial)
     except FileNotFoundError:
         return
     try:
-        _lock(descriptor)
+        lock(descriptor)
         if _has_name(descriptor, partial):
             partial.unlink()
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> None:
-    """Lock a file until it is closed; ``_Taken`` if another process has."""
+def _opened(path: Path) -> int:
+    """Open a file to lock it, without waiting for whoever writes if it is a pipe."""
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDWR | flags)  # NFS gives a lock of one's own only to who may write
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags)
+
+
+def lock(descriptor: int) -> None:
+    """Lock a file until it is closed; ``Taken`` if another process has."""
     if fcntl is None:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _Taken from None
+        raise Taken from None
     except OSError as error:
         if error.errno not in _WITHOUT_LOCKS:
             raise

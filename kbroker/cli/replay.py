@@ -22,7 +22,7 @@ from kbroker.cli.record_spans import (
     sieve_of,
     span_of,
 )
-from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument
+from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument, resuming_of
 from kbroker.cli.storing import (
     Problems,
     add_sending_arguments,
@@ -86,15 +86,19 @@ class _ReplayProblems(Problems):
 
 def run(arguments: argparse.Namespace) -> int:
     """Send the records; 1 if something could not be stored."""
+    check_topic_name(arguments.topic)
+    with resuming_of(arguments, f"replay {arguments.source} to {arguments.topic}") as resuming:
+        return _replay(arguments, resuming)
+
+
+def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
     from kbroker.client import ClientError
     from kbroker.records_io.replay import Replay
 
-    check_topic_name(arguments.topic)
     span = span_of(arguments)
     sieve = sieve_of(arguments)
     check_registry_is_used(arguments)
     problems = _ReplayProblems()
-    resuming = Resuming(arguments, f"replay {arguments.source} to {arguments.topic}")
     failure: Exception | None = None
     begin = time.monotonic()
     with cluster(arguments) as client, client.another() as reading:
@@ -102,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         # The end is found before the first record is sent: a topic that is replayed into itself grows meanwhile.
         limits = _limits(client, arguments, span, resuming)
         partitions = target_partitions(client, arguments.topic)
-        resuming.check_topic(client)
+        resuming.check_topics(client, arguments.source)
         if arguments.keep_partitions:
             _check_partitions(arguments, limits.starts, partitions)
         producer = producer_of(
@@ -136,9 +140,11 @@ def run(arguments: argparse.Namespace) -> int:
                 except KeyboardInterrupt:
                     if stop.came > 1:
                         raise
+                except FatalError as error:  # of the schema registry: what has come of the topic is sent
+                    failure = error
                 producer.flush()
             except ClientError as error:
-                failure = error
+                failure = failure or error
             except KeyboardInterrupt:
                 complain(resuming.stopped(producer, limits.ends)[1])
                 raise
@@ -156,6 +162,8 @@ def _limits(client: Client, arguments: argparse.Namespace, span: Span, resuming:
     """Where to begin and to end: as the options say, or as an earlier replay has left it."""
     begun = resuming.begun
     if begun is not None:
+        if not begun.next.keys() == begun.ends.keys() >= resuming.course.left.keys():
+            raise FatalError(f"{arguments.resume}: it is no place at which a replay has stopped")
         return Limits(dict(begun.next), dict(begun.ends))
     limits = find_limits(client, arguments.source, arguments, span)
     for partition, offset in limits.starts.items():

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cli.common import cluster, complain, positive
@@ -17,7 +16,7 @@ from kbroker.cli.parser import UsageError
 from kbroker.errors import ErrorCode, FatalError
 
 if TYPE_CHECKING:
-    from kbroker.cli.resuming import Resuming
+    from kbroker.cli.resuming import Kept, Resuming
     from kbroker.client import Client
     from kbroker.client.producer import Producer, Refused, Remainder
     from kbroker.records_io.items import BadLine, Item
@@ -154,7 +153,7 @@ def store(
             raise FatalError(f"topic {topic} has no partition {partition}, only 0 to {len(partitions) - 1}")
         rest = None
         if resuming is not None:
-            resuming.check_topic(client)
+            resuming.check_topics(client)
             rest = resuming.course.rest
         producer = producer_of(
             arguments, client, topic, partitions, lambda refused: problems.add(refused.source, refused.error), rest
@@ -251,7 +250,7 @@ class Interruption:
 
 @contextmanager
 def interruptible(source: Stoppable) -> Iterator[Interruption]:
-    """Ctrl-C ends the reading; what has been read is sent and its answer waited for. A second one ends that as well."""
+    """Ctrl-C or SIGTERM ends the reading; what has been read is sent, its answer waited for. A second one ends that."""
     interruption = Interruption()
 
     def on_interrupt(number: int, frame: object) -> None:
@@ -260,11 +259,12 @@ def interruptible(source: Stoppable) -> Iterator[Interruption]:
         if source.waiting or interruption.came > 1:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    before = {number: signal.signal(number, on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def finish(
     interrupted: bool,
     *,
     looked_at: int | None = None,
-    kept: tuple[Path, str] | None = None,
+    kept: Kept | None = None,
 ) -> int:
     """Say what has been done; the exit code. ``looked_at``: records of which only some were to be sent.
 
@@ -308,7 +308,7 @@ def finish(
     stored = sum(entry.count for entry in producer.stored.values())
     size = sum(entry.bytes for entry in producer.stored.values())
     rest = producer.remainder()
-    unknown = sum(map(len, rest.unanswered.values()))
+    unknown = sum(len(each.sources) for each in rest.unanswered.values())
     if arguments.json:
         _print_json(arguments.topic, producer, problems, seconds, stored, size, unknown, failure, looked_at, kept)
     elif not arguments.quiet:
@@ -353,7 +353,7 @@ def _print_json(
     unknown: int,
     failure: Exception | None,
     looked_at: int | None,
-    kept: tuple[Path, str] | None,
+    kept: Kept | None,
 ) -> None:
     from kbroker.cli.output import print_json
 
@@ -367,7 +367,7 @@ def _print_json(
             "bytes": size,
             "seconds": round(seconds, 3),
             "error": None if failure is None else str(failure),
-            **({} if kept is None else {"resume": str(kept[0])}),
+            **({} if kept is None else {"resume": kept[0] and str(kept[0])}),
             "problems": [{**problems.place(source), "problem": problem} for source, problem in problems.first],
             "partitions": [
                 {

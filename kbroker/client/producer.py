@@ -72,19 +72,27 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A batch that may have been stored: its records by their sources, and that by which brokers know it again."""
+
+    sources: Sequence[int]
+    producer_id: int = -1
+    """-1: it has no producer, and may be stored twice."""
+    producer_epoch: int = -1
+    sequence: int = -1
+    """The first record's sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
 class Remainder:
     """The rest of a producer that was stopped in the middle: another one that takes it over stores nothing twice.
 
     For that, a batch without an answer is sent once more as it was, with its producer id and sequence number (KIP-98).
-    Records are named by their sources, which have to be different then.
+    All others have the new producer's id: a remainder that is taken over a second time must not have other records
+    pass for those that the first taker has stored. Records are named by their sources, which have to be different.
     """
 
-    producer_id: int = -1
-    """-1: batches have no producer, and one without an answer may be stored twice."""
-    producer_epoch: int = -1
-    sequences: Mapping[int, int] = field(default_factory=dict)
-    """Partition -> the sequence number of the next batch."""
-    unanswered: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    unanswered: Mapping[int, Unanswered] = field(default_factory=dict)
     """Partition -> its only batch that may have been stored."""
     unsent: Sequence[int] = ()
     """Records that are not stored."""
@@ -100,6 +108,8 @@ class _Batch:
     size: int
     data: bytes = b""
     deadline: float = 0.0
+    stamp: tuple[int, int, int] | None = None
+    """Producer id, epoch and first sequence number, from when it may have been sent."""
     trouble: ResponseError | None = None
     """The broker's last reason to have the batch sent again: it tells more than a last try that ran out of time."""
 
@@ -150,14 +160,9 @@ class Producer:
         self._sticky = random.randrange(self._count)
         self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
         self._ready = 0
-        if resume is not None and resume.producer_id >= 0:
-            self._producer_id, self._producer_epoch = resume.producer_id, resume.producer_epoch
-        else:
-            self._producer_id, self._producer_epoch = (
-                self._init_producer_id() if idempotent and acks == -1 else (-1, -1)
-            )
-        self._again: dict[int, tuple[Sequence[int], _Batch]] = {}
-        """Partition -> a batch that is to be as it was before: the sources that it needs, and what it has of them."""
+        self._producer_id, self._producer_epoch = self._init_producer_id() if idempotent and acks == -1 else (-1, -1)
+        self._again: dict[int, tuple[Unanswered, _Batch]] = {}
+        """Partition -> a batch that is to be as it was before, and what there is of it."""
         self._again_at: dict[int, int] = {}
         """Source -> the partition of such a batch."""
         self.stored: dict[int, Stored] = {}
@@ -183,25 +188,19 @@ class Producer:
 
     # --- Stopped in the middle --------------------------------------------------------------------------------------
 
-    @property
-    def producer_id(self) -> int:
-        """The id by which brokers know what they have already; -1 without one."""
-        return self._producer_id
-
     def remainder(self) -> Remainder:
         """The rest that is to be done, for another producer. This one must not be used any more."""
-        unanswered: dict[int, Sequence[int]] = {partition: sources for partition, (sources, _) in self._again.items()}
+        unanswered = {partition: before for partition, (before, _) in self._again.items()}
         unsent: list[int] = []
-        for batch in self._under_way():
-            unanswered[batch.partition] = batch.sources
+        batches = self._under_way()
         for queue in self._queues.values():
-            for batch in (*queue.ready, *([queue.filling] if queue.filling else [])):
-                if batch.data:
-                    unanswered[batch.partition] = batch.sources
-                else:
-                    unsent += batch.sources
-        sequences = {partition: queue.sequence for partition, queue in self._queues.items()}
-        return Remainder(self._producer_id, self._producer_epoch, sequences, unanswered, unsent)
+            batches += (*queue.ready, *([queue.filling] if queue.filling else []))
+        for batch in batches:
+            if batch.stamp is not None:
+                unanswered[batch.partition] = Unanswered(batch.sources, *batch.stamp)
+            else:
+                unsent += batch.sources
+        return Remainder(unanswered, unsent)
 
     def close(self) -> None:
         """Give up what is under way: its answers would be taken for those to other requests."""
@@ -209,30 +208,28 @@ class Producer:
             connection.close()
 
     def _take_over(self, rest: Remainder) -> None:
-        for partition, sequence in rest.sequences.items():
-            if partition in self._queues:
-                self._queues[partition].sequence = sequence
-        for partition, sources in rest.unanswered.items():
+        for partition, before in rest.unanswered.items():
             if partition not in self._queues:
                 raise ClientError(f"topic {self._topic} has no partition {partition} any more")
-            self._again[partition] = (sources, _Batch(partition, [], [], 0))
-            self._again_at.update(dict.fromkeys(sources, partition))
+            stamp = (before.producer_id, before.producer_epoch, before.sequence)
+            self._again[partition] = (before, _Batch(partition, [], [], 0, stamp=stamp))
+            self._again_at.update(dict.fromkeys(before.sources, partition))
 
     def _send_again(self, partition: int, record: Record, source: int, size: int) -> None:
         """Add a record of a batch without an answer, which goes out before all others once it is whole."""
         del self._again_at[source]
-        sources, batch = self._again[partition]
+        before, batch = self._again[partition]
         batch.records.append(record)
         batch.sources.append(source)
         batch.size += size
-        if len(batch.sources) == len(sources):
+        if len(batch.sources) == len(before.sources):
             del self._again[partition]
             self._queues[partition].ready.appendleft(batch)
             self._ready += 1
 
     def finish_unanswered(self) -> None:
         """Say that no record of a batch without an answer comes any more. ``ClientError`` if one is missing."""
-        if self._again_at:
+        if self._again:
             raise ClientError(
                 f"{len(self._again_at):,} records that may have been stored did not come again: nothing can be stored"
                 f" in partition {min(self._again)} as long as nobody knows"
@@ -355,11 +352,12 @@ class Producer:
         if not batches:
             return
         for batch in batches:
-            self._queues[batch.partition].ready.popleft()
-            self._ready -= 1
             if not batch.data:
                 batch.deadline = self._client.deadline()
-                batch.data = self._build(batch)
+                batch.data = self._build(batch)  # takes time, and may be interrupted: it is still in its queue
+        for batch in batches:
+            self._queues[batch.partition].ready.popleft()
+            self._ready -= 1
         request = ProduceRequest(
             acks=self._acks,
             timeout_ms=int(self._client.timeout * 1000),
@@ -376,6 +374,8 @@ class Producer:
             connection = self._client.node(leader, batches[0].deadline)
             version = connection.version_for(ProduceRequest, _NAMES_UP_TO)
             connection.send(request, version=version, expect_response=self._acks != 0)
+            if self._acks != 0:
+                self._in_flight[leader] = (connection, batches)
         except (ConnectionFailed, RequestTimedOut) as error:
             self._try_again([(batch, error) for batch in batches])
             return
@@ -385,17 +385,18 @@ class Producer:
         if self._acks == 0:
             for batch in batches:
                 self._note_stored(batch, -1)
-        else:
-            self._in_flight[leader] = (connection, batches)
 
     def _build(self, batch: _Batch) -> bytes:
-        idempotent = self._producer_id >= 0
+        if batch.stamp is None:
+            sequence = self._queues[batch.partition].sequence if self._producer_id >= 0 else -1
+            batch.stamp = (self._producer_id, self._producer_epoch, sequence)
+        producer_id, producer_epoch, sequence = batch.stamp
         return build_batch(
             batch.records,
             compression=self._compression,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=self._queues[batch.partition].sequence if idempotent else -1,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
         )
 
     def _settle(self) -> None:
@@ -466,8 +467,9 @@ class Producer:
 
     def _note_stored(self, batch: _Batch, base_offset: int) -> None:
         count = len(batch.records)
-        queue = self._queues[batch.partition]
-        queue.sequence = (queue.sequence + count) & 0x7FFFFFFF
+        if batch.stamp is not None and batch.stamp[0] == self._producer_id:
+            queue = self._queues[batch.partition]
+            queue.sequence = (queue.sequence + count) & 0x7FFFFFFF
         stored = self.stored.setdefault(batch.partition, Stored())
         stored.count += count
         stored.bytes += batch.size - RECORD_OVERHEAD * count

@@ -84,6 +84,8 @@ class _Fetch:
             for each in topic.partitions
         }
         self._acknowledges = any(self._named.values())
+        self._rules = self._version_of_rules()
+        """The rules by which the member may come and read."""
 
     async def answer(self) -> ShareFetchResponse:
         """Serve the request. ``ApiError`` if it is refused as a whole."""
@@ -147,9 +149,8 @@ class _Fetch:
             else:
                 refused[wanted] = ShareFetched(error=code)
         params = self._params(meter)
-        rules = self._rules()
         fetched = await self._shares.fetch(params, readable, self._ctx.connection)
-        if self._rules() != rules:
+        if self._version_of_rules() != self._rules:
             fetched = self._asked_again(params, fetched)
         if meter is not None:
             throttle_ms = meter.fetched(self._size(fetched))
@@ -158,15 +159,22 @@ class _Fetch:
                 return {}, throttle_ms
         return {**fetched, **refused}, 0
 
-    def _rules(self) -> int | None:
-        """The version of the authorizer's rules."""
+    def _version_of_rules(self) -> int | None:
         authorizer = self._ctx.services.authorizer
         return None if authorizer is None else authorizer.version
 
     def _asked_again(
         self, params: ShareFetchParams, fetched: dict[TopicIdPartition, ShareFetched]
     ) -> dict[TopicIdPartition, ShareFetched]:
-        """Refuse what the member may not read by rules that have changed while it waited; that is no delivery."""
+        """Refuse what the member may not read by rules that have changed since it came; that is no delivery.
+
+        ``ApiError`` if it may not be in the group any more.
+        """
+        try:
+            check_member(self._group_id, self._member_id, self._ctx)
+        except ApiError:
+            self._shares.give_back(params, fetched)
+            raise
         access, denied = TopicAccess(self._ctx), ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused = {wanted: part for wanted, part in fetched.items() if access.refusal(wanted) is denied}
         self._shares.give_back(params, refused)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from kbroker.client.producer import Producer, Remainder
+from kbroker.client.producer import Producer, Remainder, Unanswered
 from kbroker.records_io.items import BadLine, Item
 
 _PARTITION_SHIFT: Final = 64
 _MAX_RECORDS: Final = 10_000_000
-"""Records that may be named one by one: far more than a producer holds."""
+"""Records that a place may name one by one: far more than a producer holds."""
 
 
 def source_of(partition: int, offset: int) -> int:
@@ -38,7 +38,7 @@ class Place:
     task: str = ""
     """A line that says which copy it is of."""
     topic_id: str = ""
-    """Of the target: one that was made anew has nothing of it."""
+    """Of the target, and of a topic that is read: one that was made anew has nothing of it."""
     stored: int = 0
     """Records of all copies so far."""
     next: Mapping[int, int] = field(default_factory=dict)
@@ -51,15 +51,19 @@ class Place:
     @property
     def may_be_doubled(self) -> int:
         """The number of records that may be stored twice when the copy goes on: those of a producer without an id."""
-        return 0 if self.rest.producer_id >= 0 else sum(len(sources) for sources in self.rest.unanswered.values())
+        return sum(len(each.sources) for each in self.rest.unanswered.values() if each.producer_id < 0)
+
+    @property
+    def known_again(self) -> int:
+        """The number of records that may have been stored, and that brokers know by their producer then."""
+        return sum(len(each.sources) for each in self.rest.unanswered.values() if each.producer_id >= 0)
 
     def again(self) -> set[int]:
         """The records before ``next`` that are to be given to the producer."""
-        return set(self.left).union(*self.rest.unanswered.values())
+        return set(self.left).union(*(each.sources for each in self.rest.unanswered.values()))
 
     def dump(self) -> str:
         """The place as one line of JSON."""
-        rest = self.rest
         return json.dumps(
             {
                 "task": self.task,
@@ -68,28 +72,32 @@ class Place:
                 "next": dict(self.next),
                 "ends": dict(self.ends),
                 "left": list(_spans(self.left)),
-                "producer": [rest.producer_id, rest.producer_epoch],
-                "sequences": dict(rest.sequences),
-                "unanswered": {partition: list(_spans(sources)) for partition, sources in rest.unanswered.items()},
+                "unanswered": {
+                    partition: [each.producer_id, each.producer_epoch, each.sequence, list(_spans(each.sources))]
+                    for partition, each in self.rest.unanswered.items()
+                },
             },
             separators=(",", ":"),
         )
 
 
-def load_place(text: str | bytes) -> Place:
-    """The place that was dumped; ``ValueError`` if it is none."""
+def load_place(text: str | bytes, *, most: int = _MAX_RECORDS) -> Place:
+    """The place that was dumped; ``ValueError`` if it is none, or names more than ``most`` records."""
     try:
         told = json.loads(text)
-        producer_id, producer_epoch = (_number(each, -1) for each in told["producer"])
-        unanswered = {_number(partition): _sources(spans) for partition, spans in told["unanswered"].items()}
-        rest = Remainder(producer_id, producer_epoch, _numbers(told["sequences"]), unanswered)
+        named: set[int] = set()
+        left = frozenset(_sources(told["left"], named, most))
+        unanswered = {
+            _number(partition, highest=2**31 - 1): _unanswered(each, named, most)
+            for partition, each in told["unanswered"].items()
+        }
         return Place(
             str(told["task"]),
             str(told["topic_id"]),
             _number(told["stored"]),
             _numbers(told["next"]),
-            frozenset(_sources(told["left"])),
-            rest,
+            left,
+            Remainder(unanswered),
             _numbers(told["ends"]),
         )
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
@@ -110,13 +118,31 @@ def _spans(sources: Iterable[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _sources(spans: Any) -> list[int]:
+def _unanswered(told: Any, named: set[int], most: int) -> Unanswered:
+    producer_id, producer_epoch, sequence, spans = told
+    sources = _sources(spans, named, most)
+    if not sources:
+        raise ValueError(told)
+    return Unanswered(
+        sources,
+        _number(producer_id, -1),
+        _number(producer_epoch, -1, highest=2**15 - 1),
+        _number(sequence, -1, highest=2**31 - 1),
+    )
+
+
+def _sources(spans: Any, named: set[int], most: int) -> list[int]:
+    """The sources of runs, which are added to those that are ``named``; ``ValueError`` for one that is already."""
     found: list[int] = []
     for span in spans:
         partition, first, last = map(_number, span)
-        if not 0 <= last - first < _MAX_RECORDS - len(found):
+        if not 0 <= last - first < most - len(named):
             raise ValueError(span)
-        found += [source_of(partition, offset) for offset in range(first, last + 1)]
+        run = [source_of(partition, offset) for offset in range(first, last + 1)]
+        if not named.isdisjoint(run):
+            raise ValueError(span)
+        named.update(run)
+        found += run
     return found
 
 
@@ -124,9 +150,9 @@ def _numbers(told: Any) -> dict[int, int]:
     return {_number(partition): _number(offset) for partition, offset in told.items()}
 
 
-def _number(value: Any, lowest: int = 0) -> int:
+def _number(value: Any, lowest: int = 0, *, highest: int = 2**63 - 1) -> int:
     number = int(value) if isinstance(value, str) else value
-    if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number < 2**63:
+    if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number <= highest:
         raise ValueError(value)
     return number
 
@@ -190,7 +216,7 @@ class Course:
     def place(self, producer: Producer, task: str, topic_id: str, ends: Mapping[int, int]) -> Place:
         """Where the copy stops now. The producer must not be used any more."""
         rest = producer.remainder()
-        unanswered = {source for sources in rest.unanswered.values() for source in sources}
+        unanswered = {source for each in rest.unanswered.values() for source in each.sources}
         stored = sum(each.count for each in producer.stored.values())
         return Place(
             task,
@@ -198,7 +224,7 @@ class Course:
             stored + (0 if self._begun is None else self._begun.stored),
             dict(self._next),
             frozenset(self._again.union(rest.unsent) - unanswered),
-            Remainder(rest.producer_id, rest.producer_epoch, rest.sequences, rest.unanswered),
+            Remainder(rest.unanswered),
             dict(ends),
         )
 

@@ -198,21 +198,23 @@ def test_a_replay_that_cannot_be(kb: Run, make: Callable[[str], str], broker: Ru
     assert "not a number of records a second" in kb("replay", topic, "small", "--rate", "0", code=2).err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_replay_is_interrupted_at_a_pause(
-    kb: Run, make: Callable[[str], str], broker: RunningBroker, tmp_path: Path
+    kb: Run, make: Callable[[str], str], broker: RunningBroker, tmp_path: Path, number: signal.Signals
 ) -> None:
-    topic = make("slow")
-    kb("topic", "create", "slow-target", "-p", "1")
-    command = [sys.executable, "-m", "kbroker", "replay", topic, "slow-target", "--rate", "0.01"]
+    topic = make(f"slow-{number.name}")
+    target = f"target-{number.name}"
+    kb("topic", "create", target, "-p", "1")
+    command = [sys.executable, "-m", "kbroker", "replay", topic, target, "--rate", "0.01"]
     environment = os.environ | {"PYTHONPATH": ROOT, "KBROKER_BOOTSTRAP": broker.bootstrap_servers}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
     # The first record is stored before the pause.
-    kb("consume", "slow-target", "--from", "earliest", "-f", "-n", "1")
-    process.send_signal(signal.SIGINT)
+    kb("consume", target, "--from", "earliest", "-f", "-n", "1")
+    process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130 and out.startswith(b"1 of ") and b"Traceback" not in err
-    kb("replay", topic, "slow-target", "--resume", str(tmp_path / "kbroker-replay-slow-target.place"), "-q")
-    assert len(all_of(kb, "slow-target")) == len(RECORDS), "the others, and no record twice"
+    kb("replay", topic, target, "--resume", str(tmp_path / f"kbroker-replay-{target}.place"), "-q")
+    assert len(all_of(kb, target)) == len(RECORDS), "the others, and no record twice"
 
 
 def test_the_latest_of_each_key(kb: Run, make: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kbroker.cli.partial_file import lock
+from kbroker.records_io.sieve import Sieve
+from kbroker.schemas.decoder import Decoded
+from kbroker.schemas.errors import RegistryError
 from kbroker.testing import RunningBroker
+from kbroker.wire.record_batch import Record
 from tests.cli.conftest import Result, Run
 
 COUNT = 600
@@ -109,6 +115,69 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
     kb("topic", "create", "one", "-p", "1")
     other = ("--resume", "kbroker-import-one-1.place")
     assert "it was made anew since" in kb("import", str(file), "one", *other, code=1).err
+
+
+def test_a_place_of_a_replay_is_of_the_topic_that_was_read(kb: Run, broker: RunningBroker, here: Path) -> None:
+    for name in ("read", "written"):
+        kb("topic", "create", name, "-p", "1")
+    kb("import", str(lines(here / "x.jsonl")), "read", "-q")
+    with broker.faults.drop("Produce", topic="written"):
+        place = place_in(kb("replay", "read", "written", *WORDS, code=1))
+    resumed = ("replay", "read", "written", "--resume", str(place))
+    whole = place.read_text()
+    place.write_text(json.dumps(json.loads(whole) | {"next": {}}))
+    assert "it is no place at which a replay has stopped" in kb(*resumed, code=1).err
+    place.write_text(whole)
+    kb("topic", "delete", "read", "--yes")
+    kb("topic", "create", "read", "-p", "1")
+    assert "topic read is another than that of" in kb(*resumed, code=1).err
+
+
+def test_a_place_is_of_one_process(kb: Run, broker: RunningBroker, here: Path) -> None:
+    kb("topic", "create", "held", "-p", "1")
+    words = ("import", str(lines(here / "x.jsonl")), "held", *WORDS)
+    with broker.faults.drop("Produce", topic="held"):
+        place = place_in(kb(*words, code=1))
+    with place.open("rb") as held:
+        lock(held.fileno())
+        told = kb(*words, "--resume", str(place), code=1).err
+    assert told == f"kbroker: another process goes on from {place}\n"
+    before = place.stat().st_mtime - 90_000
+    os.utime(place, (before, before))
+    told = kb(*words, "--resume", str(place), "-q").err
+    assert "is more than a day old" in told and "records may be stored twice if brokers have forgotten" in told
+
+
+def test_a_place_that_cannot_be_written(kb: Run, broker: RunningBroker, here: Path) -> None:
+    kb("topic", "create", "full", "-p", "1")
+    (here / "kbroker-import-full.place.partial").mkdir()
+    with broker.faults.drop("Produce", topic="full"):
+        told = kb("import", str(lines(here / "x.jsonl")), "full", *WORDS, "--json", code=1)
+    assert told.json["resume"] is None and told.json["unknown"] > 0, "the summary is there all the same"
+    assert "cannot write kbroker-import-full.place: " in told.err and "the place where it stopped is lost" in told.err
+    assert not list(here.glob("*.place"))
+
+
+def test_a_replay_whose_schema_registry_is_gone_keeps_its_place(
+    kb: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("decoded", "decoded-again"):
+        kb("topic", "create", name, "-p", "1")
+    kb("import", str(lines(here / "x.jsonl")), "decoded", "-q")
+    whole = Sieve.sift
+
+    def broken(sieve: Sieve, partition: int, record: Record) -> Decoded | None:
+        if record.offset == 300:
+            raise RegistryError("the registry does not answer")
+        return whole(sieve, partition, record)
+
+    words = ("replay", "decoded", "decoded-again", "--filter", "value")
+    with monkeypatch.context() as patched:
+        patched.setattr(Sieve, "sift", broken)
+        told = kb(*words, code=1)
+    assert told.out.startswith("300 of 301 records") and "the registry does not answer" in told.err
+    kb(*words, "--resume", str(place_in(told)), "-q")
+    assert values(kb, "decoded-again") == [f"value {n}" for n in range(COUNT)]
 
 
 def test_without_producer_ids_it_is_told_what_may_come_twice(kb: Run, broker: RunningBroker, here: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.partitioner import partition_for_key
-from kbroker.client.producer import Producer, Refused
+from kbroker.client.producer import Producer, Refused, Unanswered
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
 from kbroker.testing import RunningBroker
@@ -268,14 +268,14 @@ def test_another_producer_sends_a_batch_without_an_answer_as_it_was() -> None:
             producer.flush()
         rest = producer.remainder()
         assert producer.unfinished == 6
-        assert (rest.producer_id, rest.producer_epoch, rest.sequences) == (77, 3, {0: 0, 1: 0})
-        unanswered = {partition: list(sources) for partition, sources in rest.unanswered.items()}
-        assert unanswered == {0: [0, 2], 1: [1, 3]} and sorted(rest.unsent) == [4, 5]
+        assert rest.unanswered == {0: Unanswered([0, 2], 77, 3, 0), 1: Unanswered([1, 3], 77, 3, 0)}
+        assert sorted(rest.unsent) == [4, 5]
         first = {parse_header(batch).records_count for batch in batches_of(broker)}
         assert first == {2}
 
         broker.requests.clear()
         broker.answers[ProduceRequest] = produce_answer(0)
+        broker.answers[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(producer_id=78, producer_epoch=0)
         other = Producer(client, "t", [0, 1], on_refused=never, resume=rest)
         for number in (4, 5, 6, 1, 2, 3):  # of partition 0 one record is missing
             other.send(record(b"%d" % number), number, number % 2)
@@ -284,14 +284,31 @@ def test_another_producer_sends_a_batch_without_an_answer_as_it_was() -> None:
         with pytest.raises(ClientError, match="1 records that may have been stored did not come again"):
             other.finish_unanswered()
         left = other.remainder()
-        assert list(left.unanswered[0]) == [0, 2] and sorted(left.unsent) == [4, 6]
+        assert left.unanswered == {0: Unanswered([0, 2], 77, 3, 0)} and sorted(left.unsent) == [4, 6]
         other.send(record(b"0"), 0, 0)
+        left = other.remainder()
+        assert left.unanswered == {0: Unanswered([2, 0], 77, 3, 0)}, "it is whole, and still may have been stored"
+        assert sorted(left.unsent) == [4, 6]
         other.finish_unanswered()
         other.flush()
         assert other.stored[0].count == 4 and other.unfinished == 0
-    assert "InitProducerId" not in broker.names()
-    sent = [(parse_header(batch).base_sequence, parse_header(batch).records_count) for batch in batches_of(broker)]
-    assert sorted(sent) == [(0, 2), (0, 2), (2, 1), (2, 2)]
+    headers = [parse_header(batch) for batch in batches_of(broker)]
+    sent = sorted((each.producer_id, each.base_sequence, each.records_count) for each in headers)
+    assert sent == [(77, 0, 2), (77, 0, 2), (78, 0, 1), (78, 0, 2)], "what is new has an id of its own"
+
+
+def test_a_batch_that_is_being_built_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with scripted(produce_answer(0)) as broker, Client(broker.bootstrap) as client:
+        producer = Producer(client, "t", [0], on_refused=never)
+        producer.send(record(b"x"), 9)
+        with monkeypatch.context() as patched:
+            patched.setattr("kbroker.client.producer.build_batch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.flush()
+        assert list(producer.remainder().unanswered[0].sources) == [9]
 
 
 def test_what_an_answer_leaves_out_is_not_forgotten() -> None:
@@ -305,4 +322,4 @@ def test_what_an_answer_leaves_out_is_not_forgotten() -> None:
         producer.send(record(b"x"), 9)
         with pytest.raises(ClientError, match="left partition 0 out of its answer"):
             producer.flush()
-        assert producer.remainder().unanswered == {0: [9]}
+        assert list(producer.remainder().unanswered[0].sources) == [9]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from node_harness import Node, batch, produce_request, run, running_node
 
@@ -111,7 +112,8 @@ def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resource", [ResourceType.TOPIC, ResourceType.GROUP])
+def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path, resource: ResourceType) -> None:
     """And nobody counts it as handed out."""
 
     def asked(epoch: int, max_wait_ms: int = 0) -> share_fetch.ShareFetchRequest:
@@ -139,13 +141,19 @@ def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path
             await bob.send(asked(1, max_wait_ms=60_000))
             while not node.broker.services.replica_manager.purgatory.fetch_watch_count:
                 await trio.sleep(0.001)
-            authorizer.deny("bob", (AclOperation.READ, ResourceType.TOPIC))
+            authorizer.deny("bob", (AclOperation.READ, resource))
             await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
             with trio.fail_after(10):
-                told = (await bob.receive())[1].responses[0].partitions[0]
-            assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
+                answer = (await bob.receive())[1]
             authorizer.deny("bob")
-            handed = (await bob.ask(asked(2, max_wait_ms=10_000))).responses[0].partitions[0].acquired_records
+            epoch = 2
+            if resource is ResourceType.GROUP:
+                assert (answer.error_code, answer.responses) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+                epoch = 0
+            else:
+                told = answer.responses[0].partitions[0]
+                assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
+            handed = (await bob.ask(asked(epoch, max_wait_ms=10_000))).responses[0].partitions[0].acquired_records
             assert [(each.first_offset, each.last_offset, each.delivery_count) for each in handed] == [(0, 0, 1)]
 
     run(test)

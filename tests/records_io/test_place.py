@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.producer import Remainder
+from kbroker.client.producer import Remainder, Unanswered
 from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.place import Course, Place, load_place, place_of, remaining, source_of
 from kbroker.wire.record_batch import Record
@@ -17,6 +18,14 @@ PARTITIONS = st.integers(0, 5)
 OFFSETS = st.integers(0, 2**63 - 1)
 SOURCES = st.builds(source_of, PARTITIONS, st.integers(0, 50) | OFFSETS)
 
+UNANSWERED = st.builds(
+    Unanswered,
+    st.lists(SOURCES, unique=True, min_size=1).map(sorted),
+    st.integers(-1, 2**40),
+    st.integers(-1, 2**15 - 1),
+    st.integers(-1, 2**31 - 1),
+)
+
 PLACES = st.builds(
     Place,
     st.text(),
@@ -24,18 +33,23 @@ PLACES = st.builds(
     st.integers(0, 10**12),
     st.dictionaries(PARTITIONS, OFFSETS),
     st.frozensets(SOURCES),
-    st.builds(
-        Remainder,
-        st.integers(-1, 2**40),
-        st.integers(-1, 2**15 - 1),
-        st.dictionaries(PARTITIONS, st.integers(0, 2**31 - 1)),
-        st.dictionaries(PARTITIONS, st.lists(SOURCES, unique=True).map(sorted)),
-    ),
+    st.builds(Remainder, st.dictionaries(PARTITIONS, UNANSWERED)),
     st.dictionaries(PARTITIONS, OFFSETS),
 )
 
 
-@given(PLACES)
+def naming_each_once(place: Place) -> Place:
+    """A place, without the records of a batch that are in a part before it."""
+    named = set(place.left)
+    unanswered = {}
+    for partition, each in place.rest.unanswered.items():
+        if sources := [source for source in each.sources if source not in named]:
+            unanswered[partition] = replace(each, sources=sources)
+            named.update(sources)
+    return replace(place, rest=Remainder(unanswered))
+
+
+@given(PLACES.map(naming_each_once))
 def test_a_place_comes_back(place: Place) -> None:
     assert load_place(place.dump()) == place
 
@@ -45,7 +59,7 @@ def test_a_source_is_a_partition_and_an_offset(partition: int, offset: int) -> N
     assert place_of(source_of(partition, offset)) == (partition, offset)
 
 
-GOOD = json.loads(Place(left=frozenset({7}), rest=Remainder(5, 0, {0: 3}, {0: (1, 2)})).dump())
+GOOD = json.loads(Place(left=frozenset({7}), rest=Remainder({0: Unanswered((1, 2), 5, 0, 3)})).dump())
 
 
 @pytest.mark.parametrize(
@@ -59,11 +73,16 @@ GOOD = json.loads(Place(left=frozenset({7}), rest=Remainder(5, 0, {0: 3}, {0: (1
         {"next": {"x": 1}},
         {"next": {"0": -1}},
         {"next": {"0": True}},
-        {"producer": [1]},
-        {"producer": 5},
         {"unanswered": []},
+        {"unanswered": {"0": [1, 0, 0, []]}},
+        {"unanswered": {"0": [1, 0, 0, [[0, 7, 7]]]}},
+        {"unanswered": {"0": [1, 0, 0, [[0, 1, 1], [0, 1, 2]]]}},
+        {"unanswered": {"0": [1, 0, 0, [[0, 8, 9]]], "1": [1, 0, 0, [[0, 9, 9]]]}},
+        {"unanswered": {"0": [1, 0, 1.5, [[0, 1, 2]]]}},
+        {"unanswered": {"0": [1, 2**15, 0, [[0, 1, 2]]]}},
+        {"unanswered": {"0": [1, 0, 2**31, [[0, 1, 2]]]}},
+        {"unanswered": {str(2**31): [1, 0, 0, [[0, 1, 2]]]}},
         {"stored": None},
-        {"sequences": {"0": 1.5}},
     ],
 )
 def test_what_is_no_place_is_told(change: dict[str, object]) -> None:
@@ -73,8 +92,15 @@ def test_what_is_no_place_is_told(change: dict[str, object]) -> None:
             load_place(text)
 
 
+def test_a_place_does_not_name_more_than_it_may() -> None:
+    text = json.dumps(GOOD | {"unanswered": {"0": [1, 0, 0, [[0, 10, 59]]], "1": [1, 0, 0, [[1, 10, 59]]]}})
+    assert len(load_place(text, most=101).again()) == 101
+    with pytest.raises(ValueError, match="it is no place"):
+        load_place(text, most=100)
+
+
 def test_lines_that_were_left_come_before_new_ones() -> None:
-    place = Place(next={0: 6}, left=frozenset({2, 4}), rest=Remainder(unanswered={3: (5,)}))
+    place = Place(next={0: 6}, left=frozenset({2, 4}), rest=Remainder({3: Unanswered((5,))}))
     record = Record(0, 0, None, b"")
     items = [Item(record, 1), Item(record, 2), BadLine(3, "bad"), *(Item(record, n) for n in (5, 6)), BadLine(7, "bad")]
     course = Course(place)

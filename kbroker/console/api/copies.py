@@ -14,6 +14,7 @@ from kbroker.client.reader import Reader
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
 from kbroker.console.record_range import RecordRange, find_limits, parse_positions, range_of, show_positions
+from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import read_csv_records
 from kbroker.records_io.items import BadLine
 from kbroker.records_io.json_types import Json
@@ -31,12 +32,14 @@ _BATCH_BYTES: Final = 64 << 10
 """Small: what the place of a step that fails has to name is what its producer holds."""
 
 _LONGEST_PLACE: Final = 1 << 20
+_MOST_RECORDS: Final = 1_000_000
+"""Records that a place may name: they take memory that its few bytes do not."""
 
 
 class _Stopped(Exception):
     """A step that has failed in the middle: what it has done, with the place from which another goes on."""
 
-    def __init__(self, error: ClientError, answer: dict[str, Json]) -> None:
+    def __init__(self, error: Exception, answer: dict[str, Json]) -> None:
         super().__init__(str(error))
         self.answer: Json = {**answer, "error": str(error)}
 
@@ -67,7 +70,7 @@ def _place_of(call: Call) -> Place | None:
     if not call.has("place"):
         return None
     try:
-        return load_place(call.text("place"))
+        return load_place(call.text("place"), most=_MOST_RECORDS)
     except ValueError as error:
         raise Refused(400, f"place: {error}") from None
 
@@ -113,11 +116,12 @@ class _Copying:
         stored = sum(each.count for each in producer.stored.values())
         return {"stored": stored, "not_stored": len(self.problems), "problems": shown}
 
-    def stopped(self, producer: Producer, error: ClientError, answer: dict[str, Json]) -> _Stopped:
+    def stopped(self, producer: Producer, error: Exception, answer: dict[str, Json]) -> _Stopped:
         """The outcome of a step that failed, to be raised."""
-        place = self.course.place(producer, self._task, self._topic_id, {}).dump()
+        place = self.course.place(producer, self._task, self._topic_id, {})
         producer.close()
-        return _Stopped(error, {**answer, "place": place if len(place) <= _LONGEST_PLACE else None})
+        text = place.dump() if len(place.again()) <= _MOST_RECORDS else None
+        return _Stopped(error, {**answer, "place": text if text and len(text) <= _LONGEST_PLACE else None})
 
 
 def _replay(
@@ -167,7 +171,7 @@ def _replay(
         for _ in copy.run():
             copy.stopped = not copy.is_catching_up and time.monotonic() >= until
         producer.flush()
-    except ClientError as error:
+    except (ClientError, FatalError) as error:  # of a broker, or of the schema registry
         raise copying.stopped(producer, error, answer(copying.course.next, finished=False)) from None
     finally:
         reading.close()
