@@ -338,7 +338,10 @@ def test_partitions_that_several_leaders_ask_for_are_added_together(
 
     async def main() -> None:
         async with quorum(
-            tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+            tmp_path,
+            transaction_state_log_num_partitions="1",
+            offsets_topic_num_partitions="1",
+            add_partitions_to_txn_retry_backoff_max_ms="10000",  # no Produce gives up waiting on a slow machine
         ) as cluster:
             await cluster.start(1, 2, 3)
             await cluster.await_leader()
