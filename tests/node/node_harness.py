@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,12 @@ class Client:
         data = b"".join(talk.send(request, version, expect_response=is_answered))
         await self.stream.send_all(data)
         return int.from_bytes(data[8:12], "big")
+
+    async def send_together(self, requests: Iterable[Any], version: int) -> None:
+        """Send several requests at once, so that the node has them all before it answers the first."""
+        await self.stream.send_all(
+            b"".join(part for request in requests for part in self._conversation.send(request, version))
+        )
 
     async def receive(self) -> tuple[int, Any]:
         """The next response: correlation id and message. ``EOFError`` when the broker has closed."""
