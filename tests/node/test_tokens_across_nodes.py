@@ -43,6 +43,12 @@ def tokens(cluster: Quorum) -> list[set[str]]:
     return [set(node.metadata.image.principals.delegation_tokens) for node in cluster.nodes.values()]
 
 
+def expiries(cluster: Quorum, token_id: str) -> set[int]:
+    """The times at which a token ends, as the nodes know them."""
+    images = [node.metadata.image.principals.delegation_tokens for node in cluster.nodes.values()]
+    return {image[token_id].expiration_timestamp for image in images}
+
+
 async def everywhere(cluster: Quorum, *token_ids: str) -> None:
     """Wait until these are the tokens that all nodes know."""
     await cluster.until(lambda: all(known == set(token_ids) for known in tokens(cluster)))
@@ -126,6 +132,7 @@ def test_tokens_are_in_snapshots(tmp_path: Path) -> None:
                 await renew(await user(cluster.node(2), "alice"), made[0].hmac)
             ).expiry_timestamp_ms
         await everywhere(cluster, made[0].token_id)
+        await cluster.until(lambda: expiries(cluster, made[0].token_id) == {made[0].expiry_timestamp_ms})
         for node_id in (1, 2, 3):
             [token] = await described(await user(cluster.node(node_id), "alice"))
             assert (bytes(token.hmac), token.expiry_timestamp) == (bytes(made[0].hmac), made[0].expiry_timestamp_ms)
