@@ -130,3 +130,4 @@ def test_questions_of_health_checks(both: Both, tools: ToolDriver, bootstrap: st
     tools.join(f"{topic}-group", {"client.id": "a"}, [topic], commit=0)
     both("kafka-consumer-groups", "--describe", "--group", f"{topic}-group", "--offsets", ordered=False)
     tools.leave()
+    both("kafka-consumer-groups", "--describe", "--group", f"{topic}-none")  # fails, and the exit code is 0
