@@ -1,0 +1,37 @@
+"""The Java client pushes its metrics (KIP-714), asked to by Kafka's own tool, and `kbroker client list` shows them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compat_tests.apache_kafka import tool
+from compat_tests.clients import unavailable
+from kbroker.testing import running_broker
+
+
+def test_java_clients_push_and_the_command_shows_it(tmp_path: Path) -> None:
+    reason = unavailable("java")
+    if reason:
+        pytest.skip(reason)
+    path = tmp_path / "metrics.jsonl"
+    with running_broker({"metric.reporters": f"file:{path}"}) as broker:
+        server = ("--bootstrap-server", broker.bootstrap_servers)
+        wanted = ("--metrics", "org.apache.kafka.producer.", "--interval", "100", "--match", "client_id=java-one")
+        tool("kafka-client-metrics", *server, "--alter", "--name", "java", *wanted, check=True)
+        described = tool("kafka-client-metrics", *server, "--describe", "--name", "java", check=True).stdout
+        assert "client_id=java-one" in described and "interval.ms=100" in described
+        load = ("--topic", "measured", "--num-records", "200", "--record-size", "10", "--throughput", "100")
+        for client_id in ("java-one", "java-two"):
+            properties = f"bootstrap.servers={broker.bootstrap_servers}", f"client.id={client_id}"
+            tool("kafka-producer-perf-test", *load, "--producer-props", *properties, check=True)
+    command = [sys.executable, "-m", "kbroker", "client", "list", "--json", str(path)]
+    [shown] = json.loads(subprocess.check_output(command))
+    assert (shown["client_id"], shown["software_name"]) == ("java-one", "apache-kafka-java")
+    assert shown["terminating"], "a client that ends pushes once more"
+    points = {point["name"]: point["value"] for point in shown["points"]}
+    assert 0 < points["org.apache.kafka.producer.record.send.total"] <= 200, "as of when the client last measured"
