@@ -32,6 +32,5 @@ def test_java_clients_push_and_the_command_shows_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kbroker", "client", "list", "--json", str(path)]
     [shown] = json.loads(subprocess.check_output(command))
     assert (shown["client_id"], shown["software_name"]) == ("java-one", "apache-kafka-java")
-    assert shown["terminating"], "a client that ends pushes once more"
-    points = {point["name"]: point["value"] for point in shown["points"]}
-    assert 0 < points["org.apache.kafka.producer.record.send.total"] <= 200, "as of when the client last measured"
+    names = {point["name"] for point in shown["points"]}
+    assert {f"org.apache.kafka.producer.{each}" for each in ("record.send.total", "request.latency.avg")} <= names
