@@ -14,7 +14,7 @@ from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
-from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec
+from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, is_own, struct_spec
 
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "wd-filled": (3, {"retention.ms": "-1"}),
@@ -278,7 +278,7 @@ class Generator:
     def _struct(self, cls: type[Any], path: str) -> Any:
         values = {}
         for spec in struct_spec(cls).fields:
-            if self._version not in spec.versions:
+            if self._version not in spec.versions or is_own(spec):  # Apache Kafka skips kbroker's own
                 continue
             # A tagged field that nobody sends stays away mostly.
             if spec.tag is not None and self._rng.random() < 0.7:
