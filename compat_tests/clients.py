@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import shutil
 
+import pytest
+
 from compat_tests.client import Client
 
 _ADAPTERS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
@@ -21,8 +23,15 @@ _ADAPTERS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
 NAMES = tuple(_ADAPTERS)
 
 
+def skip_without(name: str) -> None:
+    """Skip the test that asks, and say what is missing, where the client cannot be used."""
+    reason = unavailable(name)
+    if reason:
+        pytest.skip(reason)
+
+
 def unavailable(name: str) -> str | None:
-    """Why the client cannot be used here, or None."""
+    """The reason why the client cannot be used here, or None."""
     _, _, libraries, programs = _ADAPTERS[name]
     for library in libraries:
         if importlib.util.find_spec(library) is None:

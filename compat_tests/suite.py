@@ -11,7 +11,7 @@ import pytest
 from compat_tests.case import Broker, Case, Context
 from compat_tests.cases import CASES
 from compat_tests.client import Client
-from compat_tests.clients import Clients, unavailable
+from compat_tests.clients import Clients, skip_without
 
 
 def suite(name: str, peer: str = "confluent-kafka") -> tuple[Callable[..., None], Any]:
@@ -21,9 +21,7 @@ def suite(name: str, peer: str = "confluent-kafka") -> tuple[Callable[..., None]
     @pytest.fixture(scope="module")
     def client(clients: Clients) -> Client:
         for needed in (name, peer):
-            reason = unavailable(needed)
-            if reason:
-                pytest.skip(reason)
+            skip_without(needed)
         return clients[name]
 
     parameters = [

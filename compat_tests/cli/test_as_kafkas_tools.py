@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.cli.conftest import Run
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import ToolDriver
 
 GROUPS = "kafka-consumer-groups"
@@ -19,9 +19,7 @@ CONSUMER_GROUP_HEARTBEAT = 68
 
 @pytest.fixture(scope="module")
 def tools(bootstrap: str) -> Iterator[ToolDriver]:
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     driver = ToolDriver(bootstrap)
     yield driver
     driver.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compat_tests.apache_kafka import SERVER_VERSION
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import ToolDriver
 from kbroker.cli.kafka_tools.__main__ import main
 
@@ -19,9 +19,7 @@ Both = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def tools(bootstrap: str) -> Iterator[ToolDriver]:
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     driver = ToolDriver(bootstrap, SERVER_VERSION)
     yield driver
     driver.close()

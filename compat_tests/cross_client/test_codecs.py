@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.case import eventually, numbered
 from compat_tests.client import CODECS
-from compat_tests.clients import NAMES, Clients, client_class, unavailable
+from compat_tests.clients import NAMES, Clients, client_class, skip_without, unavailable
 
 
 def _pairs() -> list[object]:
@@ -27,9 +27,7 @@ def _pairs() -> list[object]:
 @pytest.mark.nodes(3)
 @pytest.mark.parametrize(("writer", "codec"), _pairs())
 def test_codec_across_clients(writer: str, codec: str, clients: Clients) -> None:
-    reason = unavailable(writer)
-    if reason:
-        pytest.skip(reason)
+    skip_without(writer)
     if f"codec_{codec}" not in client_class(writer).features:
         pytest.skip(f"{writer} has no {codec}")
     topic = f"compat-cross-{uuid.uuid4().hex[:10]}"

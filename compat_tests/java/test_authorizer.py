@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java.client import program
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
@@ -89,9 +89,7 @@ class _World:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_decisions(seed: int) -> None:
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     rng = random.Random(seed)
     lines: list[str] = []
     ours: list[tuple[bool, int]] = []

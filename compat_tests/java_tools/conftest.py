@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java_tools.comparison import Comparison, Side
 from compat_tests.java_tools.differences import DIFFERENCES
 from compat_tests.java_tools.driver import ToolDriver
@@ -21,9 +21,7 @@ QUICK_GROUPS = ("group.consumer.min.heartbeat.interval.ms=200", "group.consumer.
 def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """The broker under test (one of its own: what all topics or groups are depends on what other tests made) and
     Apache Kafka; with ``--broker apache`` two Apache Kafkas, which shows that nothing depends on the run."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     with contextlib.ExitStack() as stack:
 
         def side(name: str, broker: Broker) -> Side:

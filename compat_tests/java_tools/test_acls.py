@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
 from compat_tests.java_tools.driver import ToolDriver
@@ -24,9 +24,7 @@ ALLOW_R = ("--allow-principal", "User:r")
 @pytest.fixture(scope="module")
 def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """As the package's, with an authorizer. What a broker with ``--bootstrap`` has is not known."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     if request.config.getoption("--bootstrap"):
         pytest.skip("needs a broker with an authorizer of its own")
     with contextlib.ExitStack() as stack:

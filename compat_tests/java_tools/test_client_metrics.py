@@ -7,17 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from compat_tests.apache_kafka import tool
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from kbroker.testing import running_broker
 
 
 def test_java_clients_push_and_the_command_shows_it(tmp_path: Path) -> None:
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     path = tmp_path / "metrics.jsonl"
     with running_broker({"metric.reporters": f"file:{path}"}) as broker:
         server = ("--bootstrap-server", broker.bootstrap_servers)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.client_security import Security
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import Output, ToolDriver
 from compat_tests.security.test_protocols import works
 from compat_tests.security.world import World, eventually, feature, own_client
@@ -61,9 +61,7 @@ class Tokens:
 @pytest.fixture
 def tokens(world: World, tmp_path: Path) -> Iterator[Tokens]:
     """The tool, at the node under test."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     made = Tokens(world, tmp_path)
     yield made
     made.close()

@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.client import ClientError, Record
 from compat_tests.client_security import Security
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.security.conftest import kind_of
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_protocols import works
@@ -60,10 +60,8 @@ def by_kerberos(world: World, kdc: Kdc, listener: str, user: str = "alice") -> S
     return Security(listener, "GSSAPI", user, ca=ca, keytab=kdc.directory / f"{user}.keytab")
 
 
-def skip_without(name: str) -> None:
-    reason = unavailable(name)
-    if reason:
-        pytest.skip(reason)
+def skip_unless_kerberos(name: str) -> None:
+    skip_without(name)
     if name == "kcat" and "sasl_gssapi" not in subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout:
         pytest.skip("this kcat has no GSSAPI")
 
@@ -76,7 +74,7 @@ def skip_without(name: str) -> None:
     ],
 )
 def test_everything_works_through_it(nodes: World, kdc: Kdc, name: str, listener: str) -> None:
-    skip_without(name)
+    skip_unless_kerberos(name)
     works(nodes, nodes.client(name, listener, by_kerberos(nodes, kdc, listener)), partitions=3)
 
 
@@ -96,7 +94,7 @@ def test_a_node_comes_back(nodes: World, kdc: Kdc) -> None:
 @pytest.mark.parametrize("name", ["java", "kcat"])
 def test_who_has_no_rights_is_who_the_ticket_says(nodes: World, kdc: Kdc, name: str) -> None:
     """mallory is let in, and may nothing; a right for User:mallory is for her."""
-    skip_without(name)
+    skip_unless_kerberos(name)
     topic = nodes.topic()
     client = nodes.client(name, "SASL_PLAINTEXT", by_kerberos(nodes, kdc, "SASL_PLAINTEXT", "mallory"))
     with pytest.raises(ClientError):
@@ -116,7 +114,7 @@ def writes(client: object, topic: str) -> bool:
 
 def test_wrong_key_is_refused(nodes: World, kdc: Kdc, tmp_path: Path) -> None:
     """Keys that the KDC has replaced."""
-    skip_without("java")
+    skip_unless_kerberos("java")
     kdc.add("leaver")
     keytab = kdc.keytab("leaver", "leaver")
     kdc.change_keys("leaver")

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from compat_tests.client import Client, ClientError
 from compat_tests.client_security import Security
-from compat_tests.clients import client_class, unavailable
+from compat_tests.clients import client_class, skip_without, unavailable
 from compat_tests.confluent_kafka.client import ConfluentKafkaClient
 from compat_tests.java.client import JavaClient
 from compat_tests.line_driver import LineDriverClient
@@ -119,9 +119,7 @@ class World:
 
     def client(self, name: str, listener: str, security: Security) -> Client:
         """A client under test; those in other languages share a process. Skips where the machine lacks it."""
-        reason = unavailable(name)
-        if reason:
-            pytest.skip(reason)
+        skip_without(name)
         bootstrap = self.servers.bootstrap(listener)
         if name not in _SHARED:
             return client_class(name)(bootstrap, security)  # type: ignore[call-arg]

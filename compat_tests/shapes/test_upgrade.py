@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.shapes.shaped import SHAPES, Shape, ShapedCluster
 from kbroker.raft_metadata.metadata_version import METADATA_VERSION_NAMES
@@ -101,9 +101,7 @@ class Load:
 def cluster(request: pytest.FixtureRequest) -> Iterator[ShapedCluster]:
     """Three brokers at 3.3-IV3."""
     for client in ("java", "confluent-kafka"):
-        reason = unavailable(client)
-        if reason:
-            pytest.skip(reason)
+        skip_without(client)
     made = ShapedCluster(UPGRADED[request.param])
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Who holds which record of a share group, by ``kbroker group describe --in-flight``, on one node and on three."""
+"""The holders of each record of a share group, by ``kbroker group describe --in-flight``, on one node and on three."""
 
 from __future__ import annotations
 

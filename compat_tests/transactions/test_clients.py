@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
 
 pytestmark = pytest.mark.nodes(3)
@@ -25,9 +25,7 @@ def participants(bootstrap: str) -> Iterator[Callable[[str], Participant]]:
 
     def get(client: str) -> Participant:
         if client not in made:
-            missing = unavailable(client)
-            if missing:
-                pytest.skip(missing)
+            skip_without(client)
             made[client] = participant_of(client, bootstrap)
         return made[client]
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.brokers import ApacheBroker, KbrokerBroker
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.transactions.conftest import OPTIONS
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
 
@@ -95,9 +95,7 @@ def _committed(bootstrap: str, topic: str) -> list[int]:
 def test_a_copy_is_exact_while_everybody_is_killed(
     client: str, seed: int, own_broker: ApacheBroker | KbrokerBroker, pytestconfig: pytest.Config
 ) -> None:
-    missing = unavailable(client)
-    if missing:
-        pytest.skip(missing)
+    skip_without(client)
     if isinstance(own_broker, ApacheBroker) and client == "confluent-kafka":
         pytest.skip("Apache Kafka itself has stored two messages twice here, in transactions of version 1")
     messages = pytestconfig.getoption("--messages") or 5_000

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 
 
 @contextlib.contextmanager
 def beside_apache_kafka(broker: Broker) -> Iterator[tuple[str, str]]:
     """The addresses of both. The first is one of its own, unless somebody else runs the broker under test."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     with contextlib.ExitStack() as stack:
         if isinstance(broker, ApacheBroker | KbrokerBroker):
             broker = type(broker)()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import CLOSED, Dialogue, differences
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -37,9 +37,7 @@ Pair = tuple[Dialogue, Dialogue]
 @pytest.fixture
 def pair(broker: Broker) -> Iterator[Pair]:
     """The broker under test and the judge, both fresh and with an authorizer."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     if not isinstance(broker, ApacheBroker | KbrokerBroker):
         pytest.skip("for one node that is started with an authorizer")
     with contextlib.ExitStack() as stack:

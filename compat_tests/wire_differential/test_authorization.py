@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.wire_differential.asked_broker import HALF, AskedBroker, properties
 from compat_tests.wire_differential.authorization_cases import ASKED, OF_CONTROLLER, OnController
 from compat_tests.wire_differential.dialogue import differences
@@ -117,9 +117,7 @@ def _versions_of(case: Case | OnController) -> Iterable[int]:
 @pytest.fixture(scope="module")
 def apache() -> Iterator[ApacheKafka]:
     """Apache Kafka under its authorizer."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     port, controller_port = free_ports(2)
     listeners = f"CLIENTS://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{controller_port}"
     settings = properties(*listeners, USERS)

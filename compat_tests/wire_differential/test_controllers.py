@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue
 from compat_tests.wire_differential.test_administration import (
     BROKER,
@@ -39,9 +39,7 @@ Pair = tuple[Dialogue, Dialogue]
 @pytest.fixture(scope="module")
 def controllers(broker: Broker) -> Iterator[tuple[str, str]]:
     """The controllers' listeners of the broker under test and of the judge, neither of them used before."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     if not isinstance(broker, ApacheBroker | KbrokerBroker):
         pytest.skip("for one node whose controller is known")
     with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
@@ -291,9 +291,7 @@ async def _give_rights(side: Side) -> None:
 
 
 def _judge(tmp_path: Path, script: Callable[[Pair], Awaitable[None]], **more: str) -> None:
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     names = ("CLIENTS", "OPEN", "CONTROLLER")
     ports = dict(zip(names, free_ports(3), strict=True))
     apache = ApacheKafka(

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
 from compat_tests.case import eventually
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -249,9 +249,7 @@ class Asking:
 @pytest.fixture
 def pair(broker: Broker) -> Iterator[tuple[Asking, Asking]]:
     """The broker under test and the judge, without any coordinator's topic."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     if not isinstance(broker, ApacheBroker | KbrokerBroker):
         pytest.skip("for one node that is started anew")
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNodes
 from compat_tests.case import eventually
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -27,9 +27,7 @@ Pair = tuple[Dialogue, Dialogue]
 @pytest.fixture(scope="module")
 def pair(broker: Broker) -> Iterator[Pair]:
     """The broker under test and the judge, each with the topic ``replicas`` of two partitions."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     if isinstance(broker, ExternalBroker | KbrokerNodes):
         pytest.skip("for one node")
     with contextlib.ExitStack() as stack:

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNodes
 from compat_tests.case import eventually
-from compat_tests.clients import unavailable
+from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -27,9 +27,7 @@ NO_TIMEOUT_MS = 2**31 - 1
 @pytest.fixture(params=["", "transaction.two.phase.commit.enable=true"], ids=["", "two-phase"])
 def addresses(request: pytest.FixtureRequest, broker: Broker) -> Iterator[tuple[str, str]]:
     """The broker under test and the judge, which serve what is unstable."""
-    reason = unavailable("java")
-    if reason:
-        pytest.skip(reason)
+    skip_without("java")
     if isinstance(broker, ExternalBroker | KbrokerNodes):
         pytest.skip("for one node that is started with its own options")
     options = (UNSTABLE, request.param) if request.param else (UNSTABLE,)

@@ -19,7 +19,7 @@ from compat_tests.works_with.program import Program, Seen, read_program, write_s
 from kbroker.version import __version__
 
 NODES = 3
-"""So many nodes have the tests of programs, if the command line does not say otherwise."""
+"""The number of nodes of the tests of programs, if the command line does not say otherwise."""
 
 
 @dataclass

@@ -47,7 +47,7 @@ def topics_of(bootstrap: str) -> dict[str, int]:
 
 
 def replicas_of(bootstrap: str, topic: str) -> int:
-    """So many replicas has each partition of a topic; the least, if they differ."""
+    """The number of replicas of each partition of a topic; the least, if they differ."""
     known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
     return min(len(partition.replicas) for partition in known[topic].partitions.values())
 

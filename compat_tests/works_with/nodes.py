@@ -27,5 +27,5 @@ def without_a_node(broker: Broker, number: int) -> Iterator[None]:
 
 
 def node_count(broker: Broker) -> int:
-    """So many nodes has the broker under test."""
+    """The number of nodes of the broker under test."""
     return broker.bootstrap.count(",") + 1

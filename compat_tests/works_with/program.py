@@ -172,7 +172,7 @@ def _interpreter(version: str) -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    """What a command prints. `ProgramError` if it is missing or fails."""
+    """The output of a command. `ProgramError` if it is missing or fails."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     except OSError as error:

@@ -51,7 +51,7 @@ class Running:
 
     @property
     def output(self) -> str:
-        """What it has printed, in all runs of this name in this directory."""
+        """The text that it has printed, in all runs of this name in this directory."""
         return self._output.read_text("utf-8", "replace")
 
     def await_output(self, text: str, seconds: float = 60) -> None:

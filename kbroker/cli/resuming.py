@@ -7,13 +7,11 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.common import complain
 from kbroker.errors import FatalError
-from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
     from kbroker.cli.record_spans import Limits
@@ -32,8 +30,6 @@ _MOST_BYTES: Final = 256 << 20
 _NAMES: Final = 100
 _DAY: Final = 86_400
 """Seconds for which brokers know a producer that sends nothing, unless ``producer.id.expiration.ms`` says otherwise."""
-_BETWEEN_IDS: Final = "/"
-"""Is in none of them."""
 
 
 def add_resume_argument(parser: argparse._ActionsContainer) -> None:
@@ -70,7 +66,7 @@ class Resuming:
         self._command = arguments.command
         self._file: Path | None = arguments.resume
         self._task = task
-        self._topic_id = ""
+        self._topic_ids = ""
         self.begun = begun
         if self.begun is not None and self.begun.task != task:
             raise FatalError(f"{self._file} is the place of another copy: {self.begun.task}")
@@ -81,14 +77,12 @@ class Resuming:
 
     def check_topics(self, client: Client, *sources: str) -> None:
         """``FatalError`` if the target, or a topic that is read, is not that of the first part of the copy."""
+        from kbroker.records_io.place import ids_of, made_anew
+
         names = (self._topic, *sources)
-        ids = {topic.name: uuid_to_str(topic.topic_id) for topic in client.refresh(names)}
-        self._topic_id = _BETWEEN_IDS.join(ids[name] for name in names)
-        if self.begun is None:
-            return
-        for name, before in zip_longest(names, self.begun.topic_id.split(_BETWEEN_IDS), fillvalue=self._topic):
-            if ids.get(name) != before:
-                raise FatalError(f"topic {name} is another than that of {self._file}: it was made anew since")
+        self._topic_ids = ids_of(client, names)
+        if self.begun is not None and (name := made_anew(names, self.begun.topic_ids, self._topic_ids)):
+            raise FatalError(f"topic {name} is another than that of {self._file}: it was made anew since")
 
     def left(self) -> Limits | None:
         """Between which offsets an earlier replay has left records; None if there is none."""
@@ -121,7 +115,7 @@ class Resuming:
 
     def stopped(self, producer: Producer, ends: Mapping[int, int]) -> Kept:
         """Keep the place."""
-        place = self.course.place(producer, self._task, self._topic_id, ends)
+        place = self.course.place(producer, self._task, self._topic_ids, ends)
         try:
             file = self._write(place.dump() + "\n")
         except FatalError as error:

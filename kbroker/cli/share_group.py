@@ -146,7 +146,7 @@ def _offsets(first: int, last: int) -> str:
 
 
 def _holder(each: Mapping[str, Any]) -> str | None:
-    """As the members of partitions are shown; the id alone of one that is not in the group any more."""
+    """The member as those of partitions are shown; the id alone of one that is not in the group any more."""
     if each["client_id"] is None:
         member_id: str | None = each["member_id"]
         return member_id

@@ -49,7 +49,7 @@ class InFlightAnswers:
         self._turns = FairShare()
 
     async def answer(self, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
-        """One group: the partitions that are named, or else all that its members have read here.
+        """The answer for a group: the partitions that are named, or else all that its members have read here.
 
         Of topics that the principal may not describe, those named are refused, others left out.
         """

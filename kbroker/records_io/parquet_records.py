@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from kbroker.errors import FatalError
 from kbroker.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
@@ -35,13 +35,21 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
+class _BatchWriter(Protocol):
+    """The part of pyarrow's ``ParquetWriter`` that is used."""
+
+    def write_batch(self, batch: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ParquetWriter:
     """Writes records into a file, a row group at a time."""
 
     def __init__(self, file: BinaryIO, topic: str) -> None:
         schema = topic_schema().with_metadata({"kafka.topic": topic})
         self._columns = RecordColumns(ROW_GROUP)
-        self._writer: Any = _parquet().ParquetWriter(file, schema, compression="zstd")
+        self._writer: _BatchWriter = _parquet().ParquetWriter(file, schema, compression="zstd")
 
     def add(self, partition: int, record: Record) -> None:
         """Add a record."""

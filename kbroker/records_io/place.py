@@ -8,17 +8,35 @@ that of partition 0. The partitions of the target are filled at different paces,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Final
 
 from kbroker.client.producer import Producer, Remainder, Unanswered
 from kbroker.records_io.items import BadLine, Item
+from kbroker.types import uuid_to_str
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
 
 _PARTITION_SHIFT: Final = 64
 _MAX_RECORDS: Final = 10_000_000
 """Records that a place may name one by one: far more than a producer holds."""
+_BETWEEN_IDS: Final = "/"
+"""Is in none of them."""
+
+
+def ids_of(client: Client, names: Sequence[str]) -> str:
+    """The ids of a copy's topics, the target first; ``ClientError``."""
+    ids = {topic.name: uuid_to_str(topic.topic_id) for topic in client.refresh(names)}
+    return _BETWEEN_IDS.join(ids[name] for name in names)
+
+
+def made_anew(names: Sequence[str], before: str, now: str) -> str | None:
+    """The first of a copy's topics that is another than it was, by what `ids_of` gave then and now; None if none is."""
+    ids = zip_longest(names, before.split(_BETWEEN_IDS), now.split(_BETWEEN_IDS), fillvalue="")
+    return next((name or names[0] for name, then, present in ids if then != present), None)
 
 
 def source_of(partition: int, offset: int) -> int:
@@ -37,8 +55,8 @@ class Place:
 
     task: str = ""
     """A line that says which copy it is of."""
-    topic_id: str = ""
-    """Of the target, and of a topic that is read: one that was made anew has nothing of it."""
+    topic_ids: str = ""
+    """Of the target, and of a topic that is read, by `ids_of`: one that was made anew has nothing of it."""
     stored: int = 0
     """Records of all copies so far."""
     next: Mapping[int, int] = field(default_factory=dict)
@@ -67,7 +85,7 @@ class Place:
         return json.dumps(
             {
                 "task": self.task,
-                "topic_id": self.topic_id,
+                "topic_id": self.topic_ids,
                 "stored": self.stored,
                 "next": dict(self.next),
                 "ends": dict(self.ends),
@@ -118,8 +136,8 @@ def _spans(sources: Iterable[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _unanswered(told: Any, named: set[int], most: int) -> Unanswered:
-    producer_id, producer_epoch, sequence, spans = told
+def _unanswered(told: object, named: set[int], most: int) -> Unanswered:
+    producer_id, producer_epoch, sequence, spans = _list(told)
     sources = _sources(spans, named, most)
     if not sources:
         raise ValueError(told)
@@ -131,11 +149,11 @@ def _unanswered(told: Any, named: set[int], most: int) -> Unanswered:
     )
 
 
-def _sources(spans: Any, named: set[int], most: int) -> list[int]:
+def _sources(spans: object, named: set[int], most: int) -> list[int]:
     """The sources of runs, which are added to those that are ``named``; ``ValueError`` for one that is already."""
     found: list[int] = []
-    for span in spans:
-        partition, first, last = map(_number, span)
+    for span in _list(spans):
+        partition, first, last = map(_number, _list(span))
         if not 0 <= last - first < most - len(named):
             raise ValueError(span)
         run = [source_of(partition, offset) for offset in range(first, last + 1)]
@@ -146,11 +164,19 @@ def _sources(spans: Any, named: set[int], most: int) -> list[int]:
     return found
 
 
-def _numbers(told: Any) -> dict[int, int]:
+def _list(told: object) -> list[object]:
+    if not isinstance(told, list):
+        raise ValueError(told)
+    return told
+
+
+def _numbers(told: object) -> dict[int, int]:
+    if not isinstance(told, dict):
+        raise ValueError(told)
     return {_number(partition): _number(offset) for partition, offset in told.items()}
 
 
-def _number(value: Any, lowest: int = 0, *, highest: int = 2**63 - 1) -> int:
+def _number(value: object, lowest: int = 0, *, highest: int = 2**63 - 1) -> int:
     number = int(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number <= highest:
         raise ValueError(value)
@@ -213,14 +239,14 @@ class Course:
         if offset > self._next.get(partition, -1):
             self._next[partition] = offset
 
-    def place(self, producer: Producer, task: str, topic_id: str, ends: Mapping[int, int]) -> Place:
+    def place(self, producer: Producer, task: str, topic_ids: str, ends: Mapping[int, int]) -> Place:
         """Where the copy stops now. The producer must not be used any more."""
         rest = producer.remainder()
         unanswered = {source for each in rest.unanswered.values() for source in each.sources}
         stored = sum(each.count for each in producer.stored.values())
         return Place(
             task,
-            topic_id,
+            topic_ids,
             stored + (0 if self._begun is None else self._begun.stored),
             dict(self._next),
             frozenset(self._again.union(rest.unsent) - unanswered),

@@ -135,6 +135,11 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
         asked |= {"goon": told["goon"], "ends": told["ends"]}
         assert page.post("records/replay", {**asked, "to": "whole", "place": told["place"]}).status == 400
         assert page.post("records/replay", {**asked, "place": "{}"}).status == 400
+        place = json.loads(told["place"])
+        target, _ = place["topic_id"].split("/")
+        of_another = json.dumps({**place, "topic_id": f"{target}/{target}"})
+        refused = page.post("records/replay", {**asked, "place": of_another})
+        assert refused.status == 409 and "topic whole was made anew" in refused.body.decode()
         again = page.post("records/replay", {**asked, "place": told["place"]}).json
         assert (again["stored"], again["finished"]) == (300, True)
         assert values("whole-again") == expected
@@ -142,7 +147,7 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
         def outcomes() -> list[str]:
             return [line["outcome"].split(":")[0] for line in page.audit() if line["action"] == "replay"]
 
-        eventually(lambda: outcomes() == ["failed", "done"], "both steps are audited")
+        eventually(lambda: outcomes() == ["failed", "failed", "done"], "all steps are audited")
 
 
 def records(client: Client, topic: str) -> Iterator[Record]:

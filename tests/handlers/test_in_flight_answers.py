@@ -122,7 +122,7 @@ def test_what_the_leader_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_bytes_of_requests_and_answers_without_the_wish_are_those_of_kafka() -> None:
-    """As Kafka's definitions have them, byte by byte: each empty set of tagged fields is one byte, 0."""
+    """The bytes are those of Kafka's definitions: each empty set of tagged fields is one byte, 0."""
     assert encode(asked(3, wants=False), 1).hex() == "0208776f726b6572730202740200000003000000"
     partition = DescribeShareGroupOffsetsResponsePartition(partition_index=3, start_offset=4, leader_epoch=5, lag=6)
     topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", topic_id=ZERO_UUID, partitions=[partition])

@@ -210,7 +210,7 @@ def test_no_frame_is_more_than_an_error(
     memory = resident_bytes()
 
     async def talk() -> int:
-        """One connection; how many frames it has sent."""
+        """A connection; the number of frames that it has sent."""
         exchange, said = _Exchange(listener, client), frames(rng, mechanism, version)
         frame, sent = next(said), 0
         while True:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbroker.client.producer import Remainder, Unanswered
 from kbroker.records_io.items import BadLine, Item
-from kbroker.records_io.place import Course, Place, load_place, place_of, remaining, source_of
+from kbroker.records_io.place import Course, Place, load_place, made_anew, place_of, remaining, source_of
 from kbroker.wire.record_batch import Record
 
 PARTITIONS = st.integers(0, 5)
@@ -109,3 +109,10 @@ def test_lines_that_were_left_come_before_new_ones() -> None:
     events.extend(item.line for item in taken)
     assert events == [2, 5, ("missing", 1), 6, 7], "line 4 is gone"
     assert course.next == {0: 8}
+
+
+def test_a_topic_that_was_made_anew_is_named() -> None:
+    assert made_anew(("to", "from"), "A/B", "A/B") is None
+    assert made_anew(("to", "from"), "A/B", "A/C") == "from"
+    assert made_anew(("to", "from"), "A/B", "D/C") == "to"
+    assert made_anew(("to",), "A/B", "A") == "to", "it is the place of a copy that read a topic, too"

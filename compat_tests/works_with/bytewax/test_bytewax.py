@@ -23,7 +23,7 @@ def line(number: int) -> tuple[None, str]:
 
 
 def totals(lines: int) -> dict[str, int]:
-    """So often each word is in the first lines."""
+    """The number of times that each word is in the first lines."""
     return {word: sum(1 for number in range(lines) if number % len(WORDS) >= place) for place, word in enumerate(WORDS)}
 
 

@@ -74,7 +74,7 @@ class Shop:
 
     @property
     def events(self) -> int:
-        """So many records tell of the changes; a delete is followed by a tombstone."""
+        """The number of records that tell of the changes; a delete is followed by a tombstone."""
         return sum(1 + (operation == "d") for changes in self.changes.values() for operation, _, _ in changes)
 
 

@@ -103,7 +103,7 @@ def half_and_end(messages: list[Message]) -> tuple[list[Place], list[Place]]:
 
 
 def values_from(messages: list[Message], offsets: dict[tuple[str, int], int]) -> dict[int, list[str]]:
-    """What a group at these offsets of a topic has still to read, in each partition."""
+    """The records that a group at these offsets of a topic has still to read, in each partition."""
     begins = {partition: offset for (_, partition), offset in offsets.items()}
     left: dict[int, list[str]] = defaultdict(list)
     for each in messages:

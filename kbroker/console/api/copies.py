@@ -18,10 +18,9 @@ from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import read_csv_records
 from kbroker.records_io.items import BadLine
 from kbroker.records_io.json_types import Json
-from kbroker.records_io.place import Course, Place, load_place, place_of, remaining
+from kbroker.records_io.place import Course, Place, ids_of, load_place, made_anew, place_of, remaining
 from kbroker.records_io.replay import Replay
 from kbroker.records_io.sieve import Sieve
-from kbroker.types import uuid_to_str
 
 STEP_SECONDS: Final = 3.0
 """A replay of a page goes on in steps: between two of them it can be given up."""
@@ -76,7 +75,7 @@ def _place_of(call: Call) -> Place | None:
 
 
 class _Copying:
-    """One step of a copy: its producer, what was refused, and the place where it stops if it fails."""
+    """A step of a copy: its producer, what was refused, and the place where it stops if it fails."""
 
     def __init__(self, task: str, to: str, begun: Place | None) -> None:
         if begun is not None and begun.task != task:
@@ -86,14 +85,14 @@ class _Copying:
         self.to = to
         self._task = task
         self._begun = begun
-        self._topic_id = ""
+        self._topic_ids = ""
 
-    def producer(self, client: Client, told: Callable[[RefusedRecord], str]) -> Producer:
-        """A producer; ``told`` says what was refused."""
-        [topic] = client.refresh([self.to])
-        self._topic_id = uuid_to_str(topic.topic_id)
-        if self._begun is not None and self._begun.topic_id != self._topic_id:
-            raise Refused(409, f"topic {self.to} was made anew: begin from the beginning")
+    def producer(self, client: Client, told: Callable[[RefusedRecord], str], *sources: str) -> Producer:
+        """A producer; ``told`` says what was refused, ``sources`` are the topics that are read."""
+        names = (self.to, *sources)
+        self._topic_ids = ids_of(client, names)
+        if self._begun is not None and (name := made_anew(names, self._begun.topic_ids, self._topic_ids)):
+            raise Refused(409, f"topic {name} was made anew: begin from the beginning")
         return Producer(
             client,
             self.to,
@@ -118,7 +117,7 @@ class _Copying:
 
     def stopped(self, producer: Producer, error: Exception, answer: dict[str, Json]) -> _Stopped:
         """The outcome of a step that failed, to be raised."""
-        place = self.course.place(producer, self._task, self._topic_id, {})
+        place = self.course.place(producer, self._task, self._topic_ids, {})
         producer.close()
         text = place.dump() if len(place.again()) <= _MOST_RECORDS else None
         return _Stopped(error, {**answer, "place": text if text and len(text) <= _LONGEST_PLACE else None})
@@ -139,7 +138,7 @@ def _replay(
         raise Refused(409, f"topic {copying.to} has no partition {missing[0]}: let the keys choose")
     for partition, offset in begins.items():
         copying.course.passed(partition, offset)
-    producer = copying.producer(client, _told)
+    producer = copying.producer(client, _told, look.topic)
     committed = look.read_committed
     reading = client.another()
     reader = Reader(reading, look.topic, begins, ends=ends, read_committed=committed)
