@@ -92,17 +92,17 @@ class PeakMemory:
 
 
 QUIET_CPU_PERCENT = 8
-"""Of one processor: what a broker that nobody speaks to stays below."""
+"""Percent of one processor. A broker that takes less is at rest."""
 
 DELETED_SECONDS = 1.5
 """By then both brokers have begun to remove the files of a topic that was deleted (`log.segment.delete.delay.ms`)."""
 
 QUIET_SECONDS = 15
-"""How long one may take to come to rest; what it does then is its ordinary idling."""
+"""Seconds that a broker is given to come to rest. All processor time that it takes later counts as its idling."""
 
 
 class Run:
-    """One run: its servers, its results so far, its failures."""
+    """A run of the benchmarks: its servers, its results so far, its failures."""
 
     def __init__(self, bench: Bench, kinds: list[str], rounds: int, save: Callable[[Run], None]) -> None:
         """``save`` is called after each measurement: a run that is cut short loses nothing."""
@@ -156,7 +156,10 @@ class Run:
         return sum(server.cpu_seconds() for server in self._servers.values() if server.is_alive())
 
     def _run_clusters(self, chosen: list[Workload]) -> None:
-        """One cluster of each broker for each round, when no other server runs any more."""
+        """Measure the chosen workloads of clusters; no other server may run any more.
+
+        Each round starts a cluster of each broker.
+        """
         if not chosen:
             return
         starts = chosen[0] is CLUSTER_WORKLOADS[0]

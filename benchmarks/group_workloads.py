@@ -277,7 +277,7 @@ def settle(loop: Loop, groups: Sequence[Group], protocol: str) -> None:
 
 
 def check_alive(loop: Loop, groups: Sequence[Group]) -> int:
-    """How many members are answered without an error."""
+    """Let each member send a heartbeat, and count the answers without an error."""
     told: list[Any] = []
     members = [member for group in groups for member in group.members]
     for member in members:

@@ -118,7 +118,10 @@ def lookup(path: Path, size: int) -> None:
 
 
 def _fill_with_times(log: PartitionLog, size: int) -> None:
-    """As :func:`fill`, each batch later than the one before it; made from one by new times and checksum alone."""
+    """Fill a log like :func:`fill`, with each batch later than the one before it.
+
+    All are made from the same batch, with new timestamps and a new checksum.
+    """
     stamps = struct.Struct(">qq")
     data = bytearray(batch(BATCH_RECORDS, 100))
     stamp = 1

@@ -205,8 +205,10 @@ def median_ratio(results: Results, workload: str, figure: str) -> float | None:
 
 
 def rounds_of(results: Results, workload: str, figure: str, commits: Mapping[str, str] | None = None) -> str:
-    """How many rounds a median is of, and of which commit, if ``commits`` has several; and the least and the greatest
-    of their ratios, where there are several."""
+    """The rounds that a median is of: their number, their commit, and the span of their ratios.
+
+    The commit is named if ``commits`` has several; the span, least and greatest, if there are several ratios.
+    """
     count = max(len(rounds) for rounds in results[workload].values())
     values = ratios(results, workload, figure)
     told = f"{count} of {commits[workload]}" if commits and len(set(commits.values())) > 1 else str(count)

@@ -123,7 +123,7 @@ def handshakes(bench: Bench, server: Server) -> Figures:
 
 
 def storm(bench: Bench, server: Server) -> Figures:
-    """One message at a time over TLS, by itself and while others shake hands."""
+    """Measure the latency of one message at a time over TLS, undisturbed and while other clients shake hands."""
     topic = bench.new_topic(server, 1)
     address, seconds = _secure(server).tls_bootstrap, bench.amount(8, 4)
     options = ["acks=all", "linger.ms=0", *_settings(server)]

@@ -34,7 +34,7 @@ class ServerError(Exception):
 
 
 class Server(ABC):
-    """One broker in processes of its own. `start` returns as soon as the process runs."""
+    """A broker in processes of its own. `start` returns as soon as the process runs."""
 
     name: ClassVar[str]
     host = "127.0.0.1"

@@ -72,7 +72,7 @@ def consume(members: int) -> Workload:
 
 
 def accept_latency(bench: Bench, server: Server) -> Figures:
-    """One record at a time, from its send until its consumer knows that its acceptance is kept."""
+    """Measure one record at a time, from its send until its consumer knows that its acceptance is kept."""
     _start(server)
     topic = bench.new_topic(server, 1)
     return bench.java.share_latency(

@@ -158,9 +158,9 @@ class Probe:
 
 
 def streaming_latency(bench: Bench, server: Server) -> Figures:
-    """One record after another through a query, from the producer to a consumer behind the sink.
+    """Measure one record after another on its way through a query, from the producer to a consumer behind the sink.
 
-    After so many records, or after so many seconds: a slow machine measures fewer of them.
+    It ends after a number of records or of seconds: a slow machine measures fewer of them.
     """
     spark = session()
     source, target = bench.new_topic(server, 1), bench.new_topic(server, 1)

@@ -57,7 +57,7 @@ def commit(made: Producer, topic: str, count: int, partitions: int = 0) -> list[
 
 
 def transactions(bench: Bench, server: Server) -> Figures:
-    """One producer, one transaction after another."""
+    """Measure a producer that commits one transaction after another."""
     topic = bench.new_topic(server, 1)
     made = producer(server)
     commit(made, topic, 50)

@@ -81,7 +81,7 @@ def record_count(bench: Bench, size: int) -> int:
 
 
 LEADER_SECONDS = 60
-"""How long a topic's partitions may take to be led again after a broker has begun to serve."""
+"""Seconds that a topic's partitions may take to be led again after a broker has begun to serve."""
 
 
 def stored_records(server: Server, topic: str, partitions: int) -> int:

@@ -1,4 +1,4 @@
-"""Which APIs a broker serves, asked with the simplest request that there is (ApiVersions v0 on a plain socket).
+"""The APIs that a broker serves, asked with the simplest request that there is (ApiVersions v0 on a plain socket).
 
 ``python -m compat_tests.api_versions > tests/facts/api_versions.json`` writes what Apache Kafka 4.4.0 answers, on each
 listener and to each version of the request.

@@ -1,4 +1,4 @@
-"""How a client under test is told of security, in the words of each library; files are PEM."""
+"""The security settings of a client under test, in the words of each library; files are PEM."""
 
 from __future__ import annotations
 

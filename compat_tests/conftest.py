@@ -1,4 +1,4 @@
-"""Which broker the cases run against, the clients, and the recording of results for the table in the docs.
+"""The broker that the cases run against, the clients, and the recording of results for the table in the docs.
 
 pytest compat_tests                            kbroker, started by the tests: one node, three, or both in turn
 pytest compat_tests --nodes 3                  three nodes wherever a folder does not need just one; 1: one everywhere

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site from the pages of the repository: ``make site``.
+"""The configuration of Sphinx, which makes the site from the pages of the repository: ``make site``.
 
 The source directory is the repository, so a link means the same in the site and in the tree.
 """

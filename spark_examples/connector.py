@@ -1,4 +1,4 @@
-"""How a Spark session with the Kafka source is had: Java, the connector's four jars, the session.
+"""A Spark session with the Kafka source: finds Java, fetches the connector's four jars, starts the session.
 
     from spark_examples.connector import spark_session
     spark = spark_session("my report")

@@ -47,7 +47,7 @@ class DemoResult:
     seconds: dict[str, float]
 
     def differences(self) -> list[str]:
-        """One readable line for each thing that is not as in the source data."""
+        """The differences from the source data, a readable line each."""
         expected = sum(delay.flights for delay in self.truth)
         counts = {
             "acknowledged to the producer": (self.produced, expected),

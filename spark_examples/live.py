@@ -45,7 +45,7 @@ class LiveResult:
     behind_seconds: float
 
     def differences(self) -> list[str]:
-        """One readable line for each thing that is not as in the source data."""
+        """The differences from the source data, a readable line each."""
         found = []
         expected = sum(row.flights for row in self.truth)
         if self.replayed != expected:

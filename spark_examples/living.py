@@ -82,7 +82,7 @@ def first_match(running: subprocess.Popen[str], pattern: str, errors: Path) -> s
 
 
 class Flows:
-    """What goes on in the cluster, a thread each, until ``stop``. The first that fails is in ``failure``."""
+    """Flows of records in the cluster, a thread each, until ``stop``. ``failure`` is the error of the first to fail."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

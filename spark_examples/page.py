@@ -47,7 +47,7 @@ dots: the storms of February 8th to 11th, and of the 27th, stand out.""",
 }
 
 OF_THE_MACHINE = ("seconds ", "plot ", "replayed ")
-"""How lines begin that would be others on another machine, or with another folder."""
+"""The beginnings of lines that differ from machine to machine, or with another folder."""
 
 
 def printed(command: str) -> str:

@@ -77,7 +77,7 @@ def provide(bootstrap: str, topic: str, frame: Any = None) -> int:
 
 
 def count_records(bootstrap: str, topic: str) -> int:
-    """How many records a consumer finds in the topic."""
+    """Count the records that a consumer finds in the topic."""
     return sum(1 for _ in read_records(bootstrap, topic))
 
 

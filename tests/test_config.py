@@ -77,7 +77,7 @@ def test_defaults_can_be_parsed_validated_and_written_back(scope: str) -> None:
 
 
 def test_the_throttles_of_replication_exist_at_run_time_only() -> None:
-    """As ``QuotaConfig.brokerQuotaConfigs``, which the table of facts leaves out."""
+    """They are those of ``QuotaConfig.brokerQuotaConfigs``, which the table of facts leaves out."""
     assert list(DYNAMIC_BROKER_CONFIGS) == [
         "follower.replication.throttled.rate",
         "leader.replication.throttled.rate",

@@ -181,13 +181,16 @@ def test_the_sites_menu_has_every_page_that_the_site_takes() -> None:
 
 
 def test_docstrings_begin_with_their_subject() -> None:
-    """A clause with "what" or "how" for a subject, or a question, is hard to read at first sight."""
+    """A docstring is hard to read that begins with a clause ("what", "how"), a question, or "one" without a noun."""
     begins_otherwise = re.compile(
-        r'^ *"""(?:What|Who|Whom|Whose|Whoever|Whatever|How|Which|Why|So|As :|As `|Are)\b.*', re.MULTILINE
+        r'^ *r?"""(?:(?:What|Who|Whom|Whose|Whoever|Whatever|How|Which|Why|So|Are)\b'
+        r"|As [:`]|One(?:[.,;:]| (?:a|after|by|for|in|more|of|on|that|to|which|who|whose|with|without)\b)).*",
+        re.MULTILINE,
     )
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in sorted((ROOT / "kbroker").rglob("*.py"))
+        for folder in ("kbroker", *FOLDERS)
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for line in begins_otherwise.findall(path.read_text("utf-8"))
     ]
     assert wrong == []

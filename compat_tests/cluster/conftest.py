@@ -49,7 +49,7 @@ def cluster(three_nodes: RunningCluster) -> RunningCluster:
 
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
-    """How often to repeat a fault."""
+    """The number of times that a fault is repeated (``--faults``)."""
     return int(request.config.getoption("--faults"))
 
 

@@ -66,7 +66,7 @@ class History:
 
     @property
     def count(self) -> int:
-        """How many were acknowledged."""
+        """The number of acknowledged records."""
         return sum(map(len, self.acknowledged.values())) + sum(map(len, self.unplaced.values()))
 
 

@@ -24,7 +24,7 @@ class Moment:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """One line in the file."""
+    """Append a phase of a test to the file that MOMENTS names, as a line of JSON."""
     path = os.environ.get("MOMENTS")
     if path is None:
         return

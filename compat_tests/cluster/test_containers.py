@@ -260,7 +260,7 @@ for _suite in SUITES[:-1]:
 
 @dataclass
 class Try:
-    """One run of a suite: what pytest printed, and how each test went."""
+    """A run of a suite: the output of pytest, its exit code, and the phases of each test."""
 
     output: Path
     code: int
@@ -268,11 +268,11 @@ class Try:
 
     @property
     def failures(self) -> list[Moment]:
-        """One a test."""
+        """The failed phases, the last one of each test."""
         return list({moment.test: moment for moment in self.moments if moment.outcome == "failed"}.values())
 
     def span(self, test: str) -> tuple[float, float]:
-        """When the test began and ended."""
+        """The times at which a test began and ended, in seconds since 1970."""
         phases = [moment for moment in self.moments if moment.test == test]
         return min(phase.start for phase in phases), max(phase.stop for phase in phases)
 

@@ -18,8 +18,8 @@ from compat_tests.cluster.wires import WiredCluster
 from kbroker.testing import ClusterNode
 
 FAULT_SECONDS = 13.0
-"""Longer than a broker's session, so that whoever is cut off from the controller is fenced; 20 s with ``--faults``."""
-"""How long a fault lasts at least."""
+"""Seconds that a fault lasts (20 with ``--faults``): longer than a broker's session, so that the controller fences
+a broker that it does not hear."""
 RECOVERED_WITHIN = 30.0
 
 
@@ -93,7 +93,7 @@ def far_and_narrow(cluster: WiredCluster, leader: ClusterNode, seconds: float) -
 
 
 def lossy(cluster: WiredCluster, leader: ClusterNode, seconds: float) -> None:
-    """One packet of a hundred."""
+    """The network loses one packet of a hundred."""
     cluster.wires.slow(_all(cluster), 0.001, loss=0.01)
     time.sleep(seconds)
 
@@ -135,7 +135,7 @@ MIXED_SECONDS = 30.0
 
 
 def _mix(cluster: WiredCluster, rng: random.Random, seconds: float) -> list[str]:
-    """One trouble after the other, the next perhaps before the last is over; what they were."""
+    """Make faults for some seconds, a new one perhaps before the last is over, and return a line for each."""
     told = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -19,7 +19,7 @@ LIMIT_SECONDS = 120
 
 
 def _copied(bootstrap: str, topic: str) -> int:
-    """How many messages of the source the copier has committed; -1 while nobody can say."""
+    """Count the messages of the source that the copier has committed; -1 while no coordinator answers."""
     try:
         return sum(max(0, offset) for offset in committed_offsets(bootstrap, "copiers", topic, timeout=2))
     except confluent_kafka.KafkaException:
@@ -47,7 +47,7 @@ class Copying:
 
     @property
     def copied(self) -> int:
-        """How many messages are copied, -1 while nobody can say."""
+        """The number of messages that are copied; -1 while no coordinator answers."""
         return _copied(self._bootstrap, self._source)
 
     def judge(self) -> None:

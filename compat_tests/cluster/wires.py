@@ -40,7 +40,7 @@ class Link:
     """Seconds that bytes take."""
     bytes_per_second: float = 1e9
     loss: float = 0.0
-    """How often some bytes have to be sent again, which takes a fifth of a second and more."""
+    """The share of sends that are lost (0 to 1) and repeated, which takes a fifth of a second and more."""
     busy_until: float = 0.0
 
 
@@ -67,7 +67,7 @@ class Wires:
         self._scope = trio.CancelScope()
         self._thread: threading.Thread | None = None
         self.held = 0
-        """How many times bytes had to wait for a link."""
+        """The number of times that bytes had to wait for a link."""
 
     def add(self, node: int, port: int) -> int:
         """A port of the proxy that leads to a port of a node. To be called before ``start``."""
@@ -260,7 +260,7 @@ async def _first_request(stream: trio.SocketStream) -> bytes:
 
 
 def _node_of(begun: bytes) -> int:
-    """Which node has sent that, by the client id in the header of its request."""
+    """The node that sent these first bytes of a request, by the client id in its header."""
     name = begun[14 : 14 + int.from_bytes(begun[12:14], "big", signed=True)]
     found = _NODE_NAME.match(name)
     assert found is not None, f"{name!r} is the name of no node"

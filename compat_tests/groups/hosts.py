@@ -103,7 +103,7 @@ _changed = threading.Condition()
 
 
 class Host:
-    """One process with members of one client."""
+    """A process with members of one client."""
 
     def __init__(self, client: str) -> None:
         command, environment = _command(client)
@@ -224,7 +224,7 @@ class Host:
 
 
 class Member:
-    """One member's reports: its present and past partitions, and the records it read."""
+    """A member as its reports show it: its present and past partitions, and the records that it read."""
 
     def __init__(self, host: Host, name: str, instance: str) -> None:
         self.host = host
@@ -332,7 +332,7 @@ def never_two_owners(members: Sequence[Member]) -> None:
 
 
 def read_counts(members: Sequence[Member]) -> Counter[tuple[str, int, int]]:
-    """How often each record was read by all of them."""
+    """Count how often the members have read each record, all of them together."""
     return Counter(record for member in members for record in member.seen)
 
 
@@ -359,5 +359,5 @@ def hosts() -> Iterator[Callable[..., Host]]:
 
 
 def unavailable(kind: Kind) -> str | None:
-    """Why this kind of member cannot be used on this machine, or None."""
+    """The reason why this kind of member cannot be used on this machine, or None."""
     return clients.unavailable(kind.client)

@@ -1,4 +1,4 @@
-"""One suite for the members of every client, with the classic protocol and with KIP-848's."""
+"""A suite for the members of every client, with the classic protocol and with KIP-848's."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ EMPTY_ASSIGNMENT = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 
 
 class Connection:
-    """One connection, opened again when it was closed. The client id is ``wire``."""
+    """A connection that is opened again when it was closed. The client id is ``wire``."""
 
     def __init__(self, bootstrap: str) -> None:
         self._socket = RawSocket(bootstrap, 3)
@@ -229,8 +229,11 @@ class World:
         return f"member-{self._made:04}"
 
     def without_haste(self, group: str) -> str:
-        """How long the cases take must not show: members of that group, which do not beat while others are asked, are
-        missed after a minute, and its partitions are assigned anew whenever there is reason to."""
+        """Configure a group so that the time that its cases take does not show, and return its name.
+
+        Members, which send no heartbeats while others are asked, are missed after a minute only, and partitions are
+        assigned anew whenever there is reason to.
+        """
         wanted = {"consumer.session.timeout.ms": "60000", "consumer.assignment.interval.ms": "0"}
         configs = [AlterableConfig(name=name, value=value) for name, value in wanted.items()]
         resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)

@@ -30,7 +30,7 @@ TYPES = (ResourceType.TOPIC, ResourceType.TOPIC, ResourceType.GROUP)
 
 
 class _World:
-    """One authorizer of each kind: ours decides, theirs gets lines to decide by."""
+    """An authorizer of each kind with the same rules: kbroker's decides, Apache Kafka's gets lines to decide by."""
 
     def __init__(self, rng: random.Random, lines: list[str]) -> None:
         self._rng = rng

@@ -23,7 +23,10 @@ ALLOW_R = ("--allow-principal", "User:r")
 
 @pytest.fixture(scope="module")
 def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """As the package's, with an authorizer. What a broker with ``--bootstrap`` has is not known."""
+    """Both brokers, like the package's fixture, with an authorizer.
+
+    It skips a broker of ``--bootstrap``, whose rules are not known.
+    """
     skip_without("java")
     if request.config.getoption("--bootstrap"):
         pytest.skip("needs a broker with an authorizer of its own")

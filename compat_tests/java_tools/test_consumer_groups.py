@@ -28,7 +28,7 @@ def topics(sides: tuple[Side, Side]) -> None:
 
 @pytest.fixture(scope="module")
 def members(sides: tuple[Side, Side], topics: None) -> Iterator[None]:
-    """One group with members of each protocol, a static member in each, and one without members."""
+    """A group for each protocol with members, a static one among them, and a group without members."""
 
     def join(side: Side) -> None:
         for protocol in ("classic", "consumer"):

@@ -28,7 +28,7 @@ class AppError(Exception):
 
 
 class StreamsApp:
-    """One process of an application, whose id is its group. ``settings`` are Kafka Streams' own, as ``name=value``."""
+    """A process of an application, whose id is its group. ``settings`` are Kafka Streams' own, as ``name=value``."""
 
     def __init__(self, bootstrap: str, application: str, directory: Path, name: str, *settings: str) -> None:
         classes = directory.parent / "classes"

@@ -41,7 +41,7 @@ _Row = tuple[str, ...]
 
 
 def acls_of(name: str) -> list[AclBinding]:
-    """One ACL of each kind."""
+    """An ACL of each kind: each resource type, pattern type and permission, all with ``name`` in them."""
     return [
         AclBinding(ResourceType.TOPIC, name, LITERAL, "User:a:b", "*", READ, ALLOW),
         AclBinding(ResourceType.TOPIC, f"{name}-ü", PREFIXED, "User:CN=x,O=y", "10.0.0.1", ALL, DENY),
@@ -71,7 +71,7 @@ GONE: Entity = {"user": "gone"}
 
 
 def quotas_of(name: str) -> list[tuple[Entity, dict[str, float | None]]]:
-    """One quota of each kind of entity."""
+    """Quotas of each kind of entity, all with ``name`` in them."""
     return [
         ({"user": f"{name}-ü"}, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2.0**60}),
         ({"user": name, "client-id": None}, {"request_percentage": 12.5}),

@@ -1,4 +1,4 @@
-"""One writes a log directory, the other opens it, reads all, writes on, and gives it back."""
+"""A broker writes a log directory; the other broker opens it, reads all, writes on, and gives it back."""
 
 from __future__ import annotations
 

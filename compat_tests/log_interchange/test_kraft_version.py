@@ -35,7 +35,7 @@ def level(place: Place) -> str | None:
 
 
 def ask(place: Place, request: Any, version: int) -> Any:
-    """One request to the broker that runs."""
+    """Send a request to the running broker on a connection of its own, and return the answer."""
     talk = Dialogue(place.bootstrap)
     answer = talk.ask(request, version)
     talk.close()

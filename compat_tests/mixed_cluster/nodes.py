@@ -56,7 +56,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) ->
 
 
 class Node(Protocol):
-    """One node of a cluster."""
+    """A node of a cluster, of kbroker or of Apache Kafka."""
 
     node_id: int
     port: int

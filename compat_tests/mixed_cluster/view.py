@@ -165,7 +165,7 @@ def elect_preferred(node: Node, topic: str, index: int) -> None:
 
 
 def coordinator(node: Node, key: str, key_type: int = 0) -> int:
-    """Which broker coordinates a group (or, 1, a transactional id), as the node says; -1 if none yet."""
+    """The broker that coordinates a group (key type 1: a transactional id), as the node says; -1 if none yet."""
     [found] = ask(node, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])).coordinators
     return -1 if found.error_code else int(found.node_id)
 
@@ -227,7 +227,10 @@ def transact(servers: str, name: str, topic: str, values: Mapping[int, list[byte
 def read(
     servers: str, topic: str, counts: Mapping[int, int], group: str = "", protocol: str = "classic"
 ) -> dict[int, list[bytes]]:
-    """So many records of each partition, from their beginning. As a `group`, from where it stood; committed after."""
+    """Read the given number of values from each partition, committed ones alone.
+
+    Without a `group` from the beginning; as a `group` from its offsets, which are committed afterwards.
+    """
     consumer = Consumer(
         {
             **CLIENT,

@@ -15,7 +15,7 @@ FULL = os.environ.get("KBROKER_COMPAT_SECURITY_FULL", "") not in ("", "0")
 
 
 def kind_of(config: pytest.Config) -> str:
-    """Which broker is under test; skips where that is not the tests' to say."""
+    """The broker under test: "kbroker" or "apache". Skips where the options leave the tests no choice of nodes."""
     if config.getoption("--bootstrap"):
         pytest.skip("the nodes are secured by the tests themselves")
     if config.getoption("--shape"):
@@ -34,7 +34,7 @@ def _world(request: pytest.FixtureRequest, count: int, mechanism_between: str) -
 
 @pytest.fixture(scope="session")
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """One node."""
+    """A single secure node; the mechanism between brokers is PLAIN."""
     yield from _world(request, 1, "PLAIN")
 
 

@@ -1,4 +1,4 @@
-"""How each client tells that it was not let in, or that it did not trust the broker: all that it says."""
+"""The output of each client that was not let in, or that did not trust the broker: all that it says."""
 
 from __future__ import annotations
 

@@ -51,7 +51,10 @@ KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule required"
 START_SECONDS = 60.0
 
 SESSION_SECONDS = 2
-"""How long a session of the listener NARROW lasts, unless renewed; brokers refuse that within a second of the last."""
+"""The length of a session of the listener NARROW, unless it is renewed.
+
+Brokers refuse to renew it within a second of the last time.
+"""
 
 
 class NodeError(Exception):
@@ -268,11 +271,11 @@ class SecureServers:
     # ways to connect
 
     def plain(self, user: str, protocol: str = "SASL_PLAINTEXT") -> Security:
-        """As a user of the PLAIN mechanism."""
+        """A client that is a user of the PLAIN mechanism."""
         return self.sasl(protocol, "PLAIN", user, self.users[user])
 
     def sasl(self, protocol: str, mechanism: str, user: str, password: str) -> Security:
-        """By SASL, trusting the nodes' authority."""
+        """A client that authenticates by SASL and trusts the nodes' authority."""
         return Security(protocol, mechanism, user, password, ca=self.authority.pem, java=self._java_trust(protocol))
 
     def tokens(self, client: str) -> Security:

@@ -46,7 +46,7 @@ def mixed() -> Iterator[World]:
 
 @pytest.fixture(params=["apache", "kbroker"])
 def alone(request: pytest.FixtureRequest) -> Iterator[World]:
-    """One node, of the broker that writes the files first."""
+    """A node of the broker that writes the files first; the parameter says which."""
     yield from _started(request.param, mechanism_between="PLAIN")
 
 

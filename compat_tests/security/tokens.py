@@ -24,7 +24,7 @@ class _Provider(TokenProvider):
 
 @functools.cache
 def provider() -> TokenProvider:
-    """One for all nodes and clients, as long as this process runs."""
+    """The provider of tokens for all nodes and clients; it runs as long as this process."""
     secrets = {name: f"{name}-{uuid.uuid4().hex}" for name in ("alice", ELSEWHERE)}
     found = _Provider(clients=secrets)
     found.__enter__()

@@ -74,7 +74,7 @@ SENDS_NONCE_TWICE = _sends_nonce_twice()
 
 
 SECRET = "secret-of-a-user-"
-"""So begins the password of each user that a test makes."""
+"""The beginning of the password of each user that a test makes."""
 
 
 class World:

@@ -57,7 +57,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 class ShapedNode:
-    """One node: its properties file, its directories, its process."""
+    """A node: its properties file, its directories, its process."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
         self.id = int(properties["node.id"])

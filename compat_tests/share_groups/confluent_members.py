@@ -13,7 +13,7 @@ _UNKNOWN = ("share.acquire.mode",)
 
 
 class Member:
-    """One share consumer."""
+    """A share consumer of confluent-kafka, subscribed as the command says."""
 
     def __init__(self, command: dict[str, Any]) -> None:
         properties = {name: value for name, value in command["properties"].items() if name not in _UNKNOWN}

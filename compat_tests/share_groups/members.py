@@ -40,11 +40,11 @@ class Delivery(NamedTuple):
 
 
 class ShareMembers:
-    """One process; each call names a member of it."""
+    """A process of a client with members of share groups; each call names a member."""
 
     can_renew = True
     polls_between_renewals = True
-    """Whether a member has to poll before it renews again. One of franz-go must not: the next poll accepts."""
+    """Whether a member has to poll before it renews again. A member of franz-go must not: the next poll accepts."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

@@ -42,7 +42,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def new_module_name() -> Callable[[], str]:
-    """As ``new_name``, for topics of a whole module."""
+    """Names like those of ``new_name``, for topics of a whole module."""
     return lambda: f"spark-{os.getpid()}-{next(_numbers)}"
 
 

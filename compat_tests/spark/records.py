@@ -100,12 +100,12 @@ def with_options(builder: Any, bootstrap: str, options: Mapping[str, object]) ->
 
 
 def numbers(rows: Any) -> list[int]:
-    """Which records these are, in order."""
+    """The numbers of the records in a DataFrame, ascending; a value is a letter and its record's number."""
     return sorted(int(row["value"][1:]) for row in rows.select("value").collect())
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
-    """As ``startingOffsets`` wants it."""
+    """Offsets by partition as the JSON of the source's option ``startingOffsets``."""
     return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
 
 

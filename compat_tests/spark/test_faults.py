@@ -338,7 +338,7 @@ def test_a_broker_that_restarts(spark: Any, mine: RunningBroker, topic: str, tmp
 
 
 def test_the_same_seed_does_the_same_to_a_pipeline(spark: Any, new_name: Callable[[], str], tmp_path: Path) -> None:
-    """As far as Spark asks the same in the same order, which a single partition and its driver do."""
+    """It holds as far as Spark asks the same in the same order, which a single partition and its driver do."""
     seen = []
     for run in ("one", "two"):
         with running_broker() as broker, broker.faults as faults:

@@ -318,7 +318,7 @@ def test_the_real_time_trigger(
 
 
 def read_outside(bootstrap: str, topic: str, count: int) -> list[int]:
-    """So many records of a topic of two partitions, by a stock consumer; which numbers they have."""
+    """Read `count` records of a topic of two partitions with a stock consumer, and return their numbers."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "outside", "auto.offset.reset": "earliest"})

@@ -44,7 +44,7 @@ def participant_of(client: str, bootstrap: str) -> Participant:
 
 
 class Participant:
-    """One process of one client, which carries out one command at a time."""
+    """A process of a client, which carries out one command at a time."""
 
     def __init__(self, client: str, command: list[str], environment: dict[str, str]) -> None:
         self.client = client

@@ -132,7 +132,7 @@ _PASSING = re.compile(r"log_end_offset|high_watermark|timestamp|documentation|fi
 
 
 class AskedBroker:
-    """One of the two, with clients of its users on the listeners of brokers and of controllers."""
+    """A broker of the pair, with clients of its users on the listeners of brokers and of controllers."""
 
     def __init__(self, address: Address, controller: Address, world: World) -> None:
         self._address = address
@@ -146,7 +146,7 @@ class AskedBroker:
     async def prepared(
         cls, address: Address, controller: Address, users: Mapping[str, frozenset[Asked]]
     ) -> AskedBroker:
-        """One with users, topics and groups."""
+        """Make the users' ACLs, topics and groups on a broker as its admin. AssertionError if it refuses an ACL."""
         admin = await login(address, "admin")
         made = await admin.ask(CreateAclsRequest(creations=list(acls(users))), 3)
         assert not any(result.error_code for result in made.results), made

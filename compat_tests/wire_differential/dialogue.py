@@ -1,4 +1,4 @@
-"""One raw conversation with one broker, and its answers in a form that two brokers' can be compared in."""
+"""A raw conversation with a broker, and its answers in a form in which two brokers can be compared."""
 
 from __future__ import annotations
 

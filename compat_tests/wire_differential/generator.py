@@ -52,7 +52,7 @@ _OTHER_DAMAGE = ("null key", "from the future", "crc", "two batches", "empty", "
 
 
 def batches(rng: random.Random, now: int, damage: str = "") -> bytes:
-    """One record batch (or what passes for one), with the given damage."""
+    """The bytes of a record batch with random contents and the given damage."""
     key = None if damage == "null key" else b"key"
     count = rng.choice((1, 1, 3, 40))
     timestamp = now + 10 * 86_400_000 if damage == "from the future" else rng.choice((now, now, SOME_TIME))

@@ -39,7 +39,7 @@ USERS: dict[str, frozenset[Asked]] = {
 """The operations that are denied to each user; all else is allowed."""
 
 INNARDS = "Request Request("
-"""So begin messages that tell of objects in Apache Kafka's memory."""
+"""The beginning of error messages that print objects in Apache Kafka's memory."""
 
 APIS_WITH_LISTS = 17
 """APIs whose answers have something of ``ABSENT`` besides what is there."""

@@ -110,7 +110,7 @@ def _plain(value: Any, name: str = "") -> Any:
 
 
 class Side:
-    """One of the two brokers, with clients of its users and the tokens that it has made."""
+    """A broker of the pair, with clients of its users and the tokens that it has made."""
 
     def __init__(self, ports: dict[str, tuple[str, int]]) -> None:
         self._ports = ports

@@ -63,7 +63,7 @@ Question = tuple[str, int, Any]
 
 
 class Asking:
-    """One broker, and the requests about a group as it takes them: with its topic's id and its producer's."""
+    """A broker, and the requests about a group as it takes them: with its topic's id and its producer's."""
 
     def __init__(self, bootstrap: str) -> None:
         self.talk = Dialogue(bootstrap)
@@ -263,7 +263,7 @@ def pair(broker: Broker) -> Iterator[tuple[Asking, Asking]]:
 
 
 def found_differences(pair: tuple[Asking, Asking], group: str, *, is_found: bool) -> tuple[int, list[str]]:
-    """How many requests were asked, and a line for each difference."""
+    """Ask both brokers all requests about a group; their number, and a line for each difference."""
     ours, theirs = pair
     lines = []
     asked = list(zip(ours.questions(group, is_found=is_found), theirs.questions(group, is_found=is_found), strict=True))

@@ -118,7 +118,7 @@ def first(answer: Any) -> Any:
 
 
 def done(answer: Any) -> int:
-    """How many records, the first ones, are done with."""
+    """The number of records from the first on that are done with: those before the start, and those completed."""
     return int(first(answer).start_offset + first(answer).delivery_complete_count)
 
 

@@ -38,7 +38,8 @@ READY: Final = "kbroker ready:"
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node. ``controller_port`` is None for a node that is a broker only."""
+    """The plan of a node: its ports, directory and properties. ``controller_port`` is None for a node that is a
+    broker only."""
 
     node_id: int
     port: int

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One broker. ``out_of_sync``: partitions whose ISR it ought to be in and is not."""
+    """The state of a broker. ``out_of_sync`` counts the partitions whose ISR lacks it though it has a replica."""
 
     leads: int = 0
     replicas: int = 0

@@ -48,7 +48,7 @@ def write(data: bytes) -> None:
 
 
 def print_json(document: object) -> None:
-    """One document, readable, with keys in the order given."""
+    """Print a JSON document, indented, with keys in the order given."""
     text = json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
     write(harmless_json(text) + b"\n")
 

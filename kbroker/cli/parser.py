@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """One line (all of the help, if nothing was chosen), and exit code 2."""
+        """Print one line (all of the help, if nothing was chosen), and exit with code 2."""
         if message == self.choices_missing:
             self.exit(2, self.format_help())
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")

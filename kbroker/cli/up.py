@@ -279,7 +279,7 @@ class Supervisor:
                         nursery.start_soon(self._stop_all)
 
     async def _stop_all(self) -> None:
-        """One after the other, so that each hands over what it leads; the active controller last."""
+        """Stop the nodes one after the other, so that each hands over what it leads; the active controller last."""
         if self._stopping:
             return
         self._stopping = True

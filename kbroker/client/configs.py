@@ -89,7 +89,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One alteration; ``value`` is not looked at when it deletes."""
+    """The change of a property. ``value`` has no meaning when ``operation`` deletes the property."""
 
     name: str
     operation: Operation

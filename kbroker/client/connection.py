@@ -1,4 +1,4 @@
-"""One connection to one broker: versions agreed on, requests out, responses in, in order."""
+"""A connection to a broker: versions agreed on, requests out, responses in, in order."""
 
 from __future__ import annotations
 

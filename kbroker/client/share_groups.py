@@ -72,7 +72,7 @@ class PartitionInFlight:
 
 
 def describe_any_group(client: Client, group_id: str) -> GroupDescription:
-    """One group: of consumers, or a share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+    """Describe a group of consumers or a share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
     try:
         return describe_group(client, group_id)
     except ResponseError as error:

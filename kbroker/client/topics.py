@@ -67,7 +67,7 @@ def is_valid_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition by the metadata. ``leader`` is None without one, the ELRs where the broker does not tell."""
+    """A partition as the metadata have it. ``leader`` is None without one, the ELRs where the broker does not tell."""
 
     partition: int
     leader: int | None
@@ -81,7 +81,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic by the metadata."""
+    """A topic as the metadata have it."""
 
     name: str
     topic_id: Uuid

@@ -108,7 +108,7 @@ def _listings(node_id: int, response: ListTransactionsResponse) -> Iterable[Tran
 
 
 def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription:
-    """One transactional id; ``ResponseError`` (TRANSACTIONAL_ID_NOT_FOUND) if nobody has used it."""
+    """Describe a transactional id. ``ResponseError`` (TRANSACTIONAL_ID_NOT_FOUND) if nobody has used it."""
 
     def check(response: DescribeTransactionsResponse) -> None:
         refuse(response.transaction_states[0].error_code, f"transactional id {transactional_id}")

@@ -143,7 +143,7 @@ NOT_EMPTY = _Text(may_be_empty=False)
 
 
 class OneOf(NamedTuple):
-    """One of some words."""
+    """Accepts a value that is one of some words, in any case of letters with ``ignore_case``."""
 
     words: tuple[str, ...]
     ignore_case: bool = False

@@ -16,7 +16,7 @@ _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
 class Listener(NamedTuple):
-    """One address. ``host`` is empty for all interfaces; ``port`` 0 asks for a free one."""
+    """A listener's name, address and protocol. ``host`` is empty for all interfaces; ``port`` 0 asks for a free one."""
 
     name: str
     host: str

@@ -24,7 +24,7 @@ class CutShort(Exception):
 
 
 class Place:
-    """One of the places of a limiter, held until ``leave``, by whatever task; ``Refused`` if none is free."""
+    """A place of a limiter, held until ``leave``, by whatever task; ``Refused`` if none is free."""
 
     def __init__(self, limiter: trio.CapacityLimiter, told: str) -> None:
         self._limiter = limiter

@@ -9,7 +9,7 @@ from kbroker.errors import ErrorCode
 
 
 class CoordinatorCore(Protocol):
-    """One partition's state. It changes in the two replays alone, which are fed the partition's log in order."""
+    """The state of a coordinator's partition. It changes only as the two replays are fed its log, in order."""
 
     def replay(self, record: CoordinatorRecord, now_ms: int, *, offset: int, producer_id: int) -> None:
         """Apply a record. ``producer_id`` is -1 unless it was written in a transaction. `WireError`: unreadable."""

@@ -93,7 +93,7 @@ class _Followed:
         return made
 
     def step(self, key: Hashable, subject: str, text: str, *, is_end: bool = False) -> Step:
-        """One more step of the open one, or the first of a new one."""
+        """Add a step to the open sequence of ``key``, or begin a new sequence with it."""
         sequence = self._open.get(key) or self.begin(key)
         sequence.steps += 1
         if is_end:

@@ -66,7 +66,7 @@ _DEFAULT_GROUP_CONFIG = GroupConfig(45_000, 5_000, 1_000)
 
 
 class GroupCoordinator:
-    """One shard. ``settings`` and ``group_config`` (by group id) are asked at each use: they may change."""
+    """The core of a shard. ``settings`` and ``group_config`` (by group id) are asked at each use: they may change."""
 
     def __init__(
         self,

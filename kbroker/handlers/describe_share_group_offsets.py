@@ -75,7 +75,7 @@ def _in_flight_answers(ctx: RequestContext) -> InFlightAnswers:
 async def _describe(
     asked: DescribeShareGroupOffsetsRequestGroup, ctx: RequestContext
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    """One group. Of topics that the principal may not describe, those named are refused, others left out."""
+    """Answer for a group. Of topics that the principal may not describe, those named are refused, others left out."""
     group_id, asks_all = asked.group_id, asked.topics is None
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not asks_all)
     topics = ctx.services.metadata.image.topics

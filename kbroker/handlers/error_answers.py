@@ -351,7 +351,7 @@ def _split(
 
 
 def merge(api: ApiDescription, version: int, code: ErrorCode, answers: list[Any] | None, served: Any) -> Any:
-    """One response of what failed and of what was served (None if nothing was)."""
+    """Put the answers that failed and the response that was served (None if none was) into one response."""
     rows = rows_of(api, version)
     if answers is None or rows is None:
         return api.response(error_code=code)

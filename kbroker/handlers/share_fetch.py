@@ -70,7 +70,7 @@ async def _wait_in_vain(max_wait_ms: int, ctx: RequestContext) -> None:
 
 
 class _Fetch:
-    """One request."""
+    """A ShareFetch on its way: acknowledgements first, then records until there are enough or its time is over."""
 
     def __init__(self, request: ShareFetchRequest, group_id: str, member_id: str, ctx: RequestContext) -> None:
         self._request = request

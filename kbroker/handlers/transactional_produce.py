@@ -133,7 +133,7 @@ def _all_partitions(request: ProduceRequest, ctx: RequestContext) -> list[tuple[
 
 
 class _Verification:
-    """One request's way through the coordinator."""
+    """A request's way through the coordinator of its transaction."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One of the directories of ``log.dirs``: its lock, the names in it, and its checkpoint files."""
+"""A directory of ``log.dirs``: its lock, the names in it, and its checkpoint files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parse_log_dir_name(name: str) -> TopicPartition | None:
 
 
 class LogDir:
-    """One of the directories of ``log.dirs``."""
+    """A directory of ``log.dirs``."""
 
     __slots__ = (
         "_disk",

@@ -12,7 +12,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 class BatchMetadata(NamedTuple):
-    """One of a producer's last batches."""
+    """A batch of the few that a log remembers of each producer, to recognise it when it is sent again."""
 
     last_sequence: int
     last_offset: int

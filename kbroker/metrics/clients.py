@@ -31,7 +31,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class Point(Protocol):
-    """One value (``kbroker.telemetry.otlp.Point``)."""
+    """A value of a client's metric (``kbroker.telemetry.otlp.Point``)."""
 
     @property
     def name(self) -> str:

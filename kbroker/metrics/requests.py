@@ -14,7 +14,7 @@ from kbroker.metrics.histogram import Histogram
 from kbroker.wire.registry import API_KEYS
 
 SAMPLE: Final = 32
-"""One in so many requests that are decoded is measured."""
+"""The number of decoded requests of which one is measured."""
 FIRST: Final = 8
 """The first requests of a connection are all measured, shortcuts aside."""
 ALWAYS: Final = 64

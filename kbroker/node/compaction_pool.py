@@ -13,7 +13,7 @@ from kbroker.log.compaction.job import CompactionFailed, CompactionJob, Compacti
 
 
 class _Worker:
-    """One process, which does one job at a time."""
+    """A process of the pool, which does one job at a time."""
 
     def __init__(self, process: trio.Process) -> None:
         self._process = process

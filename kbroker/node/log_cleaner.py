@@ -136,7 +136,7 @@ class LogCleaner:
         self._running -= 1
 
     async def clean_filthiest(self) -> bool:
-        """One round over the log that needs it most; whether there was one."""
+        """Compact the log that needs it most; False if none needs it."""
         found = await self._choose()
         return found is not None and await self.clean(found)
 

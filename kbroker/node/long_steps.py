@@ -11,7 +11,10 @@ GAP: Final = 0.025
 
 
 class LongSteps:
-    """One for all connections of a node. A step takes up to a second; a dozen at once would outlast a session."""
+    """The turns of long steps, for all connections of a node together.
+
+    A step takes up to a second; a dozen at once would outlast a session.
+    """
 
     def __init__(self) -> None:
         self._lock = trio.Lock()

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataPlane:
-    """One node's part in the cluster's metadata. ``run`` it in a nursery; ``wait_ready`` before asking it anything."""
+    """A node's part in the cluster's metadata. ``run`` it in a nursery; ``wait_ready`` before asking it anything."""
 
     def __init__(
         self,

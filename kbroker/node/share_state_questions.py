@@ -27,7 +27,7 @@ Part = tuple[SharePartitionKey, T]
 
 
 class StateQuestion(NamedTuple, Generic[T, R]):
-    """One of the five APIs."""
+    """A question to the share coordinator, of the five that KIP-932 has an API for."""
 
     name: str
     step: Callable[[ShareCoordinator, SharePartitionKey, T, int], CoordinatorResult[R]]

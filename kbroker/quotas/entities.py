@@ -21,7 +21,7 @@ Entity = tuple[tuple[str, "str | None"], ...]
 
 
 class Limit(NamedTuple):
-    """One quota as it holds for a client: units a second, and the user and client id that share them."""
+    """A quota as it holds for a client: units a second, and the user and client id that share them."""
 
     bound: float
     sharers: tuple[str, str]

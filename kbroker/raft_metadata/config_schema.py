@@ -55,7 +55,7 @@ def broker_values(configs: ConfigsImage, broker_config: BrokerConfig) -> Mapping
 
 
 def broker_value(configs: ConfigsImage, broker_config: BrokerConfig, name: str) -> Any:
-    """One typed property of a node, as it was set at run time or by its file."""
+    """The typed value of a node's property, as it was set at run time or by its file."""
     text = dynamic_broker_configs(configs, broker_config.node_id).get(name)
     if text is not None:
         try:
@@ -90,7 +90,7 @@ class ConfigSchema:
         return int(self.config.values[MIN_INSYNC_REPLICAS])
 
     def topic_value(self, configs: ConfigsImage, topic: str, name: str) -> Any:
-        """One typed property of a topic whose default is the broker property of the same name."""
+        """The typed value of a topic's property whose default is the broker property of the same name."""
         for table in (configs.for_topic(topic), configs.for_broker(self.config.node_id), configs.for_broker(None)):
             if name in table:
                 try:

@@ -22,7 +22,7 @@ Tokens = Mapping[str, DelegationTokenRecord]
 
 
 class DelegationTokens:
-    """One node's key, and how long tokens live. It shows no secret in any text."""
+    """The key and the lifetimes of a node's delegation tokens (KIP-48). It shows no secret in any text."""
 
     def __init__(self, key: str, *, max_lifetime_ms: int, expiry_time_ms: int) -> None:
         """``max_lifetime_ms`` no token outlives; ``expiry_time_ms`` is between two renewals at most."""

@@ -51,7 +51,8 @@ class _Held(NamedTuple):
 
 
 class ShareCoordinator:
-    """One shard. ``settings`` is asked at each use; ``partition_count`` gives a topic's partitions, None without it."""
+    """The core of a shard. ``settings`` is asked at each use; ``partition_count`` counts a topic's partitions (None
+    if it does not exist)."""
 
     def __init__(
         self,

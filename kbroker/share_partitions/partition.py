@@ -53,7 +53,7 @@ class Write(NamedTuple):
 
 
 class SharePartition:
-    """One share partition, loaded. ``settings`` is asked at each use, as configs change while it runs."""
+    """A share partition, loaded. ``settings`` is asked at each use, as configs change while it runs."""
 
     def __init__(
         self, loaded: SharePartitionState, start_offset: int, settings: Callable[[], SharePartitionSettings]

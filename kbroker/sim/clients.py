@@ -99,7 +99,7 @@ class ClusterClient:
         return await self._network.connect(f"node{node_id}", port)
 
     def any_node(self) -> int:
-        """One of the brokers."""
+        """The id of a random broker."""
         return self.rng.choice(self._node_ids)
 
     async def ask(self, node_id: int, request: Any, version: int | None = None, timeout: float = 10.0) -> Any:
@@ -234,7 +234,7 @@ class Consumer:
             self._latest = answer.offset
 
     async def poll(self) -> bool:
-        """One fetch; whether it was answered."""
+        """Fetch once; False if no answer came."""
         client, tp = self._client, self.tp
         found = await client.leader(tp)
         if found is None:

@@ -75,7 +75,7 @@ class Copier:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """One transaction after the other until ``stopped``."""
+        """Copy in one transaction after the other until ``stopped``."""
         while not self.stopped:
             self.lives += 1
             self._requests.drop()

@@ -134,7 +134,7 @@ class SimShareMember:
         return found
 
     async def _serve(self, node_id: int, wanted: set[TopicPartition]) -> None:
-        """One round with a broker: give it the words that are due, and ask for records."""
+        """Go through a round with a broker: give it the acknowledgements that are due, and ask for records."""
         session = self._sessions.setdefault(node_id, _Session())
         words = self._decide(session)
         if not wanted:  # it leads nothing that matters any more

@@ -79,7 +79,7 @@ class Machine:
 
 
 class SimEnv:
-    """One life of a node."""
+    """The environment of a node for one life, from a start to the next crash or stop."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -87,7 +87,7 @@ class NodeWorld(Protocol):
 
 
 class SimNode:
-    """One node of the cluster, which may be running or not."""
+    """A node of the cluster, which may be running or not."""
 
     def __init__(self, cluster: NodeWorld, node_id: int) -> None:
         self.id = node_id

@@ -24,7 +24,7 @@ class TransactionalProducer:
         self._count = 0
 
     async def run(self) -> None:
-        """One transaction after the other until ``stopped``."""
+        """Write one transaction after the other until ``stopped``."""
         requests = self._requests
         rng, history = requests.client.rng, requests.history
         while not self.stopped:

@@ -26,7 +26,7 @@ _LONG_AGO: Final = float("-inf")
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One client. Times are seconds of the node's clock."""
+    """A client instance that pushes metrics (KIP-714). Times are seconds of the node's clock."""
 
     attributes: ClientAttributes
     wanted: Wanted

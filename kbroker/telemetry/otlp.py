@@ -25,7 +25,7 @@ class MalformedMetrics(ValueError):
 
 
 class Point(NamedTuple):
-    """One value of a metric. Of a histogram ``value`` is the sum of what was measured."""
+    """A value of a metric. Of a histogram ``value`` is the sum of what was measured."""
 
     name: str
     kind: str
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """One decoded payload."""
+    """The metrics of a decoded payload."""
 
     resource: dict[str, Label]
     """The attributes that the client gives itself, such as ``client_rack``."""

@@ -29,7 +29,7 @@ class ClientAttributes(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """One subscription. ``match`` has a compiled expression of RE2 for each attribute that is asked."""
+    """A subscription to metrics. ``match`` has a compiled expression of RE2 for each attribute that it names."""
 
     name: str
     metrics: tuple[str, ...]

@@ -44,7 +44,7 @@ FOLLOWERS_APIS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """One thing that was done, to one request or (with ``api`` empty) to the broker's topics."""
+    """An injected fault: an action on a request, or (with ``api`` empty) on the broker's topics."""
 
     number: int
     """From 0, in the order in which they were done."""

@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that a fault acts on."""
+    """A request that a fault acts on."""
 
     rule: Rule
     request: Any

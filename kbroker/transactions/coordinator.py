@@ -60,7 +60,7 @@ class MarkersToWrite(NamedTuple):
 
 
 class TransactionCoordinator:
-    """One shard. ``settings`` and ``transaction_version`` (finalized by the cluster) are asked at each use.
+    """The core of a shard. ``settings`` and ``transaction_version`` (finalized by the cluster) are asked at each use.
 
     ``take_producer_id`` gives a new producer id; it may raise `ApiError` when there is none at hand.
     """

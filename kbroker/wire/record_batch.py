@@ -234,7 +234,7 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """One batch of ``records``.
+    """Encode ``records`` as a batch.
 
     They are numbered from ``base_offset`` on; their own ``offset`` counts only with ``keep_offsets``
     (compaction, which also keeps the old ``last_offset_delta`` and so may write a batch of no records).

@@ -189,7 +189,7 @@ _TYPE_DEFAULTS: Final[dict[str, Any]] = {
 
 
 class FieldSpec(NamedTuple):
-    """One field of a declaration."""
+    """A field of a message or struct, as declared."""
 
     name: str
     type: TypeSpec

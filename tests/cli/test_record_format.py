@@ -1,4 +1,4 @@
-"""How consume shows a record."""
+"""The formats in which consume shows a record."""
 
 from __future__ import annotations
 

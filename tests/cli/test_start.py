@@ -31,7 +31,7 @@ from kbroker.wire.messages.describe_acls import DescribeAclsRequest
 
 ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
-"""So that the tests run from a clone that is not installed, too."""
+"""Lets the tests run from a clone that is not installed, too."""
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.console.console_process import ConsoleProcess, console_process
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """One broker."""
+    """A broker for all tests of a module."""
     with running_broker() as running:
         yield running
 

@@ -48,7 +48,7 @@ class NodeWithConsole:
         [self.child] = psutil.Process(self.process.pid).children()
 
     def rest(self) -> str:
-        """What it logs until its end."""
+        """Wait for the end of the process (at most 20 s), and return the rest of its log."""
         return self.process.communicate(timeout=20)[1]
 
 
@@ -114,7 +114,7 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
 
 @pytest.fixture
 def start_in_this_process() -> Iterator[None]:
-    """What ``start`` sets up for its process is as before afterwards."""
+    """Restores afterwards the logging and garbage collection that ``start`` sets up for its process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

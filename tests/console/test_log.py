@@ -24,7 +24,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(data: Path) -> Iterator[RunningBroker]:
-    """One whose files are here; a topic with several segments, and one with secrets."""
+    """A broker whose files are in ``data``, with a topic of several segments and a topic of secrets."""
     with running_broker(data_dir=data) as running:
         with Client(running.bootstrap_servers) as client:
             small = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}

@@ -19,7 +19,7 @@ from tests.console.console_process import ConsoleProcess, console_process
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """One whose users are asked for, and whose rules let the admin do everything, and nobody else anything."""
+    """A broker that asks for users, and whose rules let the admin do everything, and nobody else anything."""
     explorer = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
     with running_broker(explorer, security="sasl_plaintext", super_users=["admin"]) as running:
         yield running

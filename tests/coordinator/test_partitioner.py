@@ -1,4 +1,4 @@
-"""Which partition of its topic coordinates an id (Java's ``String.hashCode``)."""
+"""The partition of an internal topic that coordinates an id (Java's ``String.hashCode``)."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ AnyConsumer = Consumer | ClassicConsumer
 
 
 def step(consumer: AnyConsumer) -> None:
-    """One heartbeat, or what stands for it."""
+    """Let a consumer send a heartbeat, or what stands for it in the classic protocol."""
     if isinstance(consumer, Consumer):
         consumer.heartbeat()
         if consumer.error is ErrorCode.GROUP_ID_NOT_FOUND:

@@ -22,7 +22,7 @@ from tests.handlers.principals import Asked
 
 TOPIC = "topic-x"
 MISSING = "missing-x"
-"""How the names of topics begin that nobody has."""
+"""The beginning of the names of topics that do not exist."""
 GROUP = "group-x"
 CLASSIC = "classic-x"
 CONSUMERS = "consumers-x"

@@ -39,7 +39,7 @@ class ByName:
     def authorize(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
+        """Note the question, and deny what a test has denied; the anonymous principal may do everything."""
         assert host == "127.0.0.1"
         if principal == ANONYMOUS:
             return True
@@ -51,7 +51,7 @@ class ByName:
     def authorize_by_resource_type(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
+        """Note the question, and answer it as for a resource without a name."""
         self.asked_by_type.add((operation, resource_type))
         return self.authorize(principal, host, operation, resource_type, "")
 
@@ -75,7 +75,7 @@ class ButOneTopic(ByName):
     def authorize(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """As :class:`~kbroker.security.authorizer.types.Authorizer`."""
+        """Allow all but the topic; the anonymous principal may use that, too."""
         return principal == ANONYMOUS or name != "secret"
 
 

@@ -654,7 +654,7 @@ def test_a_restart_brings_everything_back(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_takes_the_log_dir_offline(tmp_path: Path) -> None:
-    """One of two: without any, a lone broker would end."""
+    """The broker has two log dirs: without any, a lone broker would end."""
 
     async def test() -> None:
         async with running_node(tmp_path, log_dirs=f"{tmp_path}/data,{tmp_path}/other") as node:

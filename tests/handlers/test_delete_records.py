@@ -21,7 +21,7 @@ END = 3
 
 @pytest.fixture
 def followers(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How far the followers of a topic are, by its name: from the beginning, nowhere."""
+    """The low watermark of each topic's followers, by the topic's name; 0 until a test sets another."""
     low_watermarks: dict[str, int] = {}
 
     def low_watermark(self: Progress, partition: Partition) -> int:
@@ -77,7 +77,7 @@ def test_who_waits_for_a_partition_that_is_dropped_is_told_at_once(tmp_path: Pat
 
 
 def test_other_partitions_are_waited_for_all_the_same(tmp_path: Path, followers: dict[str, int]) -> None:
-    """One is dropped while its followers are waited for, one after they had followed; the third has nothing of that."""
+    """One topic is deleted while its followers are waited for, one after they had followed: a third is served."""
 
     async def test() -> None:
         async with running_node(tmp_path) as node:

@@ -1,4 +1,4 @@
-"""Which topics a DeleteTopics request chooses, however many it names."""
+"""The topics that a DeleteTopics request chooses, however many it names."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ INDEXES = list(range(PARTS))
 
 
 class Steps(trio.abc.Instrument):
-    """How often a task was given its turn."""
+    """Counts the turns of all tasks."""
 
     count = 0
 
@@ -210,7 +210,7 @@ def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, mon
 
 
 def test_others_have_a_turn_between_the_denials_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One who may do nothing can ask for fifty thousand names, and each is asked about."""
+    """A principal without permissions can ask for fifty thousand names, and the authorizer is asked about each."""
     monkeypatch.setattr(fair_share, "PARTS", 2)
     monkeypatch.setattr(dispatcher, "LONG_REQUEST", 0)
     monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)

@@ -81,7 +81,7 @@ def clean(
     map_bytes: int = 1 << 30,
     read_bytes: int = 512,
 ) -> CompactionResult:
-    """One round, swapped in."""
+    """Compact a log once and swap the new segments in. It fails if there is nothing to clean."""
     log.flush()
     found = to_clean(log, checkpoint, now_ms)
     assert found is not None

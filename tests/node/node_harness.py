@@ -28,7 +28,7 @@ ZERO = bytes(16)
 
 
 class Client:
-    """One connection. ``ask`` sends a request and decodes its response; ``send``/``receive`` do it by halves."""
+    """A connection. ``ask`` sends a request and decodes its response; ``send`` and ``receive`` do a half each."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream

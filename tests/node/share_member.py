@@ -28,7 +28,7 @@ async def begin(client: Client, topic_id: bytes, partition: int = 0, start_offse
 
 
 class Member:
-    """One session, on the connection that it is given: the leader of the partition's."""
+    """A share session on the given connection, which leads to the partition's leader."""
 
     def __init__(self, client: Client, topic_id: bytes, partition: int = 0, member_id: str = "member") -> None:
         self._client = client

@@ -464,7 +464,7 @@ def test_bytes_after_a_request_are_left_alone_and_counted(
 def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which gives way to the others after so many of them."""
+    """That task gives way to the others after so many requests."""
     handed: list[bool] = []
     hand_over = Connection._hand_over
 

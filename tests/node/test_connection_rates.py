@@ -1,4 +1,4 @@
-"""How fast connections may come: from one address, to a listener, to the node."""
+"""Limits on the rate of new connections: from one address, to a listener, to the node."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coor
 
 @pytest.mark.parametrize("by_snapshot", [False, True])
 def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(tmp_path: Path, by_snapshot: bool) -> None:
-    """One that is far behind the controller learns it from a snapshot, which does not have the topic."""
+    """A node that is far behind the controller learns it from a snapshot, which does not have the topic."""
 
     async def test() -> None:
         async with running_node(tmp_path) as node:

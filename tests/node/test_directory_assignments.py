@@ -1,4 +1,4 @@
-"""Which log directory holds which replica, as the controller is told."""
+"""The log directory of each replica, as the controller is told (KIP-858)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ REQUESTS = 1000
 
 
 class Watch(trio.abc.Instrument):
-    """How much was ever to be written on one connection, and how many requests were served in one step of a task."""
+    """The most bytes that one connection ever had to write, and the most requests served in one step of a task."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most_bytes = self.largest_reply = self.served = self.most_in_a_step = self._in_this_step = 0

@@ -120,7 +120,7 @@ def seconds_without_leader(cluster: RunningCluster) -> float:
 
 @pytest.fixture(scope="module")
 def usual(shared: RunningCluster) -> float:
-    """How long it takes without any fool."""
+    """The longest time in seconds without a leader when no client misbehaves, of two trials."""
     return max(seconds_without_leader(shared) for _ in range(2))
 
 

@@ -11,7 +11,7 @@ TOPIC_ID = Uuid(b"0123456789abcdef")
 
 
 def image(*racks: str | None) -> MetadataImage:
-    """One topic of two partitions on brokers in these racks."""
+    """An image with a topic of two partitions, on brokers in these racks."""
     brokers = {index: BrokerImage(index, 1, ZERO_UUID, {}, rack=rack) for index, rack in enumerate(racks)}
     partition = PartitionImage(replicas=tuple(reversed(brokers)), isr=(), leader=0)
     topic = TopicImage("t", TOPIC_ID, {0: partition, 1: PartitionImage(replicas=(0,), isr=(), leader=0)})

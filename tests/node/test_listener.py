@@ -1,4 +1,4 @@
-"""Which connections a listener takes, and what it does when the system gives it none."""
+"""The connections that a listener takes, and its way on when the system gives it none."""
 
 from __future__ import annotations
 

@@ -685,7 +685,7 @@ def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_pat
 
 
 def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_path: Path) -> None:
-    """Which of two topics of one name is the present one, only the metadata tell."""
+    """Only the metadata tell which of two topics of one name is the present one."""
     disk = FaultyDisk()
 
     async def test(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""How fast a log moves from one log dir to another. (That it arrives: test_log_dirs.)"""
+"""The rate at which a log moves from one log dir to another. (That it arrives: test_log_dirs.)"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Move:
 
 
 def seconds_of_move(rates: list[tuple[float, str | None]], call_off_at: float | None = None) -> float:
-    """How long a move takes, by the clock of the test, if the rate is set so at these seconds."""
+    """The seconds that a move takes, by the test's clock, when the throttle is set to each rate at its second."""
     move = Move()
     env: Any = SimpleNamespace(now=trio.current_time, wall_clock_ms=lambda: 0)
     throttles = ReplicationThrottles(env, configuration(Path("unused")))

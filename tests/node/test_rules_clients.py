@@ -214,7 +214,7 @@ def check(login: Login) -> str | None:
 
 
 async def check_later(login: Login) -> str | None:
-    """As ``check``."""
+    """The same rule as ``check``, as a coroutine."""
     return check(login)
 
 
@@ -319,7 +319,7 @@ def test_a_hostile_principal_builder_lets_nobody_in(rule: Any) -> None:
 
 
 class Quotas(QuotaCallback):
-    """So many bytes a second for everybody together."""
+    """A quota of ``limit`` bytes a second that all clients share."""
 
     keep_seconds = 3600
     limit = 1e9

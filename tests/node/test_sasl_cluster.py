@@ -49,7 +49,7 @@ PROPERTIES = {
 
 
 def format_nodes(path: Path) -> None:
-    """As ``kbroker format --add-scram`` does it on each node."""
+    """Format each of three nodes with SCRAM credentials, as ``kbroker format --add-scram`` does."""
     for node_id in (1, 2, 3):
         directory = str(path / f"node{node_id}")
         format_log_dirs(

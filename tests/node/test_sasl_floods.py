@@ -70,7 +70,7 @@ async def refused(listener: SaslAdmission, stream: Any) -> str:
 
 
 async def turns_during(action: Callable[[], Any]) -> int:
-    """How often another task had its turn."""
+    """Count the turns that another task had during an action."""
     turns = 0
 
     async def count() -> None:

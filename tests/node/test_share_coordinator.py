@@ -133,7 +133,7 @@ def test_states_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
 
 
 async def kept(node: Node) -> int:
-    """How many share partitions have a state."""
+    """Count the share partitions that have a state."""
     coordinators = node.broker.services.share_coordinators
     assert coordinators is not None
     return sum(await coordinators().read_all(lambda core: len(core.held)))

@@ -76,7 +76,7 @@ async def is_told(stream: TlsStream, seconds: float = 0.05) -> bool:
 
 
 def read(stream: TlsStream, size: int = 1 << 20) -> int:
-    """How many bytes there are now."""
+    """Read the bytes that are there now, `size` at most, and return their number."""
     received = 0
     room = bytearray(size)
     with suppress(BlockingIOError):
@@ -126,7 +126,7 @@ def test_an_end_within_a_frame_is_told_of(says_so: bool) -> None:
 
 
 def test_no_more_is_waited_for_than_is_sure_to_come() -> None:
-    """Whatever is left of a frame of any size: the system tells of all of it."""
+    """The system tells of all that is left of a frame, of any size."""
 
     async def main() -> None:
         stream, client = await connected()

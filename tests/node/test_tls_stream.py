@@ -369,7 +369,7 @@ needs_openssl = pytest.mark.skipif(
 
 
 def waiting(stream: TlsStream) -> int:
-    """How many bytes the system has for a stream."""
+    """Count the bytes that the system holds for a stream."""
     with suppress(BlockingIOError):
         return len(stream._sock.recv(1 << 20, socket.MSG_PEEK))
     return 0

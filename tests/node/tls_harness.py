@@ -66,7 +66,7 @@ def principals(broker: RunningBroker) -> set[KafkaPrincipal]:
 
 
 def refusal(client: Mapping[str, Any]) -> str:
-    """Why a client of librdkafka cannot connect, by its own words."""
+    """The errors, as text, of a client of librdkafka that cannot connect."""
     errors: list[KafkaError] = []
     admin = AdminClient({**client, "error_cb": errors.append})
     with pytest.raises(KafkaException):

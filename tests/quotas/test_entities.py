@@ -1,4 +1,4 @@
-"""Which quota holds for a client: the precedence of users, client ids and defaults."""
+"""The quota that holds for a client: the precedence of users, client ids and defaults."""
 
 from __future__ import annotations
 

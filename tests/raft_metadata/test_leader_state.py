@@ -1,4 +1,4 @@
-"""How a leader commits, and when it gives up."""
+"""The high watermark that a Raft leader keeps, and the moment when it resigns."""
 
 from __future__ import annotations
 

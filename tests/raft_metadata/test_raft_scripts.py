@@ -83,7 +83,7 @@ class Script:
         self.dynamic = False
 
     def run(self, command: str) -> str:
-        """One command; its output."""
+        """Run a command of a script, and return its output."""
         self.lines = []
         name, *arguments = command.split()
         getattr(self, f"do_{name}")(*arguments)

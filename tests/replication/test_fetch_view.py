@@ -33,7 +33,7 @@ class Partition:
     start: int = 0
 
     def bound(self, view: FetchView) -> int:
-        """How far a reader may see."""
+        """The offset before which a reader may read: the log end, the last stable offset or the high watermark."""
         if view.by_follower:
             return self.end
         return self.stable if view.committed_only else self.high_watermark

@@ -129,7 +129,7 @@ class Replica:
         self.records.append(record)
 
     def fetch_from(self, leader: Replica, limit: int) -> bool:
-        """One fetch; whether the log is that of the leader now."""
+        """Fetch once, and return whether the log is that of the leader now."""
         end = len(self.records)
         log = FollowerLog(0, end, 0, self.epochs)
         data = PartitionData()

@@ -1,4 +1,4 @@
-"""Which replica a consumer is sent to."""
+"""The replica that a consumer is sent to (KIP-392)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a rule is found by its name, and what is said of one that cannot be had."""
+"""A rule is found by its name; an error says why one cannot be had."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_super_users_may_do_everything() -> None:
 
 def test_a_principal_of_a_subclass_is_what_it_is_called() -> None:
     class Token(KafkaPrincipal):
-        """One that came by a delegation token, say."""
+        """A principal with a delegation token, for example."""
 
     alice = Token("User", "alice")
     assert StandardAuthorizer([], super_users=[ALICE]).authorize(alice, HOST, READ, TOPIC, "t")

@@ -249,7 +249,7 @@ def _keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How often a record was delivered is not kept."""
+    """The delivery counts of records are not kept."""
     batch = Run.batch
     monkeypatch.setattr(Run, "batch", lambda self: batch(self)._replace(delivery_count=0))
 
@@ -308,7 +308,7 @@ def test_a_mistake_is_noticed(
 
 
 def test_late_requests_show_the_anomalies_of_transaction_version_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which the same seeds do not show with version 2 (KAFKA-17754)."""
+    """The same seeds do not show them with version 2 (KAFKA-17754)."""
 
     async def with_version_1(cluster: SimCluster) -> None:
         await late_requests_with(cluster, (1, 1, 1))

@@ -1,4 +1,4 @@
-"""How a report's bounds become the source's options, and a script's errors one line."""
+"""A report's bounds become the source's options, and a script's errors one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the connector and Java are had, without fetching anything."""
+"""Finding Java and the connector's jars, without fetching anything."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Orders:
 
 
 def results(bootstrap: str) -> int:
-    """How many records have been appended to the results so far, committed or not."""
+    """Count the records that have been appended to the results so far, committed or not."""
     return sum(end_offsets(bootstrap, "counts").values())
 
 

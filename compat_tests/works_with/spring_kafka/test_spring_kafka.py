@@ -51,7 +51,7 @@ def start(bootstrap: str, program: Program, recipes: str, tmp_path: Path) -> Sta
 
 
 def written(bootstrap: str, topic: str) -> int:
-    """How many records have been appended to a topic so far, markers of transactions included."""
+    """Count the records that have been appended to a topic so far, markers of transactions included."""
     return sum(end_offsets(bootstrap, topic).values())
 
 

@@ -88,7 +88,7 @@ def _shown_range(
 
 
 async def describe_record(call: Call) -> Json:
-    """One record in full, by its offset."""
+    """Show a record in full, found by its topic, partition and offset."""
     name, partition, offset = call.text("topic"), call.number("partition"), call.number("offset")
     masking = call.console.settings.masking(name)
 

@@ -127,7 +127,7 @@ async def list_branches(call: Call) -> Json:
 
 
 async def describe_topic(call: Call) -> Json:
-    """One topic: its partitions with offsets, replicas and sizes."""
+    """Describe a topic: its partitions with offsets, replicas and sizes."""
     name = call.text("name")
     return await call.ask(lambda client: _describe(client, name))
 

@@ -92,7 +92,7 @@ _ALL: _Selected = (None, -1, False)
 
 
 def compact(job: CompactionJob, disk: Disk, *, pace: Callable[[int], None] = lambda size: None) -> CompactionResult:
-    """One round; see the module. ``pace(bytes)`` is called for what is read and written, and may wait or raise.
+    """Compact a log once; see the module. ``pace(bytes)`` is called for bytes read and written; it may wait or raise.
 
     :class:`CorruptSegment` where the log's bytes are not what they should be, ``OSError`` where the disk refuses.
     Files that were begun are removed then, unless the disk refuses that too (they go on the next start).

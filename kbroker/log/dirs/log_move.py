@@ -37,7 +37,7 @@ class SourceFailed(Exception):
 
 
 class LogMove:
-    """One such move. Made by ``LogMoves.begin``; owned by the event loop, as the logs are."""
+    """The move of a log. ``LogMoves.begin`` makes it; the event loop owns it, as it owns the logs."""
 
     def __init__(
         self,

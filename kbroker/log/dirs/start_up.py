@@ -50,7 +50,7 @@ class _Progress:
         self._lock = threading.Lock()
 
     def advance(self) -> None:
-        """One more."""
+        """Count one more opened log."""
         with self._lock:
             self._done += 1
             if self._callback is not None:

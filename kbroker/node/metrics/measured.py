@@ -1,4 +1,4 @@
-"""One request that is measured: its times, from the begin of its work until its response is in the socket."""
+"""A request that is measured: its times, from the beginning of its work until its response is in the socket."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ScramOnListener:
-    """One of the mechanisms of SCRAM on one listener."""
+    """A mechanism of SCRAM on a listener."""
 
     task = None
 

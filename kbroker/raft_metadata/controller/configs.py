@@ -32,7 +32,7 @@ MAX_CONFIG_VALUE_LENGTH = 2**15 - 1
 
 
 class ConfigChange(NamedTuple):
-    """One change of one property."""
+    """A change of a property; ``operation`` is that of IncrementalAlterConfigs."""
 
     name: str
     operation: int

@@ -68,7 +68,7 @@ def record_version(record: Any, metadata_version: int) -> int:
 def encode_records(
     records: Sequence[Any], *, base_offset: int, epoch: int, timestamp_ms: int, metadata_version: int
 ) -> bytes:
-    """One batch of metadata records, with offsets and leader epoch in place."""
+    """Encode metadata records as a batch, with offsets and leader epoch in place."""
     return build_batch(
         [
             Record(
@@ -85,7 +85,7 @@ def encode_records(
 
 
 def encode_control_records(records: Sequence[Any], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
-    """One batch of control records."""
+    """Encode control records as a batch, with offsets and leader epoch in place."""
     return build_batch(
         [
             Record(

@@ -42,7 +42,7 @@ Endpoints = Mapping[str, VoterEndpoint]
 
 @dataclass(frozen=True, slots=True)
 class VoterNode:
-    """One voter."""
+    """A voter: its id and directory, its endpoints, and the levels of ``kraft.version`` that it supports."""
 
     key: ReplicaKey
     endpoints: Endpoints = field(default_factory=dict)

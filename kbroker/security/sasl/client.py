@@ -115,9 +115,9 @@ class LoginFailed(Exception):
 
 
 class Login:
-    """One login of a client: SaslHandshake v1, then SaslAuthenticate up to v2. It sends nothing itself.
+    """A login of a client: SaslHandshake v1, then SaslAuthenticate up to v2. It sends nothing itself.
 
-    :class:`LoginFailed` comes of each step that does not lead on.
+    A step that does not lead on raises :class:`LoginFailed`.
     """
 
     def __init__(self, of: ClientMechanism, host: str) -> None:

@@ -92,7 +92,7 @@ class Authority:
 
     @classmethod
     def load(cls, certificate_pem: str, key_pem: str, password: str | None = None) -> Self:
-        """One that was made before. ``ValueError`` if the text is not of one of these authorities."""
+        """An authority from its PEM texts. ``ValueError`` if they are not of an authority that this class made."""
         try:
             key = load_pem_private_key(key_pem.encode(), None if password is None else password.encode())
             certificate = x509.load_pem_x509_certificate(certificate_pem.encode())

@@ -40,7 +40,7 @@ class Material:
     client: ssl.SSLContext | None
     """For connections to other nodes; None for a listener that nodes do not use."""
     probe: ssl.SSLContext | None
-    """As ``client``, but names are not checked: for trying what fits together, and never for a connection."""
+    """The context of ``client`` without the check of names: for trying what fits together, never for a connection."""
     chain: tuple[x509.Certificate, ...]
     """The certificate with those that signed it, as the key store has them; empty without a key store."""
     has_trust_store: bool

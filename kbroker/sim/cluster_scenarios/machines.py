@@ -39,7 +39,7 @@ async def slow_disk(cluster: SimCluster) -> None:
 
 @scenario(log_dirs=f"{DATA_DIR},{SECOND_DIR}")
 async def one_of_two_disks_fails(cluster: SimCluster) -> None:
-    """One of a node's two log directories fails: what it holds is led elsewhere, what the other holds goes on."""
+    """A node's second log directory fails: what it holds is led elsewhere, what the first holds goes on."""
     partitions = await begin(cluster, partitions=4)
     await cluster.await_full_isr(partitions)
     node = await cluster.await_leader(partitions[0])

@@ -1,4 +1,4 @@
-"""Which descriptions of topologies a plugin has, as groups remember it (KIP-1331), and how often members are asked."""
+"""Descriptions of topologies that a plugin keeps: groups remember which it has, and ask members for them (KIP-1331)."""
 
 from __future__ import annotations
 

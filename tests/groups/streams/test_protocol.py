@@ -40,7 +40,7 @@ Told = dict[str, list[int]]
 
 
 def topology(*, epoch: int = 0, source: str = "in") -> Topology:
-    """One subtopology with a store."""
+    """A topology of one subtopology with a store."""
     return Topology(
         epoch=epoch,
         subtopologies=[

@@ -1,4 +1,4 @@
-"""How long a refusal takes tells nothing: not whether a user exists, nor how near a password or a nonce is."""
+"""The time of a refusal tells nothing: not whether a user exists, nor how near a password or a nonce is."""
 
 from __future__ import annotations
 

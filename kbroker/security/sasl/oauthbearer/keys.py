@@ -53,7 +53,7 @@ class UnknownKey(TokenRefused):
 
 
 class Key(NamedTuple):
-    """One key of a provider."""
+    """A public key of a provider of tokens (a JWK)."""
 
     kid: str | None
     algorithm: str | None
