@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
-from kbroker.cli.log_places import END, START, AtOffset, AtTime, offsets_at_time
 from kbroker.cli.parser import Action, UsageError
 from kbroker.cli.reset import (
     CannotReset,
@@ -25,6 +24,7 @@ from kbroker.cli.reset import (
     write_offsets_file,
 )
 from kbroker.errors import ErrorCode, FatalError
+from kbroker.records_io.log_places import END, START, AtOffset, AtTime, offsets_at_time
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def strategy_of(arguments: argparse.Namespace, now_ms: int) -> Strategy:
     """The one way that the options name; ``FatalError`` if they name none, several, or nonsense."""
-    from kbroker.cli.times import parse_duration, parse_moment
+    from kbroker.records_io.times import parse_duration, parse_moment
 
     chosen: list[Strategy] = []
     try:

@@ -60,7 +60,7 @@ def _import(arguments: argparse.Namespace, kind: str, resuming: Resuming) -> int
             in_bytes=False,
             resuming=resuming,
         )
-    from kbroker.cli.inputs import LineInput
+    from kbroker.cli.line_input import LineInput
 
     read = _reader(kind, arguments.by_key)
     with opened_input(arguments.file) as (descriptor, size):
@@ -74,8 +74,8 @@ def _import(arguments: argparse.Namespace, kind: str, resuming: Resuming) -> int
 
 
 def _reader(kind: str, by_key: bool) -> Callable[..., Iterator[Item | BadLine]]:
-    from kbroker.cli.inputs import InputOptions, now_ms, read_records
     from kbroker.records_io.csv_records import read_csv_records
+    from kbroker.records_io.line_records import InputOptions, now_ms, read_records
 
     if kind == "jsonl":
         options = InputOptions(keep_partitions=not by_key)
@@ -94,7 +94,7 @@ class _ParquetInput:
     """Records out of a Parquet file."""
 
     def __init__(self, path: Path, *, by_key: bool) -> None:
-        from kbroker.cli.inputs import now_ms
+        from kbroker.records_io.line_records import now_ms
         from kbroker.records_io.parquet_records import ParquetRecords
 
         self._records = ParquetRecords(path, now_ms)

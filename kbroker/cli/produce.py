@@ -11,7 +11,7 @@ from kbroker.cli.parser import UsageError
 from kbroker.cli.storing import add_sending_arguments, check_topic_name, opened_input, store
 
 if TYPE_CHECKING:
-    from kbroker.cli.inputs import InputOptions
+    from kbroker.records_io.line_records import InputOptions
 
 DETAILS = """\
 A record's partition is the one that every Kafka client would choose by its key; records without a key go to one
@@ -60,7 +60,8 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Send everything; 1 if something could not be stored."""
-    from kbroker.cli.inputs import LineInput, read_items
+    from kbroker.cli.line_input import LineInput
+    from kbroker.records_io.line_records import read_items
 
     kind, options = input_options(arguments)
     check_topic_name(arguments.topic)
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def input_options(arguments: argparse.Namespace) -> tuple[str, InputOptions]:
     """The format of the input and how it becomes records; ``FatalError`` for options that do not go together."""
-    from kbroker.cli.inputs import InputOptions
+    from kbroker.records_io.line_records import InputOptions
 
     suffix = os.path.splitext(arguments.file)[1].lower()
     by_name = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}

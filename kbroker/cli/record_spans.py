@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbroker.cli.common import complain, not_negative, readable_errors
-from kbroker.cli.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.cli.parser import UsageError
 from kbroker.errors import FatalError
+from kbroker.records_io.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def complain_of_undecoded(sieve: Sieve) -> None:
 
 def parse_place(text: str, now_ms: int) -> Place:
     """Parse the value of ``--from`` or ``--until``. Raises ``ValueError`` with the reason in words."""
-    from kbroker.cli.times import parse_moment
+    from kbroker.records_io.times import parse_moment
 
     if text in ("earliest", "beginning", "start"):
         return START

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kbroker.cli.log_places import END, AtOffset, Place, find
+from kbroker.records_io.log_places import END, AtOffset, Place, find
 from kbroker.types import TopicPartition
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.common import add_cluster_arguments, add_yes, checked, cluster, confirm
 from kbroker.cli.parser import Action, UsageError
-from kbroker.cli.times import parse_duration
 from kbroker.errors import FatalError
+from kbroker.records_io.times import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

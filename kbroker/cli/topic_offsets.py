@@ -43,8 +43,8 @@ def offsets_action(arguments: argparse.Namespace) -> int:
     import time
 
     from kbroker.cli.output import print_json
-    from kbroker.cli.times import parse_moment
     from kbroker.client.topics import MAX_TIMESTAMP
+    from kbroker.records_io.times import parse_moment
 
     at: int | None = None
     if arguments.at == "max-timestamp":
@@ -177,9 +177,9 @@ def truncate_action(arguments: argparse.Namespace) -> int:
     import time
 
     from kbroker.cli.output import plain, print_json, print_table
-    from kbroker.cli.times import parse_moment
     from kbroker.client import ResponseError
     from kbroker.client.topics import delete_records, list_offsets, list_ranges
+    from kbroker.records_io.times import parse_moment
 
     at: int | None = None
     if arguments.before is not None:

@@ -7,7 +7,7 @@ import time
 
 from kbroker.cli.common import add_cluster_arguments, add_yes, checked, cluster, confirm, not_negative
 from kbroker.cli.parser import Action, UsageError
-from kbroker.cli.times import parse_duration
+from kbroker.records_io.times import parse_duration
 from kbroker.types import TopicPartition
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbroker.cli.times import parse_moment
 from kbroker.client import Client
 from kbroker.client.topics import TopicDescription
 from kbroker.console.call import Call, Refused
 from kbroker.console.scan import Look, offsets_at, ranges
 from kbroker.records_io.record_filter import BadFilter, parse_filter
+from kbroker.records_io.times import parse_moment
 
 FROM: Final = ("latest", "earliest", "offset", "time")
 

@@ -1,7 +1,7 @@
 """Records as JSON: keys, values and headers are text where they are UTF-8, and in base64 under another name else.
 
-The object of a record is written by `kbroker.cli.record_format` and read by `kbroker.cli.inputs`; here are its parts,
-which other formats use, too.
+The object of a record is written by `kbroker.cli.record_format` and read by `line_records`; here are its parts, which
+other formats use, too.
 """
 
 from __future__ import annotations

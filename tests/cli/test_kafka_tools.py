@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.inputs import InputOptions
 from kbroker.cli.kafka_tools.__main__ import TOOLS, main
 from kbroker.cli.kafka_tools.console_consumer import OPTIONS as CONSUMER_OPTIONS
 from kbroker.cli.kafka_tools.console_consumer import formatter
@@ -17,6 +16,7 @@ from kbroker.cli.kafka_tools.console_producer import records
 from kbroker.cli.kafka_tools.java_order import in_hash_order
 from kbroker.cli.kafka_tools.options import Kind, Options, UsageError
 from kbroker.client.groups import GroupDescription
+from kbroker.records_io.line_records import InputOptions
 from kbroker.testing import RunningBroker
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record

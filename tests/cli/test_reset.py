@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.log_places import END, START, AtOffset, AtTime
 from kbroker.cli.reset import (
     CannotReset,
     NewOffset,
@@ -20,6 +19,7 @@ from kbroker.cli.reset import (
     read_offsets_file,
     write_offsets_file,
 )
+from kbroker.records_io.log_places import END, START, AtOffset, AtTime
 from kbroker.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

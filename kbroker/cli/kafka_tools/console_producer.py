@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from kbroker.cli.kafka_tools.options import OF_ALL, Kind, Options, UsageError
 
 if TYPE_CHECKING:
-    from kbroker.cli.inputs import InputOptions
     from kbroker.records_io.items import BadLine, Item
+    from kbroker.records_io.line_records import InputOptions
 
 READER_PROPERTIES: Final = ("parse.key", "key.separator", "null.marker")
 
@@ -33,7 +33,7 @@ _LINGER_SECONDS: Final = 0.1
 def run(options: Options) -> int:
     """Send everything; 1 if something could not be stored. Every record is waited for, with ``--sync`` or without."""
     from kbroker.cli import build_parser
-    from kbroker.cli.inputs import LineInput
+    from kbroker.cli.line_input import LineInput
     from kbroker.cli.storing import check_topic_name, opened_input, store
 
     options.required("bootstrap-server")
@@ -62,7 +62,7 @@ def run(options: Options) -> int:
 
 
 def _input_options(options: Options) -> InputOptions:
-    from kbroker.cli.inputs import InputOptions
+    from kbroker.records_io.line_records import InputOptions
 
     given = options.properties("property", READER_PROPERTIES)
     given |= options.properties("reader-property", READER_PROPERTIES)
@@ -78,7 +78,7 @@ def _input_options(options: Options) -> InputOptions:
 
 def records(lines: Iterable[bytes], how: InputOptions) -> Iterator[Item | BadLine]:
     """The records of some lines, up to one that has none. A carriage return ends a line, too, as for Java."""
-    from kbroker.cli.inputs import read_lines
+    from kbroker.records_io.line_records import read_lines
 
     for item in read_lines((part for line in lines for part in line.removesuffix(b"\r").split(b"\r")), how):
         yield item

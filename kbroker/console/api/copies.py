@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kbroker.cli.inputs import InputOptions, now_ms, read_records
 from kbroker.client import Client, ClientError
 from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
@@ -18,6 +17,7 @@ from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import read_csv_records
 from kbroker.records_io.items import BadLine
 from kbroker.records_io.json_types import Json
+from kbroker.records_io.line_records import InputOptions, now_ms, read_records
 from kbroker.records_io.place import Course, Place, ids_of, load_place, made_anew, place_of, remaining
 from kbroker.records_io.replay import Replay
 from kbroker.records_io.sieve import Sieve

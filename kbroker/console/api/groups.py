@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kbroker.cli.group_reset import offset_states
-from kbroker.cli.log_places import END, START, AtOffset, AtTime
 from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy, plan
-from kbroker.cli.times import parse_moment
 from kbroker.client import ApiNotServed, Client, ResponseError
 from kbroker.client.groups import (
     CommittedOffset,
@@ -28,6 +26,8 @@ from kbroker.console.call import Call, Refused
 from kbroker.console.scan import Budget, Look, forward
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
+from kbroker.records_io.log_places import END, START, AtOffset, AtTime
+from kbroker.records_io.times import parse_moment
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000

@@ -1,28 +1,25 @@
-"""Input formats of ``kbroker produce``: lines, CSV, JSON, and records as ``consume --json`` writes them.
+"""Records out of lines of text: plain lines, CSV, JSON, and records as ``kbroker consume --json`` writes them.
 
 Each reader takes an iterator of lines (bytes without their newline) and gives an ``Item`` for each record and a
-``BadLine`` for each line that holds none. Pure but for ``LineSource``.
+``BadLine`` for each line that holds none.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from kbroker.cli.times import parse_moment
 from kbroker.records_io.csv_rows import csv_rows
 from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.json_records import Headers, as_bytes, bytes_of, headers_of, parse_json
+from kbroker.records_io.times import parse_moment
 from kbroker.wire.batch_header import NO_TIMESTAMP
 from kbroker.wire.record_batch import Record
 
-_CHUNK: Final = 256 << 10
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17}(?:[eE][+-]?\d{1,3})?)?", re.ASCII)
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
@@ -203,86 +200,3 @@ def _record_timestamp(value: Any, now: int) -> int:
     if value is None:
         return now
     return NO_TIMESTAMP if value == NO_TIMESTAMP else parse_timestamp(value, now)
-
-
-class LineSource:
-    """Lines of a file descriptor as they come. ``on_idle`` is called when nothing has come for ``linger`` seconds:
-    whoever types, or a pipe that is slow, does not want to wait for a full batch.
-    """
-
-    def __init__(self, descriptor: int, on_idle: Callable[[], None], linger: float) -> None:
-        self._descriptor = descriptor
-        self._on_idle = on_idle
-        self._linger = linger
-        self.bytes_read = 0
-        self.waiting = False
-        """Whether it is waiting for input now, so that an interruption may be raised without harm."""
-        self.stopped = False
-        """Set it to have no more lines."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        begun: list[bytes] = []  # of a line whose end has not come: joined once, however long it is
-        idle = False
-        while True:
-            self.waiting = True
-            if self.stopped:
-                break
-            there = idle or select.select([self._descriptor], [], [], self._linger)[0]
-            if not there:
-                self.waiting = False
-                self._on_idle()
-                idle = True
-                continue
-            chunk = os.read(self._descriptor, _CHUNK)
-            self.waiting = False
-            if not chunk:
-                break
-            idle = False
-            self.bytes_read += len(chunk)
-            first, *lines = chunk.split(b"\n")
-            begun.append(first)
-            if lines:
-                rest = lines.pop()
-                yield b"".join(begun)
-                yield from lines
-                begun = [rest]
-        self.waiting = False
-        if any(begun) and not self.stopped:
-            yield b"".join(begun)
-
-
-class LineInput:
-    """Records out of the lines of a file descriptor, by a reader of lines."""
-
-    def __init__(
-        self,
-        descriptor: int,
-        on_idle: Callable[[], None],
-        linger: float,
-        read: Callable[[Iterable[bytes]], Iterator[Item | BadLine]],
-    ) -> None:
-        """See `LineSource`."""
-        self._source = LineSource(descriptor, on_idle, linger)
-        self._read = read
-
-    def __iter__(self) -> Iterator[Item | BadLine]:
-        return self._read(self._source)
-
-    @property
-    def position(self) -> int:
-        """Bytes that are read."""
-        return self._source.bytes_read
-
-    @property
-    def waiting(self) -> bool:
-        """Whether it is waiting for input now."""
-        return self._source.waiting
-
-    @property
-    def stopped(self) -> bool:
-        """Whether there are to be no more lines."""
-        return self._source.stopped
-
-    @stopped.setter
-    def stopped(self, value: bool) -> None:
-        self._source.stopped = value

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.cli.output import timestamp
-from kbroker.cli.times import parse_duration, parse_moment
+from kbroker.records_io.times import parse_duration, parse_moment
 
 NOW = 1_800_000_000_123
 

@@ -1,4 +1,4 @@
-"""The input formats of kbroker produce, without a broker."""
+"""Records out of lines: the input formats of kbroker produce."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import base64
 import csv
 import io
 import json
-import os
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.inputs import InputOptions, LineSource, read_items
 from kbroker.cli.record_format import json_formatter
 from kbroker.records_io.items import BadLine, Item
+from kbroker.records_io.line_records import InputOptions, read_items
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 
@@ -159,39 +158,3 @@ def test_what_consume_writes_comes_back_the_same(record: Record) -> None:
     assert line.count(b"\n") == 1
     [item] = read("records", line, keep_partitions=True)
     assert item == Item(record, 1, 4)
-
-
-@given(st.binary(max_size=200), st.lists(st.integers(1, 50)))
-def test_lines_of_a_pipe_in_pieces(data: bytes, sizes: list[int]) -> None:
-    reading, writing = os.pipe()
-    try:
-        os.write(writing, data)
-        os.close(writing)
-        source = LineSource(reading, lambda: None, 0)
-        expected = data.split(b"\n")
-        if expected[-1] == b"":
-            expected.pop()
-        assert list(source) == expected
-        assert source.bytes_read == len(data)
-    finally:
-        os.close(reading)
-
-
-def test_a_slow_writer_is_not_waited_for() -> None:
-    reading, writing = os.pipe()
-    seen: list[list[bytes]] = []
-    lines: list[bytes] = []
-
-    def idle() -> None:
-        seen.append(list(lines))
-        if len(seen) == 1:
-            os.write(writing, b"b\nc")
-        else:
-            os.close(writing)
-
-    os.write(writing, b"a\n")
-    for line in LineSource(reading, idle, 0):
-        lines += [line]
-    os.close(reading)
-    assert lines == [b"a", b"b", b"c"]
-    assert seen == [[b"a"], [b"a", b"b"]]
