@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,30 +78,34 @@ class Program:
 
     def python(self) -> Path:
         """The Python of an environment of its own with the folder's requirements.txt, made on first use."""
-        wanted = (self.folder / "requirements.txt").read_text("utf-8")
-        home = self.cache / "python"
-        made = home / "requirements.txt"
-        with locked(f"works-with-{self.folder.name}"):
-            if not made.exists() or made.read_text("utf-8") != wanted:
-                shutil.rmtree(home, ignore_errors=True)
-                _run([_interpreter(self.needs_python), "-m", "venv", str(home)])
-                pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                _run([*pip, "-r", str(self.folder / "requirements.txt")])
-                made.write_text(wanted, "utf-8")
-        return home / "bin" / "python"
+
+        def make(home: Path, requirements: Path) -> None:
+            _run([_interpreter(self.needs_python), "-m", "venv", str(home)])
+            pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            _run([*pip, "-r", str(requirements)])
+
+        return self._fetched("python", "requirements.txt", make) / "bin" / "python"
 
     def jars(self) -> list[Path]:
         """The jars of the folder's pom.xml and all that they need at run time, fetched by Maven on first use."""
-        wanted = (self.folder / "pom.xml").read_text("utf-8")
-        home = self.cache / "jars"
-        made = home / "pom.xml"
+
+        def make(home: Path, pom: Path) -> None:
+            goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
+            _run(["mvn", "-q", "-B", "-f", str(pom), *goal])
+
+        return sorted(self._fetched("jars", "pom.xml", make).glob("*.jar"))
+
+    def _fetched(self, name: str, list_name: str, make: Callable[[Path, Path], None]) -> Path:
+        """The cache's directory `name`, which `make` fills by a list of the folder; anew if the list has changed."""
+        wanted = (self.folder / list_name).read_text("utf-8")
+        home = self.cache / name
+        made = home / list_name
         with locked(f"works-with-{self.folder.name}"):
             if not made.exists() or made.read_text("utf-8") != wanted:
                 shutil.rmtree(home, ignore_errors=True)
-                goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
-                _run(["mvn", "-q", "-B", "-f", str(self.folder / "pom.xml"), *goal])
+                make(home, self.folder / list_name)
                 made.write_text(wanted, "utf-8")
-        return sorted(home.glob("*.jar"))
+        return home
 
     def classes(self, *sources: str) -> Path:
         """The directory of the compiled sources of the recipe, in which they are compiled anew."""
