@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from kbroker.errors import FatalError
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - without it nothing keeps two processes apart
-    fcntl = None  # type: ignore[assignment]
+from kbroker.file_lock import try_lock
 
 _WITHOUT_LOCKS: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS})
 """Errors of file systems that have no locks."""
@@ -86,16 +82,15 @@ def _opened(path: Path) -> int:
 
 
 def lock(descriptor: int) -> None:
-    """Lock a file until it is closed; ``Taken`` if another process has."""
-    if fcntl is None:
-        return
+    """Lock a file until it is closed, where its file system has locks; ``Taken`` if another process has locked it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Taken from None
+        if try_lock(descriptor):
+            return
     except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
+        if error.errno in _WITHOUT_LOCKS:
+            return
+        raise
+    raise Taken
 
 
 def _has_name(descriptor: int, path: Path) -> bool:

@@ -10,10 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-try:
-    import fcntl
-except ImportError:  # Windows has none: threads alone are kept apart there
-    fcntl = None  # type: ignore[assignment]
+from kbroker.file_lock import HAS_LOCKS, try_lock
 
 _LOOK_SECONDS: Final = 0.01
 """Another process tells nobody when it is done with a file."""
@@ -70,7 +67,7 @@ class FileLocks:
 
 @contextmanager
 def _held_by_process(lock: Path, deadline: float) -> Iterator[None]:
-    if fcntl is None:
+    if not HAS_LOCKS:  # threads alone are kept apart
         yield
         return
     while (fd := _try(lock)) is None:
@@ -88,10 +85,9 @@ def _try(lock: Path) -> int | None:
     """The open file if it is locked now, and still has its name."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), lock.stat()):
+        if try_lock(fd) and os.path.samestat(os.fstat(fd), lock.stat()):
             return fd
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
         pass
     except BaseException:
         os.close(fd)
