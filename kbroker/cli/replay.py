@@ -120,7 +120,7 @@ def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
         again = resuming.left()
 
         def caught_up() -> None:
-            problems.count += resuming.caught_up(producer)
+            problems.count += resuming.course.caught_up(producer, complain)
 
         replay = Replay(
             reader_of(reading, arguments.source, limits, arguments),

@@ -93,18 +93,6 @@ class Resuming:
 
         return Limits(starts, {partition: self.course.begun_at[partition] for partition in starts})
 
-    def caught_up(self, producer: Producer) -> int:
-        """Note that all that an earlier copy has left was read; how many records are missing, which is told.
-
-        ``ClientError`` if nothing can be done without them.
-        """
-        producer.finish_unanswered()
-        missing = self.course.missing
-        if missing:
-            complain(f"{missing:,} records that were left when the copy stopped are not there any more")
-            self.course.give_up_missing()
-        return missing
-
     def end(self, producer: Producer, ends: Mapping[int, int], *, is_whole: bool) -> Kept | None:
         """Keep the place of a copy that is not whole, as ``stopped`` does; remove the one of a copy that is."""
         if not is_whole:

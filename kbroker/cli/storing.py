@@ -212,7 +212,7 @@ class _Sending:
             from kbroker.records_io.place import remaining
 
             def caught_up() -> None:
-                self._problems.count += resuming.caught_up(self._producer)
+                self._problems.count += resuming.course.caught_up(self._producer, complain)
 
             items = remaining(source, resuming.course, caught_up)
         send = self._producer.send

@@ -221,9 +221,18 @@ class Course:
         """The number of records that an earlier copy has left and that have not come."""
         return len(self._again)
 
-    def give_up_missing(self) -> None:
-        """Have the records that are missing be left no longer."""
-        self._again.clear()
+    def caught_up(self, producer: Producer, tell: Callable[[str], object]) -> int:
+        """Note that all that an earlier copy has left was read, and return how many of its records did not come.
+
+        ``tell`` gets a line about those, and they are not waited for any longer. ``ClientError`` if nothing can be done
+        without them.
+        """
+        producer.finish_unanswered()
+        missing = self.missing
+        if missing:
+            tell(f"{missing:,} records that were left when the copy stopped are not there any more")
+            self._again.clear()
+        return missing
 
     def wants(self, source: int) -> bool:
         """Whether a record was not given to a producer yet, or is to be given to one again."""

@@ -104,10 +104,7 @@ class _Copying:
 
     def caught_up(self, producer: Producer) -> None:
         """Note that all that an earlier step has left was read."""
-        producer.finish_unanswered()
-        if self.course.missing:
-            self.problems.append(f"{self.course.missing:,} records that were left are not there any more")
-            self.course.give_up_missing()
+        self.course.caught_up(producer, self.problems.append)
 
     def told(self, producer: Producer) -> dict[str, Json]:
         """The number of records that were stored, and what was not."""
