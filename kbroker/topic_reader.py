@@ -151,7 +151,7 @@ def _from_broker(
     client_properties: ClientConfig,
 ) -> Iterator[tuple[int, Iterable[Record]]]:
     from kbroker.client.cluster import Client
-    from kbroker.client.errors import ResponseError
+    from kbroker.client.errors import known
     from kbroker.client.reader import Chunk, Reader
     from kbroker.client.topics import EARLIEST, LATEST, list_offsets
     from kbroker.types import TopicPartition
@@ -164,11 +164,8 @@ def _from_broker(
         bounds: list[dict[int, int]] = []
         for place in (EARLIEST, LATEST):
             asked = {TopicPartition(topic, index): place for index in indexes}
-            answers = list_offsets(client, asked, read_committed=read_committed)
-            for answer in answers.values():
-                if isinstance(answer, ResponseError):
-                    raise answer
-            bounds.append({tp.partition: answer.offset for tp, answer in answers.items()})  # type: ignore[union-attr]
+            answers = known(list_offsets(client, asked, read_committed=read_committed))
+            bounds.append({tp.partition: answer.offset for tp, answer in answers.items()})
         starts = {index: max(_bound(start, index, 0), low) for index, low in bounds[0].items()}
         ends = {index: min(_bound(end, index, _END), high) for index, high in bounds[1].items()}
         for index in indexes:

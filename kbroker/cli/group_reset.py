@@ -200,25 +200,20 @@ def offset_states(
     strategy: Strategy,
 ) -> list[PartitionOffsets]:
     """The offsets of a group and of its partitions' logs, from which a new one is planned. ``ResponseError``."""
-    from kbroker.client import ResponseError
+    from kbroker.client.errors import known
     from kbroker.client.topics import list_ranges
 
-    ranges = list_ranges(client, partitions)
+    ranges = known(list_ranges(client, partitions))
     at_time = offsets_at_time(client, partitions, strategy)
-    states: list[PartitionOffsets] = []
-    for partition in partitions:
-        limits = ranges[partition]
-        if isinstance(limits, ResponseError):
-            raise limits
-        states.append(
-            PartitionOffsets(
-                partition,
-                committed[partition].offset if partition in committed else None,
-                *limits,
-                at_time.get(partition),
-            )
+    return [
+        PartitionOffsets(
+            partition,
+            committed[partition].offset if partition in committed else None,
+            *ranges[partition],
+            at_time.get(partition),
         )
-    return states
+        for partition in partitions
+    ]
 
 
 def _export(path: Path, rows: Sequence[NewOffset]) -> None:

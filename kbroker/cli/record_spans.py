@@ -183,19 +183,16 @@ def find_limits(client: Client, topic: str, arguments: argparse.Namespace, span:
 
 
 def _limits(client: Client, names: list[TopicPartition], arguments: argparse.Namespace, span: Span) -> Limits:
-    from kbroker.client import ResponseError
+    from kbroker.client.errors import known
     from kbroker.client.topics import list_ranges
 
     first, last = span.first, span.last
-    ranges = list_ranges(client, names, read_committed=not arguments.uncommitted)
+    ranges = known(list_ranges(client, names, read_committed=not arguments.uncommitted))
     starts_at, ends_at = offsets_at_time(client, names, first), offsets_at_time(client, names, last)
     positions: dict[int, int] = {}
     ends: dict[int, int] = {}
     for name in names:
-        found = ranges[name]
-        if isinstance(found, ResponseError):
-            raise found
-        start, end = found
+        start, end = ranges[name]
         positions[name.partition] = find(first, start, end, starts_at.get(name)).offset
         if not arguments.quiet and isinstance(first, AtOffset) and not start <= first.offset <= end and first.offset:
             complain(f"partition {name.partition} has no offset {first.offset}, only {start} to {end}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client.cluster import Client
-from kbroker.client.errors import ResponseError
+from kbroker.client.errors import known
 from kbroker.client.leaders import ask_leaders
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, walk_headers
@@ -73,7 +73,4 @@ def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_by
                     FetchedBatches(data.log_start_offset, data.high_watermark, data.last_stable_offset, found),
                 )
 
-    found = ask_leaders(client, {partition: offset}, make, read, highest=_NAMES_UP_TO)[partition]
-    if isinstance(found, ResponseError):
-        raise found
-    return found
+    return known(ask_leaders(client, {partition: offset}, make, read, highest=_NAMES_UP_TO))[partition]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from kbroker.errors import ErrorCode
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class ClientError(Exception):
@@ -56,6 +60,16 @@ class ResponseError(ClientError):
     def retriable(self) -> bool:
         """Whether the same request may succeed a little later, perhaps on another broker."""
         return self.code in RETRIABLE
+
+
+def known(answers: Mapping[K, V | ResponseError]) -> dict[K, V]:
+    """The answers, if there is one for each key. Raises the first `ResponseError` among them."""
+    found: dict[K, V] = {}
+    for key, answer in answers.items():
+        if isinstance(answer, ResponseError):
+            raise answer
+        found[key] = answer
+    return found
 
 
 def name_of(code: int) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from kbroker.client.batches import received_records
 from kbroker.client.cluster import Client
 from kbroker.client.connection import Connection
-from kbroker.client.errors import ConnectionFailed, RequestTimedOut, ResponseError
+from kbroker.client.errors import ConnectionFailed, RequestTimedOut, ResponseError, known
 from kbroker.client.topics import EARLIEST, list_offsets
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
@@ -273,9 +273,7 @@ class Reader:
         error = ResponseError(code, f"partition {where}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             wanted = self.positions[partition]
-            start = list_offsets(self._client, {where: EARLIEST})[where]
-            if isinstance(start, ResponseError):
-                raise start
+            start = known(list_offsets(self._client, {where: EARLIEST}))[where]
             if start.offset <= wanted:
                 raise error
             self.positions[partition] = start.offset

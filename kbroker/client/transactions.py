@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client.cluster import Client, refuse
-from kbroker.client.errors import ApiNotServed, ResponseError
+from kbroker.client.errors import ApiNotServed, ResponseError, known
 from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
@@ -162,10 +162,7 @@ def abort_transaction(client: Client, transactional_id: str) -> TransactionDescr
 
 def describe_producers(client: Client, partition: TopicPartition) -> list[ProducerState]:
     """The producers that a partition's leader knows; ``ResponseError`` where the partition cannot be asked."""
-    found = producers_of(client, [partition])[partition]
-    if isinstance(found, ResponseError):
-        raise found
-    return found
+    return known(producers_of(client, [partition]))[partition]
 
 
 def producers_of(

@@ -9,9 +9,11 @@ from typing import Final
 from kbroker.client import Client
 from kbroker.client.topics import TopicDescription
 from kbroker.console.call import Call, Refused
-from kbroker.console.scan import Look, offsets_at, ranges
+from kbroker.console.scan import Look, ranges
+from kbroker.records_io.log_places import END, START, AtOffset, AtTime, Place, find, offsets_at, offsets_at_time
 from kbroker.records_io.record_filter import BadFilter, parse_filter
 from kbroker.records_io.times import parse_moment
+from kbroker.types import TopicPartition
 
 FROM: Final = ("latest", "earliest", "offset", "time")
 
@@ -30,6 +32,19 @@ class RecordRange:
     until: int | None = None
     positions: dict[int, int] = field(default_factory=dict)
     """Where an earlier look ended: this one goes on there."""
+
+    @property
+    def place(self) -> Place:
+        """The place in each log where the look begins."""
+        match self.begin:
+            case "latest":
+                return END
+            case "offset":
+                return AtOffset(self.at)
+            case "time":
+                return AtTime(self.at)
+            case _:
+                return START
 
 
 def range_of(call: Call) -> RecordRange:
@@ -126,20 +141,18 @@ def find_limits(client: Client, wanted: RecordRange, topic: TopicDescription) ->
     limits = ranges(client, topic.name, led, read_committed=wanted.look.read_committed)
     starts = {partition: start for partition, (start, _) in limits.items()}
     ends = {partition: end for partition, (_, end) in limits.items()}
+    names = [TopicPartition(topic.name, partition) for partition in led]
     if wanted.until is not None:
-        for partition, offset in offsets_at(client, topic.name, led, wanted.until).items():
-            if offset is not None:
-                ends[partition] = max(min(offset, ends[partition]), starts[partition])
-    match wanted.begin:
-        case "latest":
-            begins = dict(ends)
-        case "offset":
-            begins = {p: min(max(wanted.at, starts[p]), ends[p]) for p in led}
-        case "time":
-            found = offsets_at(client, topic.name, led, wanted.at)
-            begins = {p: ends[p] if (offset := found[p]) is None else min(offset, ends[p]) for p in led}
-        case _:
-            begins = dict(starts)
+        for (_, partition), offset in offsets_at(client, names, wanted.until).items():
+            ends[partition] = max(min(offset, ends[partition]), starts[partition])
+    place = wanted.place
+    at_time = offsets_at_time(client, names, place)
+    begins = {
+        name.partition: min(
+            find(place, starts[name.partition], ends[name.partition], at_time.get(name)).offset, ends[name.partition]
+        )
+        for name in names
+    }
     for partition, offset in wanted.positions.items():
         if partition in begins:
             begins[partition] = offset

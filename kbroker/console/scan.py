@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kbroker.client import Client, ResponseError
+from kbroker.client import Client
+from kbroker.client.errors import known
 from kbroker.client.reader import Reader, Skipped
-from kbroker.client.topics import list_offsets, list_ranges
+from kbroker.client.topics import list_ranges
 from kbroker.console.masking import Masking
 from kbroker.records_io.latest import LatestPerKey
 from kbroker.records_io.record_filter import Predicate, Subject
@@ -125,26 +126,12 @@ class Budget:
 
 def ranges(client: Client, topic: str, partitions: list[int], *, read_committed: bool) -> dict[int, tuple[int, int]]:
     """Partition -> (start, end); ``ResponseError`` if one of them cannot be asked."""
-    found = list_ranges(
-        client, [TopicPartition(topic, partition) for partition in partitions], read_committed=read_committed
+    found = known(
+        list_ranges(
+            client, [TopicPartition(topic, partition) for partition in partitions], read_committed=read_committed
+        )
     )
-    result: dict[int, tuple[int, int]] = {}
-    for (_, partition), limits in found.items():
-        if isinstance(limits, ResponseError):
-            raise limits
-        result[partition] = limits
-    return result
-
-
-def offsets_at(client: Client, topic: str, partitions: list[int], timestamp: int) -> dict[int, int | None]:
-    """Partition -> the first offset at or after a time in ms; None where there is none."""
-    wanted = {TopicPartition(topic, partition): timestamp for partition in partitions}
-    result: dict[int, int | None] = {}
-    for (_, partition), listed in list_offsets(client, wanted).items():
-        if isinstance(listed, ResponseError):
-            raise listed
-        result[partition] = listed.offset if listed.offset >= 0 else None
-    return result
+    return {partition: limits for (_, partition), limits in found.items()}
 
 
 def forward(

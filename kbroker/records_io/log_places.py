@@ -6,7 +6,7 @@ says so. A time after the last record is the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -72,22 +72,15 @@ def find(place: Place, start: int, end: int, at_time: int | None = None) -> Foun
             return Found(offset)
 
 
-def offsets_at_time(
-    client: Client, partitions: Iterable[TopicPartition], place: object
-) -> Mapping[TopicPartition, int]:
-    """Partition -> the first offset at or after a time, for those that have one; nothing for a place that is no time.
-
-    ``ResponseError``.
-    """
-    from kbroker.client import ResponseError
+def offsets_at(client: Client, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    """Partition -> the first offset at or after a time in ms, for those that have one. ``ResponseError``."""
+    from kbroker.client.errors import known
     from kbroker.client.topics import list_offsets
 
-    if not isinstance(place, AtTime):
-        return {}
-    found: dict[TopicPartition, int] = {}
-    for partition, listed in list_offsets(client, dict.fromkeys(partitions, place.timestamp)).items():
-        if isinstance(listed, ResponseError):
-            raise listed
-        if listed.offset >= 0:
-            found[partition] = listed.offset
-    return found
+    found = known(list_offsets(client, dict.fromkeys(partitions, timestamp)))
+    return {partition: listed.offset for partition, listed in found.items() if listed.offset >= 0}
+
+
+def offsets_at_time(client: Client, partitions: Iterable[TopicPartition], place: object) -> dict[TopicPartition, int]:
+    """The ``offsets_at`` a place that is a time; nothing for any other place. ``ResponseError``."""
+    return offsets_at(client, partitions, place.timestamp) if isinstance(place, AtTime) else {}

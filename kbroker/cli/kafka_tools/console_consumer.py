@@ -69,7 +69,7 @@ def run(options: Options) -> int:
 
 def _positions(client: Client, topic: str, options: Options) -> dict[int, int]:
     """Partition -> where to begin: at the end, unless the options say otherwise."""
-    from kbroker.client import ResponseError
+    from kbroker.client.errors import known
     from kbroker.client.topics import EARLIEST, LATEST, list_offsets
     from kbroker.errors import FatalError
     from kbroker.types import TopicPartition
@@ -89,13 +89,8 @@ def _positions(client: Client, topic: str, options: Options) -> dict[int, int]:
     if offset is not None and named not in ("earliest", "latest"):
         return {partitions[0]: options.number("offset", least=0) or 0}
     moment = EARLIEST if named == "earliest" or "from-beginning" in options else LATEST
-    found = {}
     asked = {TopicPartition(topic, partition): moment for partition in partitions}
-    for (_, partition), listed in list_offsets(client, asked).items():
-        if isinstance(listed, ResponseError):
-            raise listed
-        found[partition] = listed.offset
-    return found
+    return {partition: listed.offset for (_, partition), listed in known(list_offsets(client, asked)).items()}
 
 
 def _copied(reader: Reader, show: Show, left: int | None, patience: float | None) -> Iterator[int]:

@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kbroker.client import Client, ResponseError
+from kbroker.client import Client
 from kbroker.client.batches import fetch_batches
+from kbroker.client.errors import known
 from kbroker.client.topics import EARLIEST, LATEST, list_offsets
 from kbroker.client.transactions import describe_producers
 from kbroker.console.api.topics import find_topic
@@ -78,10 +79,7 @@ def _list(client: Client, partition: TopicPartition, begin: int | None, limit: i
 
 
 def _offset(client: Client, partition: TopicPartition, which: int, *, read_committed: bool = False) -> int:
-    found = list_offsets(client, {partition: which}, read_committed=read_committed)[partition]
-    if isinstance(found, ResponseError):
-        raise found
-    return found.offset
+    return known(list_offsets(client, {partition: which}, read_committed=read_committed))[partition].offset
 
 
 def _batch(header: BatchHeader, data: bytes, masked: bool) -> Json:

@@ -15,6 +15,7 @@ from kbroker.client.configs import (
     alter_configs,
     describe_configs,
 )
+from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience
 from kbroker.client.reassignments import Reassignment
@@ -153,9 +154,7 @@ def find_topic(client: Client, name: str) -> TopicDescription:
     """The topic of a name; ``ResponseError`` or ``Refused`` if there is none."""
     if not is_valid_name(name):
         raise Refused(400, f"{name[:250]!r} cannot be the name of a topic")
-    found = describe_topics(client, [name]).get(name)
-    if isinstance(found, ResponseError):
-        raise found
+    found = known(describe_topics(client, [name])).get(name)
     if found is None:
         raise Refused(404, f"there is no topic {name}")
     return found
@@ -254,12 +253,7 @@ async def create_topic(call: Call) -> Json:
     topic = NewTopic(name, partitions, replicas, configs)
     details: Json = {"partitions": partitions, "replicas": replicas, "configs": dict(configs)}
 
-    def create(client: Client) -> None:
-        result = create_topics(client, [topic])[name]
-        if isinstance(result, ResponseError):
-            raise result
-
-    await call.write("create-topic", name, details, create)
+    await call.write("create-topic", name, details, lambda client: known(create_topics(client, [topic])))
     call.view.catalogue.forget()
     return {"done": f"topic {name} is created"}
 
