@@ -10,7 +10,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_coordinator_requests import answer_each
+from kbroker.handlers.share_coordinator_requests import answer_each, results_of
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey
 from kbroker.wire.messages.delete_share_group_state import (
@@ -26,14 +26,7 @@ from kbroker.wire.messages.delete_share_group_state import (
 async def handle(request: DeleteShareGroupStateRequest, ctx: RequestContext) -> DeleteShareGroupStateResponse:
     """Have the share coordinator forget share partitions; one that it does not know is no error."""
     answers = await answer_each(request, ctx, "delete share group state", _delete)
-    return DeleteShareGroupStateResponse(
-        results=[
-            DeleteStateResult(
-                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
-            )
-            for topic_id, partitions in answers.items()
-        ]
-    )
+    return DeleteShareGroupStateResponse(results=results_of(answers, DeleteStateResult, _result))
 
 
 def _delete(

@@ -10,7 +10,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_coordinator_requests import answer_each
+from kbroker.handlers.share_coordinator_requests import answer_each, results_of
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey
 from kbroker.wire.messages.initialize_share_group_state import (
@@ -26,14 +26,7 @@ from kbroker.wire.messages.initialize_share_group_state import (
 async def handle(request: InitializeShareGroupStateRequest, ctx: RequestContext) -> InitializeShareGroupStateResponse:
     """Have the share coordinator keep each share partition with its epoch and start offset, and nothing else."""
     answers = await answer_each(request, ctx, "initialize share group state", _initialize, allows_empty=True)
-    return InitializeShareGroupStateResponse(
-        results=[
-            InitializeStateResult(
-                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
-            )
-            for topic_id, partitions in answers.items()
-        ]
-    )
+    return InitializeShareGroupStateResponse(results=results_of(answers, InitializeStateResult, _result))
 
 
 def _initialize(

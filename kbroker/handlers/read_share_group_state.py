@@ -10,7 +10,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_coordinator_requests import answer_each
+from kbroker.handlers.share_coordinator_requests import answer_each, results_of
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey, SharePartitionState
 from kbroker.wire.messages.read_share_group_state import (
@@ -27,14 +27,7 @@ from kbroker.wire.messages.read_share_group_state import (
 async def handle(request: ReadShareGroupStateRequest, ctx: RequestContext) -> ReadShareGroupStateResponse:
     """Read each share partition's state; from then on writes of earlier leaders are refused."""
     answers = await answer_each(request, ctx, "read share group state", _read)
-    return ReadShareGroupStateResponse(
-        results=[
-            ReadStateResult(
-                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
-            )
-            for topic_id, partitions in answers.items()
-        ]
-    )
+    return ReadShareGroupStateResponse(results=results_of(answers, ReadStateResult, _result))
 
 
 def _read(

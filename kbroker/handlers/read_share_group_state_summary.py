@@ -10,7 +10,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_coordinator_requests import answer_each
+from kbroker.handlers.share_coordinator_requests import answer_each, results_of
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey, StateSummary
 from kbroker.wire.messages.read_share_group_state_summary import (
@@ -26,14 +26,7 @@ from kbroker.wire.messages.read_share_group_state_summary import (
 async def handle(request: ReadShareGroupStateSummaryRequest, ctx: RequestContext) -> ReadShareGroupStateSummaryResponse:
     """Read each share partition's state without its batches; the leader epoch of the request is not looked at."""
     answers = await answer_each(request, ctx, "read share group state summary", _read_summary)
-    return ReadShareGroupStateSummaryResponse(
-        results=[
-            ReadStateSummaryResult(
-                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
-            )
-            for topic_id, partitions in answers.items()
-        ]
-    )
+    return ReadShareGroupStateSummaryResponse(results=results_of(answers, ReadStateSummaryResult, _result))
 
 
 def _read_summary(

@@ -27,6 +27,7 @@ from kbroker.types import Uuid
 P = TypeVar("P", bound="PartitionOfRequest")
 P_co = TypeVar("P_co", bound="PartitionOfRequest", covariant=True)
 R = TypeVar("R")
+T = TypeVar("T")
 Step = Callable[[ShareCoordinator, SharePartitionKey, P, int], CoordinatorResult[R]]
 
 _OF_A_SHARE_PARTITION = frozenset(
@@ -105,6 +106,16 @@ async def answer_each(
                 told = _told(answer, doing) if isinstance(answer, ApiError) else answer
                 answers.setdefault(key.topic_id, {})[key.partition] = told
     return answers
+
+
+def results_of(
+    answers: Answers[R], topic: Callable[..., T], partition: Callable[[int, R | ApiError], object]
+) -> list[T]:
+    """The results of a response: ``topic`` makes that of a topic, ``partition`` that of a partition by its answer."""
+    return [
+        topic(topic_id=topic_id, partitions=[partition(index, answer) for index, answer in parts.items()])
+        for topic_id, parts in answers.items()
+    ]
 
 
 def _rounds(request: StateRequest[P]) -> list[dict[SharePartitionKey, P]]:

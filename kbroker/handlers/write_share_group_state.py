@@ -10,7 +10,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_coordinator_requests import answer_each
+from kbroker.handlers.share_coordinator_requests import answer_each, results_of
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey, SharePartitionState, StateBatch
 from kbroker.wire.messages.write_share_group_state import (
@@ -26,14 +26,7 @@ from kbroker.wire.messages.write_share_group_state import (
 async def handle(request: WriteShareGroupStateRequest, ctx: RequestContext) -> WriteShareGroupStateResponse:
     """Have the share coordinator keep what changed; an answer without an error says that it is committed."""
     answers = await answer_each(request, ctx, "write share group state", _write, is_write=True)
-    return WriteShareGroupStateResponse(
-        results=[
-            WriteStateResult(
-                topic_id=topic_id, partitions=[_result(index, answer) for index, answer in partitions.items()]
-            )
-            for topic_id, partitions in answers.items()
-        ]
-    )
+    return WriteShareGroupStateResponse(results=results_of(answers, WriteStateResult, _result))
 
 
 def _write(core: ShareCoordinator, key: SharePartitionKey, part: PartitionData, now_ms: int) -> CoordinatorResult[None]:
