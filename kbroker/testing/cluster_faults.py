@@ -17,7 +17,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 
 
 class FaultyNode(Protocol):
-    """A :class:`~kbroker.testing.cluster.ClusterNode`, as far as faults reach it."""
+    """A :class:`~kbroker.testing.cluster_node.ClusterNode`, as far as faults reach it."""
 
     @property
     def _link(self) -> Link | None: ...

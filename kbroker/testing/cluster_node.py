@@ -1,0 +1,234 @@
+"""A node of a cluster inside a test: a process that can be killed, paused, stopped and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cli.cluster_plan import READY, NodePlan
+from kbroker.errors import FatalError
+from kbroker.testing.link import Link, LinkClosed, fault_arguments
+
+if TYPE_CHECKING:
+    from kbroker.testing.faults import Fault, Faults
+
+START_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+_POLL_SECONDS = 0.02
+
+
+class ClusterNode:
+    """A node of a cluster and its process. Every call is bounded in time; ``TimeoutError`` says what did not come."""
+
+    def __init__(self, plan: NodePlan, faults_of: Callable[[ClusterNode], Faults]) -> None:
+        """``faults_of`` makes the faults of this node, which are those of its cluster, too."""
+        self._plan = plan
+        self._faults_of = faults_of
+        self._link: Link | None = None
+        self._serves = False
+        self._faults: Faults | None = None
+        self._faults_here: dict[int, Fault] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+
+    @property
+    def id(self) -> int:
+        """``node.id``; from 1 on."""
+        return self._plan.node_id
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of this node alone."""
+        return self._plan.address
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the node's files are."""
+        return self._plan.directory
+
+    @property
+    def log(self) -> str:
+        """The node's log so far, over all its restarts."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._plan.log_file.read_text("utf-8", "replace")
+        return ""
+
+    @property
+    def pid(self) -> int | None:
+        """The process, None while there is none."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, perhaps a paused one."""
+        return self.pid is not None
+
+    @property
+    def _is_up(self) -> bool:
+        return self.is_running and not self._paused
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start the node on its data, on the same port; returns once it serves, or at once.
+
+        A node of three serves only when another one runs too: start two with ``wait=False`` and then wait for both.
+        :class:`FatalError` if it ends instead of serving. Does nothing while it runs.
+        """
+        if self.is_running:
+            return
+        self._clean_up()
+        with self._plan.log_file.open("ab") as log:
+            ours, theirs = socket.socketpair()
+            self._link = Link(ours, self._answer)
+            with theirs:
+                # Standard input is held open by this process alone: when it ends, however it ends, so do the nodes.
+                self._process = subprocess.Popen(
+                    self._plan.command_of("kbroker.testing.node", str(theirs.fileno())),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=[theirs.fileno()],
+                )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._output = b""
+        with contextlib.suppress(LinkClosed):  # it has ended already: who awaits it is told why
+            for fault in list(self._faults_here.values()):
+                self._link.post("add", **fault_arguments(fault))
+            self._link.begin()
+        if wait:
+            self.await_ready()
+
+    def await_ready(self, timeout: float = START_SECONDS) -> None:
+        """Return once the node serves; :class:`FatalError` if it ends instead."""
+        what = f"node {self.id} does not serve"
+        until(self._is_ready, what, timeout, lambda: f"; its log ends:\n{self.log[-2000:]}")
+        self._serves = True
+
+    def _is_ready(self) -> bool:
+        if READY.encode() in self._output:
+            return True
+        process = self._process
+        if process is None or process.stdout is None:
+            raise FatalError(f"node {self.id} is not started")
+        code = process.poll()  # before reading: what it printed last is then there
+        self._output += process.stdout.read() or b""
+        if READY.encode() in self._output:
+            return True
+        if code is not None:
+            raise FatalError(f"node {self.id} ended with exit code {code} instead of serving:\n{self.log[-2000:]}")
+        return False
+
+    def stop(self) -> int:
+        """Stop cleanly, as on SIGTERM; the exit code, 0 if all went well. A paused node is resumed for it."""
+        if self._process is None:
+            return 0
+        self._signal(signal.SIGTERM)
+        self.resume()
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimeoutError(f"node {self.id} did not stop within {_STOP_SECONDS:.0f} s") from None
+        self._clean_up()
+        return code
+
+    def kill(self) -> None:
+        """End the process at once, as by ``kill -9``: it has no chance to say or to save anything."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+        self._clean_up()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): connections stay open, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        if self._paused:
+            self._signal(signal.SIGCONT)
+            self._paused = False
+
+    def restart(self) -> None:
+        """Stop cleanly and start again."""
+        self.stop()
+        self.start()
+
+    # --- Faults
+
+    @property
+    def faults(self) -> Faults:
+        """The faults of this node alone; those of its cluster act at all nodes."""
+        if self._faults is None:
+            self._faults = self._faults_of(self)
+        return self._faults
+
+    @property
+    def _link_is_up(self) -> bool:
+        return self._serves and self._is_up
+
+    def _add_fault(self, fault: Fault) -> None:
+        self._faults_here[fault.number] = fault
+        self._command_fault("add", **fault_arguments(fault))
+
+    def _remove_fault(self, fault: Fault) -> None:
+        if self._faults_here.pop(fault.number, None) is not None:
+            self._command_fault("remove", number=fault.number)
+
+    def _command_fault(self, what: str, **arguments: Any) -> None:
+        """Send a command about a fault to the node. A node that is down gets it at its start, a paused one later."""
+        if self._link is None:
+            return
+        with contextlib.suppress(LinkClosed):
+            if self._paused:
+                self._link.post(what, **arguments)
+            else:
+                self._link.call(what, **arguments)
+
+    def _answer(self, what: str, arguments: Mapping[str, Any]) -> Any:
+        """Answer the node's question about a request; on the link's thread."""
+        arguments = dict(arguments)
+        fault = self._faults_here.get(arguments.pop("number"))
+        if what == "fires":
+            return fault is not None and fault.fires()
+        if fault is not None:
+            partitions = tuple((topic, index) for topic, index in arguments.pop("partitions"))
+            fault.note(**arguments, partitions=partitions, node=self.id)
+        return None
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _clean_up(self) -> None:
+        process, self._process, self._paused, self._serves = self._process, None, False, False
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def __repr__(self) -> str:
+        state = "paused" if self._paused else f"pid {self.pid}" if self.is_running else "not running"
+        return f"<node {self.id} at {self.bootstrap_servers}, {state}>"
+
+
+def until(condition: Callable[[], bool], what: str, timeout: float, more: Callable[[], str] = str) -> None:
+    """Return once the condition holds. ``TimeoutError`` after ``timeout`` seconds: ``what`` did not come, and ``more``."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{what} after {timeout:.0f} s{more()}")
+        time.sleep(_POLL_SECONDS)
