@@ -10,7 +10,7 @@
             ...
 
 ``running_cluster(3)`` runs several nodes as processes that may be killed: ``cluster.py``, ``cluster_node.py``. Their
-faults are ``cluster.faults`` and ``node.faults``: ``cluster_faults.py`` here, ``node.py`` there, ``link.py`` between them.
+faults are ``cluster.faults`` and ``node.faults``: ``cluster_faults.py`` here, ``node.py`` there, ``link.py`` between.
 
 The broker is the one that ``kbroker start`` runs, on a thread of its own, over real sockets and files. With pytest,
 the fixtures ``kafka_broker`` and ``kafka_topic`` come with the installed package.
