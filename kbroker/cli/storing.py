@@ -18,7 +18,8 @@ from kbroker.errors import ErrorCode, FatalError
 if TYPE_CHECKING:
     from kbroker.cli.resuming import Kept, Resuming
     from kbroker.client import Client
-    from kbroker.client.producer import Producer, Refused, Remainder
+    from kbroker.client.pending_batches import Remainder
+    from kbroker.client.producer import Producer, Refused
     from kbroker.records_io.items import BadLine, Item
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

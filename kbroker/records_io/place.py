@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
 
-from kbroker.client.producer import Producer, Remainder, Unanswered
+from kbroker.client.pending_batches import Remainder, Unanswered
+from kbroker.client.producer import Producer
 from kbroker.records_io.items import BadLine, Item
 from kbroker.types import uuid_to_str
 

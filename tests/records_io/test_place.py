@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.producer import Remainder, Unanswered
+from kbroker.client.pending_batches import Remainder, Unanswered
 from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.place import Course, Place, load_place, made_anew, place_of, remaining, source_of
 from kbroker.wire.record_batch import Record
