@@ -226,7 +226,7 @@ class ClusterNode:
 
 
 def until(condition: Callable[[], bool], what: str, timeout: float, more: Callable[[], str] = str) -> None:
-    """Return once the condition holds. ``TimeoutError`` after ``timeout`` seconds, in the words ``what`` and ``more``."""
+    """Return once the condition holds. ``TimeoutError`` after ``timeout`` seconds, with ``what`` and ``more``."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() >= deadline:
