@@ -24,6 +24,7 @@ from kbroker.cli.record_spans import (
 )
 from kbroker.cli.resuming import RESUME_HELP, Resuming, add_resume_argument, resuming_of
 from kbroker.cli.storing import (
+    Interruption,
     Problems,
     add_sending_arguments,
     check_topic_name,
@@ -36,7 +37,12 @@ from kbroker.cli.storing import (
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.client import Client
+    from kbroker.client.producer import Producer
+    from kbroker.records_io.replay import Replay
+    from kbroker.records_io.sieve import Sieve
 
 DETAILS = f"""\
 Keys, values, headers and timestamps stay as they are; a record's partition is that of its key, or with
@@ -92,14 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
-    from kbroker.client import ClientError
-    from kbroker.records_io.replay import Replay
-
     span = span_of(arguments)
     sieve = sieve_of(arguments)
     check_registry_is_used(arguments)
     problems = _ReplayProblems()
-    failure: Exception | None = None
     begin = time.monotonic()
     with cluster(arguments) as client, client.another() as reading:
         sieve.decoder = decoder_of(arguments)
@@ -117,34 +119,10 @@ def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
             lambda refused: problems.add(refused.source, refused.error),
             resuming.course.rest,
         )
-        again = resuming.left()
-
-        def caught_up() -> None:
-            problems.count += resuming.course.caught_up(producer, complain)
-
-        replay = Replay(
-            reader_of(reading, arguments.source, limits, arguments),
-            producer,
-            sieve,
-            keep_partitions=arguments.keep_partitions,
-            per_second=arguments.rate,
-            course=resuming.course,
-            again=None if again is None else reader_of(reading, arguments.source, again, arguments),
-            caught_up=caught_up,
-        )
+        replay = _replay_of(arguments, reading, limits, producer, sieve, problems, resuming)
         with progress(limits.offsets, not arguments.quiet, in_bytes=False) as advance, interruptible(replay) as stop:
             try:
-                try:
-                    for _ in replay.run():
-                        advance(replay.looked_at, replay.sent)
-                except KeyboardInterrupt:
-                    if stop.came > 1:
-                        raise
-                except FatalError as error:  # of the schema registry: what has come of the topic is sent
-                    failure = error
-                producer.flush()
-            except ClientError as error:
-                failure = failure or error
+                failure = _send(replay, producer, advance, stop)
             except KeyboardInterrupt:
                 complain(resuming.stopped(producer, limits.ends)[1])
                 raise
@@ -156,6 +134,56 @@ def _replay(arguments: argparse.Namespace, resuming: Resuming) -> int:
         return finish(
             arguments, producer, problems, seconds, failure, stop.came > 0, looked_at=replay.looked_at, kept=kept
         )
+
+
+def _replay_of(
+    arguments: argparse.Namespace,
+    reading: Client,
+    limits: Limits,
+    producer: Producer,
+    sieve: Sieve,
+    problems: Problems,
+    resuming: Resuming,
+) -> Replay:
+    from kbroker.records_io.replay import Replay
+
+    again = resuming.left()
+
+    def caught_up() -> None:
+        problems.count += resuming.course.caught_up(producer, complain)
+
+    return Replay(
+        reader_of(reading, arguments.source, limits, arguments),
+        producer,
+        sieve,
+        keep_partitions=arguments.keep_partitions,
+        per_second=arguments.rate,
+        course=resuming.course,
+        again=None if again is None else reader_of(reading, arguments.source, again, arguments),
+        caught_up=caught_up,
+    )
+
+
+def _send(
+    replay: Replay, producer: Producer, advance: Callable[[int, int], None], stop: Interruption
+) -> Exception | None:
+    """Send all records, or those up to the first interruption; the error that ended it. A second one is raised."""
+    from kbroker.client import ClientError
+
+    failure: Exception | None = None
+    try:
+        try:
+            for _ in replay.run():
+                advance(replay.looked_at, replay.sent)
+        except KeyboardInterrupt:
+            if stop.came > 1:
+                raise
+        except FatalError as error:  # of the schema registry: what has come of the topic is sent
+            failure = error
+        producer.flush()
+    except ClientError as error:
+        failure = failure or error
+    return failure
 
 
 def _limits(client: Client, arguments: argparse.Namespace, span: Span, resuming: Resuming) -> Limits:
