@@ -300,6 +300,39 @@ def write_docs(figures: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Run the workloads that the command line names, and show their figures."""
+    arguments = _parser().parse_args()
+    if arguments.render:
+        try:
+            write_docs(report.joined([json.loads(path.read_text()) for path in arguments.render]))
+        except ValueError as error:
+            sys.exit(f"error: {error}")
+        return
+    if arguments.list:
+        for workload in ALL_WORKLOADS:
+            note = "" if workload.in_quick else "  (not in --quick)"
+            note += "" if can_run(workload) else "  (needs the extra `spark`)"
+            print(f"{workload.name:<36} {workload.title}{note}")
+        return
+    chosen = _chosen(arguments)
+    rounds = arguments.rounds or (1 if arguments.quick else 2)
+    kinds = _kinds(arguments)
+    started = datetime.datetime.now(datetime.UTC)
+    path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
+    try:
+        figures = measure(chosen, kinds, rounds, path, quick=arguments.quick, compiled=not arguments.python_client)
+    except (ApacheKafkaError, LoadError, ServerError) as error:
+        sys.exit(f"error: {error}")
+    if arguments.write_docs:
+        write_docs(figures)
+    other = arguments.before.name if arguments.before else f"without {arguments.addition}" if arguments.addition else ""
+    _show(figures, other)
+    print(f"written to {os.path.relpath(path)}")
+    if figures["failures"]:
+        sys.exit("failed:\n  " + "\n  ".join(figures["failures"]))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks", description="kbroker and Apache Kafka side by side.")
     parser.add_argument("--quick", action="store_true", help="less work, one round, figures with a target only")
     parser.add_argument("--only", action="append", metavar="NAME", help="workloads by name or pattern; repeatable")
@@ -323,54 +356,46 @@ def main() -> None:
         metavar="JSON",
         help="only write the docs, from earlier runs; of what is in several, the last one counts",
     )
-    arguments = parser.parse_args()
-    if arguments.render:
-        try:
-            write_docs(report.joined([json.loads(path.read_text()) for path in arguments.render]))
-        except ValueError as error:
-            sys.exit(f"error: {error}")
-        return
-    if arguments.list:
-        for workload in ALL_WORKLOADS:
-            note = "" if workload.in_quick else "  (not in --quick)"
-            note += "" if can_run(workload) else "  (needs the extra `spark`)"
-            print(f"{workload.name:<36} {workload.title}{note}")
-        return
+    return parser
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Workload]:
+    """The workloads to run: those that are named, or those that need no broker of their own."""
     if arguments.only:
         chosen = [w for w in ALL_WORKLOADS if any(fnmatch.fnmatch(w.name, pattern) for pattern in arguments.only)]
         if not chosen:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
+    if arguments.addition or not arguments.only:
         chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
-    rounds = arguments.rounds or (1 if arguments.quick else 2)
+    return chosen
+
+
+def _kinds(arguments: argparse.Namespace) -> list[str]:
+    """The brokers to compare, by their names in ``KINDS``, to which an earlier kbroker or one without is added."""
+    wanted = arguments.server
     if arguments.before:
         if not (arguments.before / "kbroker" / "__main__.py").is_file():
             sys.exit(f"error: {arguments.before} is no checkout of kbroker")
-        if arguments.write_docs or arguments.server:
+        if arguments.write_docs or wanted:
             sys.exit("error: --before compares two checkouts; it goes without --server and --write-docs")
         KINDS["before"] = earlier(arguments.before.resolve())
         SECURE["before"] = earlier_secure(arguments.before.resolve())
         CLUSTERS["before"] = earlier_cluster(arguments.before.resolve())
-        arguments.server = ["kbroker", "before"]
+        wanted = ["kbroker", "before"]
     if arguments.addition:
-        if arguments.before or arguments.write_docs or arguments.server:
+        if arguments.write_docs or wanted:
             sys.exit(
                 "error: --with compares two nodes of this checkout; it goes without --before, --server and --write-docs"
             )
-        chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
         KINDS["kbroker"], KINDS["before"] = ADDITIONS[arguments.addition], PlainKbroker
-        arguments.server = ["kbroker", "before"]
-    kinds = [kind for kind in KINDS if not arguments.server or kind in arguments.server]
-    started = datetime.datetime.now(datetime.UTC)
-    path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
-    try:
-        figures = measure(chosen, kinds, rounds, path, quick=arguments.quick, compiled=not arguments.python_client)
-    except (ApacheKafkaError, LoadError, ServerError) as error:
-        sys.exit(f"error: {error}")
-    if arguments.write_docs:
-        write_docs(figures)
-    other = arguments.before.name if arguments.before else f"without {arguments.addition}" if arguments.addition else ""
+        wanted = ["kbroker", "before"]
+    return [kind for kind in KINDS if not wanted or kind in wanted]
+
+
+def _show(figures: dict[str, Any], other: str) -> None:
+    """Print the figures, and those with a target; ``other`` is the broker in place of Apache Kafka, if there is one."""
     headings = [other if each == "Apache Kafka" and other else each for each in report.ALL_HEADINGS]
     print(report.text_table(headings, report.all_rows(figures["results"], TITLES)))
     print()
@@ -379,9 +404,6 @@ def main() -> None:
         print("Figures to reach")
         print(report.text_table(report.TARGET_HEADINGS, rows))
         print()
-    print(f"written to {os.path.relpath(path)}")
-    if figures["failures"]:
-        sys.exit("failed:\n  " + "\n  ".join(figures["failures"]))
 
 
 def measure(
