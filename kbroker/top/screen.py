@@ -12,9 +12,10 @@ from rich.cells import cell_len, set_cell_size
 
 from kbroker.cli.output import printable
 from kbroker.console.troubles import ERROR
+from kbroker.top.cells import BAD, PLAIN, WARN, Row, Table
 from kbroker.top.course import Course
 from kbroker.top.keys import HELP, Sort, Ui
-from kbroker.top.tables import BAD, PLAIN, VIEWS, WARN, Row, Table, Views
+from kbroker.top.tables import VIEWS, Views
 
 BOLD: Final = "bold"
 DIM: Final = "dim"

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from kbroker.top.cells import BAD, GOOD, WARN
 from kbroker.top.keys import keys_of
 from kbroker.top.screen import BOLD, DIM, REVERSE, Line
-from kbroker.top.tables import BAD, GOOD, WARN
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 """The other screen, without a cursor and without wrapping, empty."""

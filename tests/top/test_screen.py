@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from docs.top_page import sample
+from kbroker.top.cells import seconds
 from kbroker.top.command import metrics_url
 from kbroker.top.course import first
 from kbroker.top.document import document
 from kbroker.top.keys import Sort, Ui, keys_of, press
 from kbroker.top.screen import Shown, draw, plain
-from kbroker.top.tables import VIEWS, Views, seconds
+from kbroker.top.tables import VIEWS, Views
 from kbroker.top.terminal import changes, painted
 from tests.top.looks import look, topic
 
