@@ -156,6 +156,16 @@ def test_the_table_of_decisions_is_whole() -> None:
         assert [line for line in lines if line.startswith("## ")] == ["## Context", "## Decision", "## Consequences"]
 
 
+def test_every_package_is_in_the_table_of_layers() -> None:
+    text = (DOCS / "architecture.md").read_text("utf-8")
+    rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| L")]
+    named = {path.rstrip("/") for row in rows for path in re.findall(r"`kbroker/([a-z_]+(?:/|\.py))`", row)}
+    package = ROOT / "kbroker"
+    there = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    there |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert named == there
+
+
 def test_every_page_of_the_architecture_is_in_its_table() -> None:
     named = set(re.findall(r"\]\(architecture/(.+?)\)", (DOCS / "architecture.md").read_text("utf-8")))
     assert named == {path.name for path in (DOCS / "architecture").glob("*.md")}
