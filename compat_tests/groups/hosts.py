@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,11 +18,12 @@ from typing import Any
 
 from compat_tests import clients
 from compat_tests.apache_kafka import SERVER_VERSION
+from compat_tests.line_process import LineProcess, command_of
 
 Position = tuple[str, int]
 """Topic and partition."""
 
-_ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)
@@ -70,21 +68,6 @@ KINDS = {
 }
 
 
-def _command(client: str) -> tuple[list[str], dict[str, str]]:
-    """The host of a client, and what it needs in its environment."""
-    if client == "java":
-        from compat_tests.java.client import program
-
-        return program(Path(__file__).parent.parent / "java" / "GroupMember.java"), {}
-    if client == "kafkajs":
-        from compat_tests.kafkajs.client import installed_modules
-
-        driver = Path(__file__).parent.parent / "kafkajs" / "group_member.js"
-        return ["node", str(driver)], {"NODE_PATH": str(installed_modules())}
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return [sys.executable, "-W", "ignore", "-m", "compat_tests.groups.member", client], {"PYTHONPATH": path}
-
-
 def description(client: str) -> str:
     """The client with its version."""
     return f"{client} {SERVER_VERSION if client == 'java' else '2.2.4' if client == 'kafkajs' else version(client)}"
@@ -102,32 +85,22 @@ _changed = threading.Condition()
 """One condition for all members: a test waits for several of them, which may live in several processes."""
 
 
-class Host:
+class Host(LineProcess):
     """A process with members of one client."""
 
     def __init__(self, client: str) -> None:
-        command, environment = _command(client)
-        self.client = client
-        self._process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        java, script = _FOLDER / "java" / "GroupMember.java", _FOLDER / "kafkajs" / "group_member.js"
+        super().__init__(client, *command_of(client, java, script, "compat_tests.groups.member"))
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._members: dict[str, Member] = {}
-        self._stderr: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._read_errors, daemon=True).start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.startswith("{"):
-                self._stderr.append(line)
+                self._said.append(line)
                 continue
             told = json.loads(line)
             if "id" in told:
@@ -137,28 +110,15 @@ class Host:
                     self._members[told["member"]].on_event(told)
                     _changed.notify_all()
         for waiting in list(self._waiting.values()):
-            waiting.put({"error": f"the {self.client} host ended: {''.join(self._stderr[-20:])}"})
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._stderr.append(line)
-            del self._stderr[:-200]
-
-    @property
-    def said(self) -> str:
-        """The end of the client's standard error."""
-        return "".join(self._stderr[-40:])
+            waiting.put({"error": f"the {self.client} host ended: {''.join(self._said[-20:])}"})
 
     def call(self, op: str, timeout: float = 40, **arguments: Any) -> Any:
         """Run one command and wait for its result. Raises MemberError."""
         answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         number = next(self._numbers)
         self._waiting[number] = answer
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"id": number, "op": op, **arguments}) + "\n")
-            self._process.stdin.flush()
+            self._send({"id": number, "op": op, **arguments})
             reply = answer.get(timeout=timeout)
         except queue.Empty:
             raise Unanswered(f"{op}: no answer within {timeout} s; {self.said}") from None
@@ -208,19 +168,9 @@ class Host:
 
     def close(self) -> None:
         """End the process; its members are not asked to leave."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             self.thaw()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        super().close()
 
 
 class Member:

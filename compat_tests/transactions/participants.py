@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
-import subprocess
-import sys
 import threading
 import uuid
 from pathlib import Path
@@ -15,67 +12,39 @@ from typing import Any
 
 import confluent_kafka
 
+from compat_tests.line_process import LineProcess, command_of
+
 _HERE = Path(__file__).parent
-_ROOT = _HERE.parent.parent
 
 
 class ParticipantError(Exception):
     """A command was refused; the text is the client's."""
 
 
-def _command(client: str, bootstrap: str) -> tuple[list[str], dict[str, str]]:
-    if client == "java":
-        from compat_tests.java.client import program
-
-        return [*program(_HERE / "Participant.java"), bootstrap], {}
-    if client == "kafkajs":
-        from compat_tests.kafkajs.client import installed_modules
-
-        environment = {"NODE_PATH": str(installed_modules()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
-        return ["node", str(_HERE / "participant.js"), bootstrap], environment
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    module = "compat_tests.transactions.participant"
-    return [sys.executable, "-W", "ignore", "-m", module, client, bootstrap], {"PYTHONPATH": path}
-
-
 def participant_of(client: str, bootstrap: str) -> Participant:
     """Start the process of a client."""
-    return Participant(client, *_command(client, bootstrap))
+    command, environment = command_of(
+        client, _HERE / "Participant.java", _HERE / "participant.js", "compat_tests.transactions.participant"
+    )
+    return Participant(client, [*command, bootstrap], environment)
 
 
-class Participant:
+class Participant(LineProcess):
     """A process of a client, which carries out one command at a time."""
 
     def __init__(self, client: str, command: list[str], environment: dict[str, str]) -> None:
-        self.client = client
-        self._process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__(client, command, environment)
         self._numbers = itertools.count(1)
-        self._said: list[str] = []
-        threading.Thread(target=self._read_errors, daemon=True).start()
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._said.append(line)
-            del self._said[:-50]
 
     def call(self, op: str, **arguments: Any) -> Any:
         """Run one command and wait for its result, at most 90 s. Raises ParticipantError."""
         number = next(self._numbers)
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdout is not None
         watchdog = threading.Timer(90, self._process.kill)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps({"id": number, "op": op, **arguments}) + "\n")
-                self._process.stdin.flush()
+                self._send({"id": number, "op": op, **arguments})
             reply = None
             for line in self._process.stdout:
                 if line.startswith("{") and (reply := json.loads(line)).get("id") == number:
@@ -105,20 +74,6 @@ class Participant:
     def kill(self) -> None:
         """SIGKILL, as a crash is."""
         self._process.kill()
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
 
 
 class Producer:
