@@ -36,6 +36,8 @@
 #include <sys/epoll.h>
 #endif
 
+#include "common.h"
+
 typedef struct rd_kafka_s rd_kafka_t;
 typedef struct rd_kafka_conf_s rd_kafka_conf_t;
 typedef struct rd_kafka_topic_s rd_kafka_topic_t;
@@ -81,21 +83,6 @@ FUNCTION(rd_kafka_topic_partition_t *, rd_kafka_topic_partition_list_add, rd_kaf
 FUNCTION(rd_kafka_queue_t *, rd_kafka_queue_get_consumer, rd_kafka_t *);
 FUNCTION(ssize_t, rd_kafka_consume_batch_queue, rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
 FUNCTION(void, rd_kafka_message_destroy, rd_kafka_message_t *);
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    _exit(1);
-}
-
-static double now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
-}
 
 /* Nothing here may run for ever: a broker that stops answering ends the run. */
 static double deadline;

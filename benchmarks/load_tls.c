@@ -30,20 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    _exit(1);
-}
-
-static double now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
-}
+#include "common.h"
 
 enum { DIGEST = 32, TEXT = 512, RESPONSE_MAX = 4096 };
 static int port;
