@@ -141,7 +141,7 @@ class Env(Protocol):
         ...
 
     def read_now(self, fd: int, position: int, length: int) -> bytearray | None:
-        """These file bytes if all of them are there and reading them does not wait for a disk; None if not."""
+        """Read bytes of a file if all of them are there and no disk has to be waited for; None if not."""
         ...
 
     def read_ahead(self, fd: int, position: int, length: int) -> None:

@@ -335,7 +335,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _filters(arguments: argparse.Namespace) -> Iterator[AclFilter]:
-    """Those of the rules to remove."""
+    """The filters that find the rules to remove."""
     from kbroker.client.acls import AclFilter
 
     _check_convenience(arguments)
@@ -382,7 +382,7 @@ def _check_convenience(arguments: argparse.Namespace) -> None:
 
 
 def _operations(arguments: argparse.Namespace) -> Iterator[tuple[ResourceType, str, AclOperation]]:
-    """Each resource with each operation on it."""
+    """The pairs of a resource and an operation that the options name."""
     from kbroker.client.acls import OPERATIONS
 
     if arguments.producer or arguments.consumer:

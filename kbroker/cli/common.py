@@ -140,7 +140,7 @@ def _ask_about_protected(profile: str, arguments: argparse.Namespace) -> None:
 
 
 def _client_properties(path: Path | None) -> ClientProperties | None:
-    """Those of ``--command-config``; names in it that mean nothing here are told in one line."""
+    """The client properties of ``--command-config``. A line tells the names in it that mean nothing here."""
     if path is None:
         return None
     from kbroker.client.properties import ClientProperties

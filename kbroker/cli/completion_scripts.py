@@ -13,7 +13,7 @@ _WHERE: Final = ("-b", "--bootstrap-server", "--profile", "--command-config")
 
 
 def bash_script(commands: Mapping[str, Command]) -> str:
-    """For bash 3.2 and later, which needs nothing beside it."""
+    """The script for bash 3.2 and later, which needs nothing beside it."""
     words = words_of(commands)
     known = list(summaries(commands, words))
     lines = ["# Completion of kbroker for bash: source <(kbroker completion bash)", "", "_kbroker_spec() {"]
@@ -141,7 +141,7 @@ complete -F _kbroker kbroker
 
 
 def zsh_script(commands: Mapping[str, Command]) -> str:
-    """For zsh 5, by its own ``_arguments``."""
+    """The script for zsh 5, which calls zsh's own ``_arguments``."""
     words = words_of(commands)
     lines = ["#compdef kbroker", "# Completion of kbroker for zsh: source <(kbroker completion zsh)", "", _ZSH_ASK]
     lines += [
@@ -230,7 +230,7 @@ def _zsh_value(value: Value) -> str:
 
 
 def fish_script(commands: Mapping[str, Command]) -> str:
-    """For fish 3."""
+    """The script for fish 3."""
     words = words_of(commands)
     lines = ["# Completion of kbroker for fish: kbroker completion fish | source", "", _FISH, "complete -c kbroker -f"]
     for name, summary, actions in summaries(commands, words):

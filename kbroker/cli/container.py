@@ -100,7 +100,7 @@ def _tell_ready(config: BrokerConfig) -> None:
 def container_properties(
     environment: Mapping[str, str], config: Path | None = None, secrets: Path = SECRETS
 ) -> dict[str, str]:
-    """Those of the file and over them those of the environment; the defaults if there are none at all.
+    """The properties of the file and, over them, of the environment; the defaults if there are none at all.
 
     References to config providers stay as they are. :class:`FatalError` if a file that a variable names cannot be read.
     """

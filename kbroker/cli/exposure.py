@@ -36,7 +36,7 @@ class Exposure(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> Exposure:
-        """Those of a node's configuration."""
+        """The exposed listeners of a node's configuration."""
         reached = [listener for listener in config.listeners if not listener.is_loopback]
         if not reached:
             return cls()

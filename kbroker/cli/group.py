@@ -180,7 +180,7 @@ def lags(client: Client, group: GroupDescription) -> list[Lag]:
 
 
 def total_lag(found: Iterable[Lag]) -> int:
-    """Of all partitions whose lag is known."""
+    """The sum of the lags that are known."""
     return sum(entry.lag for entry in found if entry.lag is not None)
 
 

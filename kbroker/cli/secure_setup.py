@@ -142,7 +142,7 @@ class SecureSetup:
         return self.directory / f"{user}.properties"
 
     def client_properties(self, user: str, bootstrap: str) -> dict[str, str]:
-        """Those with which a user enters the cluster."""
+        """The client properties with which a user enters the cluster."""
         return {
             "bootstrap.servers": bootstrap,
             "security.protocol": PROTOCOL,

@@ -66,7 +66,7 @@ def _print_names(topics: Iterable[TopicDescription]) -> None:
 
 
 def _partitions(topics: Iterable[TopicDescription]) -> list[TopicPartition]:
-    """Those that have a leader: nobody else can be asked, and to wait for one would keep the rest from being seen."""
+    """The partitions with a leader: others cannot be asked, and a wait for them would keep the rest from being seen."""
     return [
         TopicPartition(topic.name, entry.partition)
         for topic in topics

@@ -129,7 +129,7 @@ class Connection:
         return bool(self._early) or (security is not None and connected is not None and security.has_pending(connected))
 
     def fileno(self) -> int:
-        """For ``selectors``; ``ConnectionFailed`` once closed."""
+        """The socket's descriptor, for ``selectors``. ``ConnectionFailed`` once it is closed."""
         return self._open().fileno()
 
     def version_for(self, request_class: type[Request[object]], highest: int | None = None) -> int:

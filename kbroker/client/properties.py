@@ -161,7 +161,7 @@ class ClientProperties:
 
     @classmethod
     def read(cls, path: Path) -> ClientProperties:
-        """From a file, with the values of its config providers (KIP-297).
+        """Read a properties file, with the values of its config providers (KIP-297).
 
         :class:`ClientError` as of the constructor, and if the file, or a value, cannot be read.
         """

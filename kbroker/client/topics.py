@@ -90,7 +90,7 @@ class TopicDescription:
 
     @property
     def replication_factor(self) -> int:
-        """Of its first partition, as Kafka's tools have it."""
+        """The number of replicas of the first partition, as Kafka's tools have it."""
         return len(self.partitions[0].replicas) if self.partitions else 0
 
 

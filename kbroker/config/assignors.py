@@ -50,7 +50,7 @@ def assignor_name(text: str) -> str:
 
 
 def assignor_names(texts: Iterable[str]) -> tuple[str, ...]:
-    """Those of a property's entries; the first is the default."""
+    """The names of the assignors in a property's entries; the first is the default."""
     return tuple(map(assignor_name, texts))
 
 

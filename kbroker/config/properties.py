@@ -62,7 +62,7 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """At the first ``=``, ``:`` or white space that no backslash precedes."""
+    """Split a line at the first ``=``, ``:`` or white space that no backslash precedes."""
     position = 0
     while position < len(line):
         char = line[position]

@@ -116,7 +116,7 @@ class Guard:
 
 
 class TooLarge(Exception):
-    """More came than may be sent, whatever the headers said."""
+    """The body of a request is larger than it may be, whatever its headers said."""
 
 
 def _bounded(receive: Receive) -> Receive:

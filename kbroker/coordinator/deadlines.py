@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class DeadlineQueue(Generic[K]):
-    """At most one deadline per key, in milliseconds of the caller's clock.
+    """A queue of deadlines, one for each key at most, in milliseconds of the caller's clock.
 
     Invariant: each key of ``_deadline`` has a heap entry that is not later than its deadline; its
     time is ``_queued[key]``. An entry found too early is pushed again, so postponing costs nothing.

@@ -98,7 +98,7 @@ class Story:
         return None
 
     def connections(self) -> list[ConnectionInfo]:
-        """Those that have been seen and are open, as far as is known."""
+        """The connections that have been seen and are open, as far as is known."""
         return list(self._connections.values())
 
     def decoded(self, exchange: Exchange) -> Decoded:

@@ -28,7 +28,7 @@ class ConsumerTimer(NamedTuple):
 
 
 class ConsumerTimers:
-    """At most one deadline of each kind for a member; ms of the caller's clock."""
+    """The timers of members, one of each kind for a member at most; ms of the caller's clock."""
 
     def __init__(self) -> None:
         self._queue: DeadlineQueue[ConsumerTimer] = DeadlineQueue()

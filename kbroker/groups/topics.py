@@ -60,11 +60,11 @@ class NoTopics:
         return ()
 
     def by_name(self, name: str) -> TopicMetadata | None:
-        """None."""
+        """No topic has the name."""
         return None
 
     def by_id(self, topic_id: Uuid) -> TopicMetadata | None:
-        """None."""
+        """No topic has the id."""
         return None
 
     def partition_count(self, topic_id: Uuid) -> int:

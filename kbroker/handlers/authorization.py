@@ -180,7 +180,7 @@ async def allowed_names(
     *,
     audits_denial: bool = True,
 ) -> set[str]:
-    """Those of ``names`` to which the request's principal may do this, asked in their order. Gives way to others."""
+    """The ``names`` to which the request's principal may do this, asked in their order. Gives way to others."""
     share = FairShare()
     allowed: set[str] = set()
     for name in dict.fromkeys(names):

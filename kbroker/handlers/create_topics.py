@@ -69,7 +69,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
 
 
 async def _creatable(names: list[str], ctx: RequestContext) -> set[str]:
-    """Those that the principal may create: all, if it may create topics in the cluster."""
+    """The topics that the principal may create: all, if it may create topics in the cluster."""
     if may(ctx, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=False):
         return set(names)
     return await allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, names)

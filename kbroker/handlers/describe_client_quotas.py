@@ -58,7 +58,10 @@ def _order(item: tuple[tuple[tuple[str, str | None], ...], object]) -> list[tupl
 
 
 def _filter(components: list[ComponentData]) -> dict[str, Matches]:
-    """By type, which names are meant (``ClientQuotasImage.describe``). ``ApiError`` for a filter that means nothing."""
+    """Entity type -> the names that are meant (``ClientQuotasImage.describe``).
+
+    ``ApiError`` for a filter that means nothing.
+    """
     wanted: dict[str, Matches] = {}
     for component in components:
         kind = component.entity_type

@@ -168,7 +168,7 @@ def _denied(name: str | None, topic_id: Uuid = ZERO_UUID, *, is_internal: bool =
 
 
 async def _creatable(missing: list[str], denied: list[MetadataResponseTopic], ctx: RequestContext) -> list[str]:
-    """Those of the missing topics that the principal may create; the others go to ``denied``."""
+    """The missing topics that the principal may create; the others go to ``denied``."""
     if may_on_cluster(ctx, AclOperation.CREATE, audits_denial=False):
         return missing
     allowed = await allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, missing)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _Unlimited:
-    """For a client without a quota."""
+    """The quota of a client that has none."""
 
     throttle_ms: Final = 0
 

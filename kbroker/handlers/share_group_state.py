@@ -29,7 +29,7 @@ async def delete_states(request: StateDeletion, ctx: RequestContext) -> dict[Uui
 
 
 def first_errors(errors: Mapping[SharePartitionKey, ErrorCode]) -> dict[Uuid, ErrorCode]:
-    """By topic: the first error of a partition; a topic without one is left out."""
+    """Topic -> the first error of a partition; a topic without an error is left out."""
     found: dict[Uuid, ErrorCode] = {}
     for key, error in errors.items():
         if error:

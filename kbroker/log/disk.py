@@ -139,7 +139,7 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: str) -> DiskUsage:
-        """Of the file system that holds ``path``."""
+        """The bytes of the file system that holds ``path``."""
         ...
 
     def lock(self, path: str) -> DiskLock:

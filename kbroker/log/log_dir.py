@@ -35,7 +35,7 @@ _MAX_NAME = 255
 
 
 def parse_marked_name(name: str) -> tuple[TopicPartition, str] | None:
-    """Of a directory that is not in use (yet, or any more): whose log it is, and the suffix that says why."""
+    """Partition and suffix in the name of a directory that is not in use (yet, or any more); None for others."""
     found = _MARKED.match(name)
     return (TopicPartition(found[1], int(found[2])), found[4]) if found is not None else None
 
@@ -90,7 +90,7 @@ class LogDir:
         """The (exclusive) clean offset of each log that was ever compacted."""
 
     def usage(self) -> DiskUsage:
-        """Of the file system; ``OSError`` if that fails too."""
+        """The bytes of the directory's file system. ``OSError`` if it fails, too."""
         return self._disk.usage(self.path)
 
     def marked_path(self, topic_partition: TopicPartition, suffix: str, rng: random.Random) -> str:
@@ -99,7 +99,7 @@ class LogDir:
         return os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(end)] + end)
 
     def mark_offline(self, error: BaseException) -> None:
-        """It failed: nothing is written there any more, and its next start verifies all."""
+        """Note that the directory failed: nothing is written there any more, and its next start verifies all."""
         if self.offline is None:
             self.offline = f"{self.path}: {error}"
             logger.error("log dir %s is offline: %s", self.path, error)

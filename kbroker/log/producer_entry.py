@@ -62,12 +62,12 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last batch, -1 without one."""
+        """The sequence number of the last record; -1 without a batch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_data_offset(self) -> int:
-        """Of the last batch, -1 without one (markers are no data)."""
+        """The last offset of the last batch; -1 without a batch (markers are no data)."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def add_batch(self, epoch: int, batch: BatchMetadata) -> None:

@@ -55,7 +55,7 @@ class PartitionDirectory:
         )
 
     def log_start_offset(self) -> int:
-        """Of the first record that may be read: where the first segment begins, or what DeleteRecords said."""
+        """The first offset that may be read: where the first segment begins, or as DeleteRecords said."""
         bases = self.segments()
         first = bases[0] if bases else 0
         try:

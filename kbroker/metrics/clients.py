@@ -45,7 +45,7 @@ class Point(Protocol):
 
     @property
     def value(self) -> float:
-        """Of a histogram, the sum of what was measured."""
+        """The value; of a histogram, the sum of what was measured."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Point(Protocol):
 
     @property
     def measured(self) -> int | None:
-        """Of a histogram, how many values were measured."""
+        """The number of values that a histogram has measured; None for other kinds."""
         ...
 
 

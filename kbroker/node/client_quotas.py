@@ -177,7 +177,7 @@ class MutationQuota:
 
     @property
     def throttle_ms(self) -> int:
-        """For how long the client is to wait, from now on."""
+        """The time that the client is to wait, from now on."""
         return max(0, self._throttled_ms - (self._now_ms() - self._throttled_at_ms)) if self._throttled_ms else 0
 
 

@@ -66,7 +66,7 @@ class _Worker:
 
 
 class CompactionPool:
-    """As many processes as there are jobs at once; none while there is nothing to do."""
+    """The processes that compact logs: as many as there are jobs at once, none while there is nothing to do."""
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []

@@ -50,7 +50,7 @@ class CleanerSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> CleanerSettings:
-        """From the broker's properties."""
+        """The settings of a broker's properties."""
         threads = max(1, config.log_cleaner_threads)
         return cls(
             threads,

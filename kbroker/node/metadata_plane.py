@@ -161,7 +161,7 @@ class MetadataPlane:
         self.client.on_role_changed()
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """More of the log is committed."""
+        """Tell the parts that more of the log is committed."""
         self.controller_log.on_high_watermark(high_watermark)
         if self.is_loaded:
             while self._when_loaded:

@@ -57,13 +57,13 @@ class RequestObserver:
         return None
 
     def decoding(self, frame: memoryview, registration: Registration) -> None:
-        """It is going to be decoded."""
+        """The request is going to be decoded."""
 
     def decoded(self, registration: Registration, request: Any, context: RequestContext) -> None:
-        """It is decoded, and handled next."""
+        """The request is decoded, and handled next."""
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
-        """Its answer comes later. Callbacks given now are called before the reply is queued."""
+        """The request's answer comes later. Callbacks given now are called before the reply is queued."""
 
     def answered(self, response: Any, api_key: int, queued: int) -> None:
         """Its handler has answered: a response, one that comes later, or None.
@@ -78,7 +78,7 @@ class RequestObserver:
         """
 
     def failed(self, error: BaseException) -> None:
-        """It ends its connection."""
+        """The request has failed, and ends its connection."""
 
 
 MakeObserver = Callable[["Connection", "ObservedDispatcher", "ObservedReplyQueue"], RequestObserver]

@@ -118,7 +118,7 @@ class RequestWait:
                 del failure
 
     def _wake(self) -> None:
-        """It is over, for whatever reason. Called by anybody, as often as they like."""
+        """Let the waiting task go on, for whatever reason. Called by anybody, as often as they like."""
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)

@@ -93,7 +93,7 @@ def _first(bounds: Mapping[Entity, float], candidates: list[tuple[Entity, tuple[
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, tuple[str, str]]]:
-    """Those that may have a quota for a client, the most particular one first, and who shares it.
+    """The entities that may have a quota for a client, the most particular one first, and who shares it.
 
     A default is everybody's own: it is shared only by those who are one and the same. A client without an id has the
     quotas of its user alone.

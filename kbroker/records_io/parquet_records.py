@@ -91,7 +91,7 @@ class ParquetRecords:
         self._columns = ["value", *(name for name in _OPTIONAL if name in names)]
 
     def __iter__(self) -> Iterator[Item | BadLine]:
-        """Each row with its number, from 1 on."""
+        """The records of the rows, each with the row's number, from 1 on."""
         try:
             for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, columns=self._columns):
                 yield from self._items(batch)

@@ -268,7 +268,7 @@ class Course:
 def remaining(
     items: Iterable[Item | BadLine], course: Course, caught_up: Callable[[], None]
 ) -> Iterator[Item | BadLine]:
-    """Of the items of a file those that an earlier copy has left, then ``caught_up``, then those that are new.
+    """The items of a file that an earlier copy has left, then a call of ``caught_up``, then the items that are new.
 
     Whoever gets an item gives it to the producer, or tells what is wrong with it.
     """

@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """At most ``limit`` values; the one that has not been used for longest goes first. Threads may share it."""
+    """A cache of ``limit`` values at most; the one unused for longest goes first. Threads may share it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

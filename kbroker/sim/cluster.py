@@ -81,7 +81,7 @@ class SimCluster:
 
     @property
     def names(self) -> list[str]:
-        """Of all nodes' machines."""
+        """The names of all nodes' machines."""
         return [node.name for node in self.nodes.values()]
 
     @property
@@ -132,7 +132,7 @@ class SimCluster:
         return None if image is None else image.topics.partition(tp.topic, tp.partition)
 
     def all_partitions(self) -> list[TopicPartition]:
-        """Of all topics, the internal ones too."""
+        """The partitions of all topics, the internal ones too."""
         image = self.image()
         topics = () if image is None else image.topics.by_name.values()
         return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
@@ -382,7 +382,7 @@ class SimCluster:
                 raise Violation(f"{committer.group}: nobody tells what is committed: {self.describe()}")
 
     async def _settle_groups(self) -> None:
-        """With every member alive, each partition comes to have one owner, and commits get through."""
+        """Wait until each partition has one owner and commits get through, with every member alive."""
         for name, group in self.groups.items():
             before = group.commits
             await self.until(
@@ -393,7 +393,7 @@ class SimCluster:
             group.stopped = True
 
     async def _read_again(self, partitions: Sequence[TopicPartition]) -> None:
-        """From the first offset on: what is there now is what was read before, all of it."""
+        """Read from the first offset on: what is there now is what was read before, all of it."""
         for tp in partitions:
             again = Consumer(self.client(), self.history, tp, read_committed=bool(self.history.transactions))
             end = max(self.history.of(tp).values, default=-1) + 1

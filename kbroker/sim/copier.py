@@ -71,7 +71,7 @@ class Copier:
         self._scope = trio.CancelScope()
 
     def crash(self) -> None:
-        """It forgets everything and begins anew, whatever it was at."""
+        """Forget everything and begin anew, whatever it was at."""
         self._scope.cancel()
 
     async def run(self) -> None:

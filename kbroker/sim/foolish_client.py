@@ -43,7 +43,7 @@ def described() -> DescribeQuorumRequest:
 
 
 def forwarded_frames() -> dict[str, list[bytes]]:
-    """By API, of those that brokers pass on to the active controller, a request in each version. It changes nothing."""
+    """API -> a request in each version, for the APIs that brokers forward to the controller. They change nothing."""
     found: dict[str, list[bytes]] = {}
     for key, entry in registrations(BROKER).items():
         if not entry.is_for_controller:

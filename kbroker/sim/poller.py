@@ -53,7 +53,7 @@ class SimPoller:
         stream.poller = None
 
     def mark(self, stream: Polled) -> None:
-        """It has become readable."""
+        """Note that a stream has become readable."""
         self._ready[stream] = None
         task, self._task = self._task, None
         if task is not None:

@@ -217,7 +217,7 @@ class SimNode:
         self.cluster.pauser.pause(self.id)
 
     def resume(self) -> None:
-        """It goes on."""
+        """Let all tasks of the process go on."""
         self.cluster.trace.note(f"{self.name} goes on")
         self.cluster.pauser.resume(self.id)
 

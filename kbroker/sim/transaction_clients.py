@@ -97,7 +97,7 @@ class Coordinated:
         return response
 
     async def lost(self) -> None:
-        """It is another, or cannot be reached: look again, after a while."""
+        """Look for the coordinator again, after a while: it is another, or cannot be reached."""
         self.node_id = -1
         await trio.sleep(0.1)
 
@@ -216,7 +216,7 @@ class TransactionalClient:
         return make_batch(values, self.producer_id, self.producer_epoch, sequence, is_transactional=True)
 
     def sender(self) -> Sender:
-        """For the batches of the transaction."""
+        """A sender of the transaction's batches."""
         version = PRODUCE_VERSION if self.version >= 2 else 11
         note = None if self._late is None else self._late.note
         return Sender(self.client, self.history, version, transactional_id=self.name, note=note)

@@ -58,7 +58,7 @@ class ClusterHost:
         self._nodes = nodes
 
     def add(self, fault: Fault) -> None:
-        """At every node."""
+        """Add a fault at every node."""
         try:
             for node in self._nodes:
                 node._add_fault(fault)
@@ -67,7 +67,7 @@ class ClusterHost:
             raise
 
     def remove(self, fault: Fault) -> None:
-        """At every node."""
+        """Remove a fault at every node."""
         for node in self._nodes:
             node._remove_fault(fault)
 

@@ -277,7 +277,7 @@ def _fail_topics(topics: Iterable[Any], names: set[str], code: ErrorCode) -> Non
 
 
 async def _fetch_error(code: ErrorCode, call: Call) -> Any:
-    """In each partition that is meant, also one that the response would not mention; the others are read."""
+    """Put an error into each partition that is meant, also one that the response would not name; others are read."""
     if code in SESSION_ERRORS:
         return FetchResponse(error_code=code)
     response = await call.proceed(dataclasses.replace(call.request, max_wait_ms=0))

@@ -52,7 +52,7 @@ class LocalHost:
         self._broker.in_broker(add)
 
     def remove(self, fault: Fault) -> None:
-        """Also while the broker is down."""
+        """Remove a fault, also while the broker is down."""
         self._faults.pop(fault.number, None)
 
         def remove(node: Broker) -> None:

@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 class Rules(NamedTuple):
-    """Those of a broker; None for none. Each may be a callable, an object or a text ``python:MODULE:NAME``."""
+    """The rules of a broker; None for none. Each may be a callable, an object or a text ``python:MODULE:NAME``."""
 
     authorizer: Any = None
     authenticator: Any = None

@@ -162,7 +162,7 @@ class FaultScript:
 
 
 def described(fault: Fault) -> str:
-    """With its number, by which it is undone, and how often it acted."""
+    """A line about a fault: its number, by which it is undone, what it does, and how often it acted."""
     return f"fault {fault.number}: {fault}" + (f", {fault.hits} times" if fault.hits else "")
 
 

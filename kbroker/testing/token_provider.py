@@ -84,12 +84,12 @@ class TokenProvider:
 
     @property
     def jwks_url(self) -> str:
-        """For ``sasl.oauthbearer.jwks.endpoint.url``."""
+        """The address of the keys, for ``sasl.oauthbearer.jwks.endpoint.url``."""
         return f"{self.issuer}/jwks"
 
     @property
     def token_url(self) -> str:
-        """For ``sasl.oauthbearer.token.endpoint.url``."""
+        """The address of the tokens, for ``sasl.oauthbearer.token.endpoint.url``."""
         return f"{self.issuer}/token"
 
     def _new_key(self) -> RSAKey | ECKey:

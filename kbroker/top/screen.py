@@ -227,7 +227,7 @@ def _overview(views: Views, ui: Ui, width: int) -> Iterator[Line]:
 
 
 def _fit(lines: Sequence[Line], width: int, height: int) -> list[Line]:
-    """As many lines as asked for, none wider than the terminal."""
+    """The number of lines that is asked for, none wider than the terminal."""
     fitted = [_cut(line, width) for line in lines[:height]]
     return fitted + [()] * (height - len(fitted))
 

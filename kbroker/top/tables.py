@@ -60,7 +60,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def flow_of_topic(course: Course, name: str, partitions: Iterable[int]) -> Flow:
-    """By offsets and sizes; bytes by the pages of metrics where there is one of each broker."""
+    """The flow of some partitions of a topic, by offsets and sizes; bytes by metrics where each broker has a page."""
     places = [TopicPartition(name, partition) for partition in partitions]
     pages_in = [found[name] for found in course.bytes_in.values() if name in found]
     pages_out = [found[name] for found in course.bytes_out.values() if name in found]

@@ -59,7 +59,7 @@ def is_default(key: ConfigKey, text: str) -> bool:
 
 
 def set_otherwise(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, ConfigKey]:
-    """Those of ``names`` that are absent properties and not set to their defaults; ``InvalidConfig`` as above."""
+    """The ``names`` of absent properties that are not set to their defaults; ``InvalidConfig`` as above."""
     found = {}
     for name in names:
         key = absent_key(name)

@@ -35,7 +35,7 @@ def of_no_listener(config: BrokerProperties) -> list[str]:
 
 
 def _mechanisms(config: BrokerProperties, listener: str) -> set[str]:
-    """Those that a listener offers, and those by which the node itself logs in to others."""
+    """The SASL mechanisms that a listener offers, and those by which the node itself logs in to others."""
     from kbroker.config.security import SecurityValues
 
     values = SecurityValues(config.values, listener, "")

@@ -34,7 +34,7 @@ def client_facts(properties: ClientProperties | None, path: Path | None) -> Clie
 
 
 def shown(given: Mapping[str, str]) -> dict[str, str]:
-    """Those whose values are no secrets: neither by their names nor from a provider, nor with a variable in them."""
+    """The properties that are no secrets: neither by their names nor from a provider, nor with a variable in them."""
     return {
         name: value
         for name, value in given.items()

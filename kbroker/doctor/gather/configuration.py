@@ -61,7 +61,7 @@ def configuration_facts(path: Path | None, overrides: Mapping[str, str], data_di
 
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those whose values are no secrets: known ones that are no passwords, and not from a provider."""
+    """The properties that are no secrets: known ones that are no passwords, and not from a provider."""
     return {
         name: value
         for name, value in sorted(properties.items())

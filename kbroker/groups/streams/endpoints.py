@@ -16,7 +16,7 @@ from kbroker.wire.messages.streams_group_heartbeat import EndpointToPartitions, 
 
 
 class _Partitions(NamedTuple):
-    """By topic: the partitions that an endpoint answers for."""
+    """The partitions that an endpoint answers for, by topic."""
 
     active: dict[str, set[int]]
     standby: dict[str, set[int]]

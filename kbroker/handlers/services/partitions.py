@@ -133,7 +133,7 @@ class DescribedLogDirs(Protocol):
     """The node's log directories (``node.replica_log_dirs``)."""
 
     def describe(self) -> list[LogDirDescription]:
-        """Each directory with its logs."""
+        """Describe each log directory with its logs."""
         ...
 
 
@@ -160,7 +160,7 @@ class Partitions(Protocol):
 
     @property
     def partitions(self) -> Mapping[tuple[str, int], Partition]:
-        """By topic and index."""
+        """The partitions of the node, by topic and index."""
         ...
 
     @property
@@ -174,7 +174,7 @@ class Partitions(Protocol):
 
     @property
     def fetchers(self) -> ReplicaFetchers | None:
-        """None on a node without others."""
+        """The fetchers of followed partitions; None on a node without other nodes."""
         ...
 
     def get_partition(self, topic: str, partition: int) -> Partition:

@@ -25,11 +25,11 @@ class DueFlushes:
         self._rolled: set[PartitionLog] = set()
 
     def add(self, log: PartitionLog) -> None:
-        """It has sealed a segment, or was cut."""
+        """Have a log be flushed that has sealed a segment, or was cut."""
         self._rolled.add(log)
 
     def forget(self, log: PartitionLog) -> None:
-        """It is not used any more."""
+        """Have a log not be flushed, as it is not used any more."""
         self._rolled.discard(log)
 
     def _by_config(self) -> Iterator[PartitionLog]:

@@ -110,7 +110,7 @@ class Removals:
         self._logs.add(log)
 
     def forget(self, log: PartitionLog) -> None:
-        """It was deleted itself."""
+        """Look no longer at the files of a log, which was deleted itself."""
         self._logs.discard(log)
 
     def task(self, now_ms: int) -> RemovalTask | None:

@@ -177,7 +177,7 @@ class IndexedFile:
 
     @property
     def largest_timestamp(self) -> int:
-        """By what retention judges the segment: the greatest timestamp, or when the file last changed."""
+        """The time by which retention judges the segment: its greatest timestamp, or the last change of the file."""
         timestamp = self.max_timestamp
         if timestamp >= 0:
             return timestamp

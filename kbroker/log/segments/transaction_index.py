@@ -42,7 +42,7 @@ class AbortedTxn(NamedTuple):
 
     @classmethod
     def of(cls, completed: CompletedTxn, last_stable_offset: int) -> AbortedTxn:
-        """Of a transaction that an ABORT marker just ended."""
+        """The entry of a transaction that an ABORT marker has just ended."""
         return cls(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
 
 

@@ -32,10 +32,10 @@ class MeasuredNode(Protocol):
 
     @property
     def listeners(self) -> Sequence[Listener]:
-        """Those that are open."""
+        """The listeners that are open."""
         ...
 
     @property
     def coordinators(self) -> Coordinators | None:
-        """None on a node without the broker role."""
+        """The coordinators; None on a node without the broker role."""
         ...

@@ -12,26 +12,26 @@ INTERVAL_SECONDS: Final = 60.0
 
 
 class Complaints:
-    """Those about one rule, by its name in the node's file. May be called in any thread."""
+    """The complaints about a rule, by its name in the node's file. May be called in any thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._told: dict[str, tuple[float, int]] = {}
 
     def failed(self, problem: str, consequence: str) -> None:
-        """It has raised an error."""
+        """The rule has raised an error."""
         more = self._more("failed")
         if more is not None:
             logger.error("%s fails, and %s: %s%s", self._name, consequence, problem, more)
 
     def late(self, seconds: float, consequence: str) -> None:
-        """It has taken longer than it may."""
+        """The rule has taken longer than it may."""
         more = self._more("late")
         if more is not None:
             logger.error("%s has not answered within %g s, and %s%s", self._name, seconds, consequence, more)
 
     def used_up(self, seconds: float) -> None:
-        """It has taken all the time of a request that asks for more."""
+        """The rule has taken all the time of a request that asks for more."""
         more = self._more("used up")
         if more is not None:
             logger.error(
@@ -42,7 +42,7 @@ class Complaints:
             )
 
     def busy(self, consequence: str) -> None:
-        """It was not asked, since earlier calls were late or slow."""
+        """The rule was not asked, since earlier calls were late or slow."""
         more = self._more("busy")
         if more is not None:
             logger.error(
@@ -50,19 +50,19 @@ class Complaints:
             )
 
     def nonsense(self, answer: str, consequence: str) -> None:
-        """It has given an answer that means nothing."""
+        """The rule has given an answer that means nothing."""
         more = self._more("nonsense")
         if more is not None:
             logger.error("%s has answered %s, which means nothing, and %s%s", self._name, answer, consequence, more)
 
     def bad(self, problem: str, consequence: str) -> None:
-        """It has given an answer that cannot be taken; ``problem`` says why."""
+        """The rule has given an answer that cannot be taken; ``problem`` says why."""
         more = self._more("bad")
         if more is not None:
             logger.error("%s has answered what cannot be, and %s: %s%s", self._name, consequence, problem, more)
 
     def slow(self, seconds: float) -> None:
-        """It has kept the whole node from working."""
+        """The rule has kept the whole node from working."""
         more = self._more("slow")
         if more is not None:
             logger.warning(

@@ -27,7 +27,7 @@ _REFUSED: Final = "what was asked for is refused"
 def own_policies(
     config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float, float], WaitedCalls]
 ) -> Policies:
-    """Those of a node's file. ``load`` takes property, value and method; `FatalError`.
+    """The policies of a node's file. ``load`` takes property, value and method; `FatalError`.
 
     ``calls`` makes what a rule is asked by, for a timeout and a grace in seconds.
     """

@@ -40,7 +40,7 @@ _NOT_HERE = frozenset(
 
 
 class TopologyDescriptions:
-    """Those of the groups that this node coordinates. `run` cleans up."""
+    """The descriptions of the topologies of groups that this node coordinates. `run` cleans up."""
 
     def __init__(self, groups: GroupDriver, keeper: DescriptionKeeper, rng: random.Random) -> None:
         self._groups = groups

@@ -78,10 +78,11 @@ def _token_account(token_id: str, mechanism: ScramMechanism, services: Services)
 
 
 def _unknown_users(mechanism: ScramMechanism, services: Services) -> UnknownUsers:
-    """With a secret of the random ids of a broker's log directories: brokers and controllers all know them.
+    """The credentials of users that nobody has, made with a secret of the random ids of a broker's log directories.
 
-    No client does, but for the directory of the metadata, which DescribeQuorum shows to those who may describe the
-    cluster. It is the broker with the lowest id, so the secret changes when that one loses its disks.
+    Brokers and controllers all know the ids. No client does, but for the directory of the metadata, which
+    DescribeQuorum shows to those who may describe the cluster. It is the broker with the lowest id, so the secret
+    changes when that broker loses its disks.
     """
     metadata = services.metadata
     counted: Mapping[tuple[str, int], UserScramCredentialRecord] | None = None

@@ -91,7 +91,7 @@ class ListenerSasl:
 
     @property
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Those of the mechanisms that run as long as the node."""
+        """The tasks of the mechanisms, which run as long as the node."""
         return [mechanism.task for mechanism in self.mechanisms.values() if mechanism.task is not None]
 
     def admission(self, services: Services, *, is_controller: bool) -> SaslAdmission:

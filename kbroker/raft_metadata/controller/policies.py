@@ -28,7 +28,7 @@ class AlterConfigPolicy(Protocol):
 
 
 class Policies(NamedTuple):
-    """Those of a controller; None for none."""
+    """The policies of a controller; None for none."""
 
     create_topic: CreateTopicPolicy | None = None
     alter_config: AlterConfigPolicy | None = None

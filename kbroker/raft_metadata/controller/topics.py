@@ -33,7 +33,7 @@ CountPartitions = Callable[[int], None]
 
 
 def _uncounted(partitions: int) -> None:
-    """For a client without a quota."""
+    """Count nothing: the client has no quota."""
 
 
 class CreatedTopic(NamedTuple):

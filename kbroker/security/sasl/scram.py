@@ -77,7 +77,7 @@ class ScramCredential:
     def from_salted(
         cls, mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """Of a salted password, as AlterUserScramCredentials has it."""
+        """The credential of a salted password, as AlterUserScramCredentials has it."""
         stored_key = mechanism.hash(mechanism.hmac(salted_password, b"Client Key"))
         return cls(salt, stored_key, mechanism.hmac(salted_password, b"Server Key"), iterations)
 
@@ -85,7 +85,7 @@ class ScramCredential:
     def from_password(
         cls, mechanism: ScramMechanism, password: str, *, salt: bytes | None = None, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """Of a password, with a random salt unless there is one."""
+        """The credential of a password, with a random salt unless one is given."""
         salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
         return cls.from_salted(mechanism, mechanism.salted_password(password, salt, iterations), salt, iterations)
 
@@ -201,7 +201,7 @@ class UnknownUsers:
         self._own_secret = secrets.token_bytes(32)
 
     def credential(self, name: str) -> ScramCredential:
-        """For a name that nobody has."""
+        """A credential for a name that nobody has; the same each time."""
         secret = self._shared_secret() or self._own_secret
         mac = self._mechanism.hmac(secret, f"{self._mechanism.mechanism_name} {name}".encode())
         form = self._form(mac)

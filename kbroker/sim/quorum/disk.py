@@ -89,7 +89,7 @@ class SimDisk:
         self._writing = state
 
     def end_election(self) -> None:
-        """It is durable."""
+        """Note that the written vote is durable."""
         if self._writing is not None:
             self.election, self._writing = self._writing, None
 

@@ -158,7 +158,7 @@ def chaos(seed: int, out: TextIO | None) -> RaftCluster:
                 node.kill()
 
     def restart_voters() -> None:
-        """Those that have just voted, while the election goes on."""
+        """Voters start anew that have just voted, while the election goes on."""
         for _ in range(100):
             voted = [node for node in cluster.running if node.core.voted and node.core.leader_id < 0]
             if voted:

@@ -35,7 +35,7 @@ class KerberosOptions:
 
     @classmethod
     def of(cls, entry: JaasEntry, service_name: str | None) -> KerberosOptions:
-        """Of a line, and of ``sasl.kerberos.service.name``; :class:`JaasError` if they cannot be followed."""
+        """The options of a JAAS line and ``sasl.kerberos.service.name``; :class:`JaasError` if they cannot be followed."""
         options = entry.options
         flags = {name: _truth(options, name) for name in _FLAGS}
         for name in _REFUSED:
@@ -111,7 +111,7 @@ class RenewalRules:
 
     @classmethod
     def of(cls, settings: Settings) -> RenewalRules:
-        """Of the properties ``sasl.kerberos.*``."""
+        """The rules of the properties ``sasl.kerberos.*``."""
         return cls(
             float(settings["sasl.kerberos.ticket.renew.window.factor"]),
             float(settings["sasl.kerberos.ticket.renew.jitter"]),

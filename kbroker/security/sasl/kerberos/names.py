@@ -38,7 +38,7 @@ class Principal(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """Of a name as Kerberos shows it. :class:`NoShortName` for one that has another form than rules know.
+        """The principal of a name as Kerberos shows it. :class:`NoShortName` for a form that rules do not know.
 
         A component that holds ``/`` or ``@`` itself shows with a backslash before that. Kafka would cut it there, and
         take it for another principal; it is refused here.

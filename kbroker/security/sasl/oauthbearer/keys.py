@@ -79,7 +79,7 @@ class KeySet:
         return len(self._keys)
 
     def of_token(self, kid: str | None, algorithm: str) -> list[Key]:
-        """Those by which a token may be signed that names this key and algorithm."""
+        """The keys by which a token may be signed that names this key and algorithm."""
         fitting = [key for key in self._keys if key.fits(algorithm) and kid in (None, key.kid)]
         return fitting[:_MOST_TRIED]
 
