@@ -16,7 +16,7 @@ from kbroker.raft_metadata.image import MetadataImage
 
 
 class Registrations:
-    """The registrations of a node: at its start, and when ``metadata.version`` lets the metadata log hold more of it."""
+    """The registrations of a node: at its start, and once ``metadata.version`` lets the log hold more."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class KerberosOptions:
 
     @classmethod
     def of(cls, entry: JaasEntry, service_name: str | None) -> KerberosOptions:
-        """The options of a JAAS line and of ``sasl.kerberos.service.name``. :class:`JaasError` if some cannot be met."""
+        """The options of a JAAS line and of ``sasl.kerberos.service.name``. :class:`JaasError` if one cannot be met."""
         options = entry.options
         flags = {name: _truth(options, name) for name in _FLAGS}
         for name in _REFUSED:
