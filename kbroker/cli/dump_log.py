@@ -1,19 +1,15 @@
 """``kbroker dump-log``: what is in log segments, metadata snapshots, indexes, producer snapshots and checkpoints.
 
-Files are only read, and may belong to a running broker. Each format is shown by one generator of *entries*, plain
-dictionaries with a ``kind``; they are printed as lines of text, or as JSON with ``--json``, one object a line.
-Damage is an entry too (``"kind": "error"``) and makes the exit code 1.
+The entries of the files (`kbroker.records_io.log_entries`) are printed as lines of text, or with ``--json`` as JSON, an
+object a line. Damage makes the exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-import re
-import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,15 +17,7 @@ from typing import Any
 
 from kbroker.cli.progress import progress
 from kbroker.errors import FatalError
-from kbroker.types import Uuid, uuid_to_str
-from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, parse_header
-from kbroker.wire.errors import WireError
-from kbroker.wire.record_batch import Record, iter_records
-from kbroker.wire.schema import is_hidden
-
-Entry = dict[str, Any]
-
-_MAX_BATCH = 1 << 30
+from kbroker.records_io.log_entries import Entry, has_entries, read_entries
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
@@ -70,305 +58,12 @@ def _expand(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             inside = sorted(entry for entry in path.iterdir() if entry.is_file())
-            files += [entry for entry in inside if _reader(entry) is not None]
+            files += [entry for entry in inside if has_entries(entry)]
         else:
             files.append(path)
     if not files:
         raise FatalError(f"{paths[0]}: there is nothing in it that can be shown")
     return files
-
-
-def read_entries(path: Path, *, records: bool = True) -> Iterator[Entry]:
-    """The entries of one file, of whatever kind its name says it is."""
-    reader = _reader(path)
-    if reader is None:
-        yield _error(0, f"{path.name} is not the name of a log, index, snapshot or checkpoint file")
-        return
-    if reader is _log:
-        yield from _log(path, records=records)
-    else:
-        yield from reader(path)
-
-
-def _reader(path: Path) -> Callable[[Path], Iterator[Entry]] | None:
-    name = re.sub(r"\.(deleted|cleaned|swap)$", "", path.name)
-    if name.endswith(".log") or re.fullmatch(r"\d{20}-\d{10}\.checkpoint", name):
-        return _log
-    for suffix, reader in (
-        (".index", _offset_index),
-        (".timeindex", _time_index),
-        (".txnindex", _transaction_index),
-        (".snapshot", _producer_snapshot),
-    ):
-        if re.fullmatch(r"\d{20}" + re.escape(suffix), name):
-            return reader
-    if name.endswith("-checkpoint") or name in ("partition.metadata", "meta.properties", "quorum-state"):
-        return _text
-    if name == ".kafka_cleanshutdown":
-        return _text
-    return None
-
-
-def _error(position: int, problem: str) -> Entry:
-    return {"kind": "error", "position": position, "problem": problem}
-
-
-# --- Log segments and metadata snapshots ------------------------------------------------------------------------
-
-
-def _log(path: Path, *, records: bool = True) -> Iterator[Entry]:
-    topic = re.sub(r"-\d+(\.[0-9a-f]{32}-delete)?$", "", path.absolute().parent.name)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        position = 0
-        while position < size:
-            head = file.read(12)
-            length = struct.unpack(">i", head[8:12])[0] if len(head) == 12 else 0
-            if not any(head):
-                yield _error(position, "zeros up to the end, as in a segment that was preallocated")
-                return
-            if length < 49 or length > _MAX_BATCH or position + 12 + length > size:
-                yield _error(position, f"no whole batch: {size - position} bytes left, length field {length}")
-                return
-            data = head + file.read(length)
-            try:
-                header = parse_header(data)
-            except WireError as error:
-                yield _error(position, str(error))
-                return
-            yield _batch(position, header, data)
-            if records:
-                yield from _records(topic, position, header, data)
-            position += 12 + length
-
-
-def _batch(position: int, header: BatchHeader, data: bytes) -> Entry:
-    try:
-        check_crc(data, 0, header)
-        crc_ok = True
-    except WireError:
-        crc_ok = False
-    return {
-        "kind": "batch" if crc_ok else "error",
-        "position": position,
-        "size": header.size,
-        "base_offset": header.base_offset,
-        "last_offset": header.last_offset,
-        "count": header.records_count,
-        "leader_epoch": header.partition_leader_epoch,
-        "magic": header.magic,
-        "compression": header.compression_type.name.lower(),
-        "timestamp_type": "LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime",
-        "base_timestamp": header.base_timestamp,
-        "max_timestamp": header.max_timestamp,
-        "producer_id": header.producer_id,
-        "producer_epoch": header.producer_epoch,
-        "base_sequence": header.base_sequence,
-        "last_sequence": header.last_sequence,
-        "transactional": header.is_transactional,
-        "control": header.is_control,
-        "delete_horizon_ms": header.delete_horizon_ms,
-        "crc": header.crc,
-        "crc_ok": crc_ok,
-        **({} if crc_ok else {"problem": f"the checksum of batch {header.base_offset} is wrong"}),
-    }
-
-
-def _records(topic: str, position: int, header: BatchHeader, data: bytes) -> Iterator[Entry]:
-    try:
-        for record in iter_records(data):
-            entry: Entry = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
-            entry.update(_content(topic, header, record))
-            if record.headers:
-                entry["headers"] = [[name, _readable(value)] for name, value in record.headers]
-            yield entry
-    except WireError as error:
-        yield _error(position, str(error))
-
-
-def _content(topic: str, header: BatchHeader, record: Record) -> Entry:
-    """Key and value, decoded where the topic's records have a schema of Kafka's own."""
-    try:
-        if header.is_control:
-            return _control(record)
-        if topic == "__cluster_metadata" and record.value is not None:
-            from kbroker.wire.records.metadata import decode_metadata_record
-
-            message, version = decode_metadata_record(record.value)
-            return {"type": type(message).__name__, "version": version, "value": _fields(message)}
-        if topic == "__consumer_offsets" and record.key is not None:
-            return _group_record(record.key, record.value)
-        if topic == "__transaction_state" and record.key is not None:
-            return _transaction_record(record.key, record.value)
-        if topic == "__share_group_state" and record.key is not None:
-            return _share_state_record(record.key, record.value)
-    except WireError as error:
-        return {"key": _readable(record.key), "value": _readable(record.value), "undecodable": str(error)}
-    return {"key": _readable(record.key), "value": _readable(record.value)}
-
-
-def _control(record: Record) -> Entry:
-    from kbroker.wire.control_batch import ControlRecordType
-    from kbroker.wire.records.control import decode_control_key, decode_control_value, decode_end_txn_marker
-
-    kind = decode_control_key(record.key or b"")
-    try:
-        name = ControlRecordType(kind).name
-    except ValueError:
-        name = f"UNKNOWN({kind})"
-    if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-        return {"type": name, "value": {"coordinator_epoch": decode_end_txn_marker(record.value or b"")}}
-    return {"type": name, "value": _fields(decode_control_value(kind, record.value or b""))}
-
-
-def _group_record(key: bytes, value: bytes | None) -> Entry:
-    from kbroker.wire.records.versioned import group_record_classes, read_version
-
-    return _coordinator_record(*group_record_classes(read_version(key)), key, value)
-
-
-def _transaction_record(key: bytes, value: bytes | None) -> Entry:
-    from kbroker.wire.records.transaction_state import TransactionLogKey, TransactionLogValue
-
-    return _coordinator_record(TransactionLogKey, TransactionLogValue, key, value)
-
-
-def _share_state_record(key: bytes, value: bytes | None) -> Entry:
-    from kbroker.wire.records.share_state import share_record_classes
-    from kbroker.wire.records.versioned import read_version
-
-    return _coordinator_record(*share_record_classes(read_version(key)), key, value)
-
-
-def _coordinator_record(key_class: type[Any], value_class: type[Any], key: bytes, value: bytes | None) -> Entry:
-    from kbroker.wire.compiler import decode
-    from kbroker.wire.records.versioned import decode_versioned, read_version
-    from kbroker.wire.schema import struct_spec
-
-    if read_version(key) != struct_spec(key_class).api_key:
-        raise WireError(f"unknown record type {read_version(key)}")
-    decoded, _ = decode(key_class, 0, key, 2)
-    content = None if value is None else _fields(decode_versioned(value_class, value)[0])
-    return {"type": key_class.__name__.removesuffix("Key"), "key": _fields(decoded), "value": content}
-
-
-def _fields(message: Any) -> Any:
-    """A message as plain data: bytes readable, ids as Kafka prints them."""
-    if dataclasses.is_dataclass(message) and not isinstance(message, type):
-        sibling = getattr(message, "name", None)
-        return {
-            entry.name: "[hidden]" if is_hidden(entry.name, sibling) else _fields(getattr(message, entry.name))
-            for entry in dataclasses.fields(message)
-        }
-    if isinstance(message, list | tuple):
-        return [_fields(item) for item in message]
-    if isinstance(message, bytes | bytearray | memoryview):
-        data = bytes(message)
-        return uuid_to_str(Uuid(data)) if len(data) == 16 else _readable(data)
-    return message
-
-
-def _readable(data: bytes | None) -> str | None:
-    """Text where it is text, else ``0x`` and hexadecimal digits."""
-    if data is None:
-        return None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "0x" + data.hex()
-    return text if text.isprintable() or not text else _with_escapes(data, text)
-
-
-def _with_escapes(data: bytes, text: str) -> str:
-    odd = sum(not (char.isprintable() or char in "\t\r\n") for char in text)
-    return "0x" + data.hex() if odd else text
-
-
-# --- Indexes, snapshots, checkpoints ----------------------------------------------------------------------------
-
-
-def _rows(path: Path, layout: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-    entry = struct.Struct(layout)
-    data = path.read_bytes()
-    for position in range(0, len(data) - entry.size + 1, entry.size):
-        yield position, entry.unpack_from(data, position)
-    rest = len(data) % entry.size
-    if rest:
-        raise WireError(f"{rest} bytes are left after the last whole entry")
-
-
-def _index(path: Path, layout: str, kind: str, names: tuple[str, str], offset_at: int) -> Iterator[Entry]:
-    base = int(path.name[:20])
-    last = (-1, -1)
-    try:
-        for position, values in _rows(path, layout):
-            if values == (0, 0) and position:
-                yield {"kind": "padding", "position": position, "bytes": path.stat().st_size - position}
-                return
-            shown = [value + base if column == offset_at else value for column, value in enumerate(values)]
-            if values < last:
-                yield _error(position, f"entry {values} comes after {last}")
-            last = (values[0], values[1])
-            yield {"kind": kind, names[0]: shown[0], names[1]: shown[1]}
-    except WireError as error:
-        yield _error(path.stat().st_size, str(error))
-
-
-def _offset_index(path: Path) -> Iterator[Entry]:
-    return _index(path, ">ii", "index", ("offset", "position"), 0)
-
-
-def _time_index(path: Path) -> Iterator[Entry]:
-    return _index(path, ">qi", "timeindex", ("timestamp", "offset"), 1)
-
-
-def _transaction_index(path: Path) -> Iterator[Entry]:
-    try:
-        for position, (version, producer_id, first, last, stable) in _rows(path, ">hqqqq"):
-            if version != 0:
-                yield _error(position, f"version {version} is unknown")
-                return
-            yield {
-                "kind": "aborted",
-                "producer_id": producer_id,
-                "first_offset": first,
-                "last_offset": last,
-                "last_stable_offset": stable,
-            }
-    except WireError as error:
-        yield _error(path.stat().st_size, str(error))
-
-
-def _producer_snapshot(path: Path) -> Iterator[Entry]:
-    from kbroker.log.producer_state import CorruptSnapshot, decode_snapshot
-
-    try:
-        entries = decode_snapshot(path.read_bytes())
-    except CorruptSnapshot as error:
-        yield _error(0, str(error))
-        return
-    for entry in entries:
-        last = entry.batches[-1] if entry.batches else None
-        yield {
-            "kind": "producer",
-            "producer_id": entry.producer_id,
-            "producer_epoch": entry.producer_epoch,
-            "last_sequence": None if last is None else last.last_sequence,
-            "last_offset": None if last is None else last.last_offset,
-            "last_timestamp": entry.last_timestamp,
-            "coordinator_epoch": entry.coordinator_epoch,
-            "current_txn_first_offset": entry.current_txn_first_offset,
-        }
-
-
-def _text(path: Path) -> Iterator[Entry]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        yield _error(error.start, "not text")
-        return
-    for line in lines:
-        yield {"kind": "line", "text": line}
 
 
 # --- Printing ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from kbroker.cli.dump_log import read_entries
+from kbroker.records_io.log_entries import read_entries
 
 MAX_SEGMENTS: Final = 200
 """Segments of one directory that are listed, the newest."""
