@@ -133,7 +133,7 @@ class DescribedLogDirs(Protocol):
     """The node's log directories (``node.replica_log_dirs``)."""
 
     def describe(self) -> list[LogDirDescription]:
-        """Describe each log directory with its logs."""
+        """Each directory with its logs."""
         ...
 
 
