@@ -28,7 +28,7 @@ def tools(bootstrap: str) -> Iterator[ToolDriver]:
 @pytest.fixture
 def timed(kb: Run, tmp_path: Path) -> str:
     """A topic with 20 records in partition 0, one a second, and 5 in partition 1; the first two are deleted."""
-    kb("topic", "create", "tools-timed", "-p", "2", "--if-not-exists")
+    kb("topic", "create", "tools-timed", "-p", "2", "-c", "retention.ms=-1", "--if-not-exists")  # the records are old
     if kb("topic", "offsets", "tools-timed", "--json").json[0]["end_offset"]:
         return "tools-timed"
     for partition, count in ((0, 20), (1, 5)):

@@ -31,6 +31,7 @@ OPTIONS = (
     "group.consumer.heartbeat.interval.ms=300",
     "group.consumer.min.session.timeout.ms=1000",
     "group.consumer.session.timeout.ms=6000",
+    "group.consumer.max.session.timeout.ms=600000",
 )
 """Groups without the initial delay of three seconds. Members of both protocols learn of a change within 0.3 s and are
 removed after 6 s of silence."""

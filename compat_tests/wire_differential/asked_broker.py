@@ -37,7 +37,7 @@ KINDS: tuple[ResourceType, ...] = tuple(kind for kind in ResourceType if kind > 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
 
-ANSWER_SECONDS = 5
+ANSWER_SECONDS = 60
 
 _MADE_TOPIC = re.compile(r"missing-x-\d+")
 
