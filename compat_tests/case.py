@@ -97,7 +97,7 @@ class Context:
 
 def _knows(address: str, topic: str) -> bool:
     try:
-        with BrokerClient(address, timeout=5) as client:
+        with BrokerClient(address, timeout=30) as client:
             [found] = client.refresh([topic])
     except BrokerClientError:
         return True  # it does not run
@@ -108,7 +108,7 @@ class Late(AssertionError):
     """The awaited state did not come in time."""
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
     """Poll `condition` until it holds; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()
@@ -118,7 +118,7 @@ def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) ->
         pause.wait(0.05)
 
 
-def settled(action: Callable[[], T], timeout: float = 20) -> T:
+def settled(action: Callable[[], T], timeout: float = 120) -> T:
     """Repeat `action` until it succeeds, and return its result: a client that was cut off may need a few tries."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()

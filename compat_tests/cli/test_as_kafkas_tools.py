@@ -173,7 +173,7 @@ def test_records(kb: Run, tools: ToolDriver, bootstrap: str, tmp_path: Path, cod
                   "print.timestamp=true", "key.separator=|"]  # fmt: skip
     read = tools.run(
         "kafka-console-consumer", "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning",
-        "--max-messages", "300", "--timeout-ms", "20000",
+        "--max-messages", "300", "--timeout-ms", "120000",
         *(word for name in properties for word in ("--formatter-property", name)),
     )  # fmt: skip
     template = "CreateTime:{timestamp_ms}|Partition:{partition}|Offset:{offset}|h:{headers}|{key}|{value}\\n"

@@ -150,7 +150,7 @@ class Host:
         """The end of the client's standard error."""
         return "".join(self._stderr[-40:])
 
-    def call(self, op: str, timeout: float = 40, **arguments: Any) -> Any:
+    def call(self, op: str, timeout: float = 120, **arguments: Any) -> Any:
         """Run one command and wait for its result. Raises MemberError."""
         answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         number = next(self._numbers)
@@ -178,7 +178,7 @@ class Host:
             bootstrap=bootstrap,
             group=group,
             protocol=kind.protocol,
-            **{"topics": [], "session_timeout_ms": 6000, **options},
+            **{"topics": [], "session_timeout_ms": 20_000, **options},
         )
         return member
 
@@ -295,7 +295,7 @@ class Member:
         return f"<{self.name} owns {owned}, read {len(self.seen)}, errors {self.errors[-3:]}>"
 
 
-def await_that(condition: Callable[[], bool], what: str, members: Sequence[Member], timeout: float = 30) -> None:
+def await_that(condition: Callable[[], bool], what: str, members: Sequence[Member], timeout: float = 120) -> None:
     """Wait until what the members tell makes the condition true; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     with _changed:

@@ -27,7 +27,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-SECONDS = 30.0
+SECONDS = 180.0
 TOPIC_RESOURCE = 2
 TOPIC_SOURCE = 1
 """``config_source`` of what was set for the topic itself."""

@@ -143,7 +143,7 @@ def _roll(servers: MovingServers, stage: int, admin: AdminClient, topic: str) ->
     for index, kind in enumerate(servers.kinds):
         servers.stages[index] = stage
         servers.exchange(index, kind)
-        eventually(lambda: all_in_sync(admin, topic), 60)
+        eventually(lambda: all_in_sync(admin, topic), 180)
 
 
 def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:

@@ -271,7 +271,7 @@ def running_world(servers: SecureServers, *, checks_log: bool = True) -> Iterato
 
 def own_client(address: str, security: Security) -> OwnClient:
     """The client of kbroker's commands."""
-    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=10)
+    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=60)
 
 
 def logs_in(address: str, security: Security) -> bool:
@@ -279,7 +279,7 @@ def logs_in(address: str, security: Security) -> bool:
     errors: list[object] = []
     configs = {"bootstrap.servers": address, "log_level": 0, **security.librdkafka(), "error_cb": errors.append}
     admin = AdminClient(configs)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             admin.list_topics(timeout=0.2)
@@ -302,7 +302,7 @@ def all_in_sync(admin: AdminClient, topic: str) -> bool:
     return all(len(each.isr) == 3 for each in partitions)
 
 
-def eventually(check: Callable[[], T], timeout: float = 20) -> T:
+def eventually(check: Callable[[], T], timeout: float = 120) -> T:
     """The first true answer of `check`: what a node was told comes to the others after a moment."""
     deadline = time.monotonic() + timeout
     while True:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from compat_tests.brokers import Broker
 from compat_tests.share_groups.members import Delivery, ShareMembers
 
-SECONDS = 60
+SECONDS = 180
 
 
 def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs: str) -> None:

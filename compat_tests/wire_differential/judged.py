@@ -10,7 +10,6 @@ import pytest
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
 from compat_tests.clients import skip_without
 
-
 LATER_MS = 7 * 86_400_000
 UNHURRIED = (
     f"log.initial.task.delay.ms={LATER_MS}",

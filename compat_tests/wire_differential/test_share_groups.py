@@ -48,8 +48,11 @@ DLQ = "dlq.wd"
 SHARE_APIS = (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)
 UNSUPPORTED_VERSION = 35
 RECORDS = 10
-LONG_LOCKS = tuple(
-    f"group.share.{limit}{name}=600000" for name in ("record.lock.duration.ms", "session.timeout.ms") for limit in ("", "max.")
+LONG_LOCKS = (
+    "group.share.max.record.lock.duration.ms=600000",
+    "group.share.record.lock.duration.ms=600000",
+    "group.share.max.session.timeout.ms=600000",
+    "group.share.session.timeout.ms=600000",
 )
 """Nothing ends by itself, however long the conversation takes."""
 
