@@ -34,8 +34,10 @@ PROPERTIES: Mapping[str, str] = {
     # No number of batches fills it, and many are larger.
     "replica.fetch.max.bytes": "20011",
     # Who is killed is missed soon.
-    "broker.session.timeout.ms": "4000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
+    # Leaders move when a test has them move.
+    "auto.leader.rebalance.enable": "false",
 }
 
 NO_PROPERTIES: Mapping[str, str] = {}
@@ -228,7 +230,7 @@ class KbrokerNode:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
             )
         assert process.stdout is not None
-        watchdog = threading.Timer(60, process.kill)
+        watchdog = threading.Timer(300, process.kill)
         watchdog.start()
         try:
             for line in process.stdout:
