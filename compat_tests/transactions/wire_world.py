@@ -12,7 +12,7 @@ from typing import Any
 from compat_tests.groups.wire_world import Connection, plain
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -68,7 +68,8 @@ class World:
         """A topic whose leaders are known."""
         self._made += 1
         name = f"topic-{self.mark}-{self._made}"
-        new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        kept = CreatableTopicConfig(name="retention.ms", value="-1")  # the records are old
+        new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=[kept])
         made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
         assert made.topics[0].error_code == 0, made
 
