@@ -90,9 +90,14 @@ class Context:
         """Until all brokers that run know a topic that was just created: that takes a moment, as the javadoc of Kafka's
         Admin says, and clients ask whichever they like."""
         eventually(lambda: name in self.peer.list_topics(), f"{name} in the topic list")
-        addresses = self.broker.bootstrap.split(",")
-        for address in addresses if len(addresses) > 1 else ():
-            eventually(lambda address=address: _knows(address, name), f"{name} at {address}")  # type: ignore[misc]
+        await_everywhere(self.broker.bootstrap, name)
+
+
+def await_everywhere(bootstrap: str, topic: str) -> None:
+    """Wait until each of several brokers knows a topic; one alone knows it when it has answered."""
+    addresses = bootstrap.split(",")
+    for address in addresses if len(addresses) > 1 else ():
+        eventually(lambda address=address: _knows(address, topic), f"{topic} at {address}")  # type: ignore[misc]
 
 
 def _knows(address: str, topic: str) -> bool:

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker, broker_under_test
+from compat_tests.case import await_everywhere
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
 from compat_tests.groups.wire_world import Connection
@@ -90,7 +91,7 @@ class Topics:
     """Makes topics and writes records to them."""
 
     def __init__(self, admin: AdminClient, bootstrap: str) -> None:
-        self._admin = admin
+        self._admin, self._bootstrap = admin, bootstrap
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
         self.end: dict[tuple[str, int], int] = {}
 
@@ -99,6 +100,7 @@ class Topics:
         name = f"{prefix}-{uuid.uuid4().hex[:10]}"
         for future in self._admin.create_topics([NewTopic(name, partitions, -1)]).values():
             future.result(120)
+        await_everywhere(self._bootstrap, name)
         for partition in range(partitions):
             self.end[name, partition] = 0
         self.write(name, records)

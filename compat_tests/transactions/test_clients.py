@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from compat_tests.case import await_everywhere
 from compat_tests.clients import skip_without
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
 
@@ -62,15 +63,16 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture
-def topic(admin: AdminClient) -> str:
-    return new_topic(admin)
+def topic(admin: AdminClient, bootstrap: str) -> str:
+    return new_topic(admin, bootstrap)
 
 
-def new_topic(admin: AdminClient) -> str:
+def new_topic(admin: AdminClient, bootstrap: str) -> str:
     """A topic of two partitions."""
     name = f"transactions-{uuid.uuid4().hex[:10]}"
     for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
         future.result(120)
+    await_everywhere(bootstrap, name)
     return name
 
 
@@ -157,7 +159,7 @@ def test_offsets_count_when_their_transaction_is_committed(one: Participant, boo
 def test_consume_transform_produce(
     one: Participant, judge: Participant, bootstrap: str, admin: AdminClient, topic: str
 ) -> None:
-    target = new_topic(admin)
+    target = new_topic(admin, bootstrap)
     group = f"group-{uuid.uuid4().hex[:8]}"
     source = judge.open()
     for number, ends in enumerate(["commit", "abort"] * 5):
@@ -178,10 +180,10 @@ def test_consume_transform_produce(
 
 
 def test_consume_transform_produce_as_a_member_of_the_consumer_protocol(
-    participants: Callable[[str], Participant], judge: Participant, admin: AdminClient, topic: str
+    participants: Callable[[str], Participant], judge: Participant, bootstrap: str, admin: AdminClient, topic: str
 ) -> None:
     java = participants("java")
-    target = new_topic(admin)
+    target = new_topic(admin, bootstrap)
     source = judge.open()
     source.begin()
     source.send(topic, 0, [str(each) for each in range(100)])
