@@ -166,7 +166,7 @@ def test_no_secret_is_in_a_log(world: World) -> None:
 
 def test_no_secret_is_described(world: World) -> None:
     (future,) = world.admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
-    told = future.result(30)
+    told = future.result(120)
     logins = [name for name in told if name.endswith(("sasl.jaas.config", ".password"))]
     assert len(logins) >= 10
     assert [name for name in logins if told[name].value or not told[name].is_sensitive] == []

@@ -184,13 +184,13 @@ class World:
         """Grant `operations` on a resource."""
         bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
-            future.result(30)
+            future.result(120)
 
     def deny(self, user: str, kind: str, name: str, *operations: str, host: str = "*") -> None:
         """Deny `operations` on a resource, whatever else allows them."""
         bindings = [self._binding(user, kind, name, each, False, "DENY", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
-            future.result(30)
+            future.result(120)
 
     def forget(self, user: str, permission: str = "ANY") -> int:
         """Delete all ACLs of `user`, or those that DENY or ALLOW; how many there were."""
@@ -204,7 +204,7 @@ class World:
             AclPermissionType[permission],
         )
         (future,) = self.admin.delete_acls([every]).values()
-        return len(future.result(30))
+        return len(future.result(120))
 
     # quotas
 
@@ -245,7 +245,7 @@ class World:
         info = ScramCredentialInfo(_SCRAM[mechanism], 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+            future.result(120)
 
 
 def _driver(name: str, bootstrap: str, security: Security) -> LineDriverClient:
