@@ -51,8 +51,8 @@ class ToolDriver(LineDriverClient):
             fields["pattern"] = pattern
         if commit is not None:
             fields["commit"] = commit
-        self.call("join", 60, **fields)
+        self.call("join", 300, **fields)
 
     def leave(self) -> None:
         """Let all members leave."""
-        self.call("leave", 60)
+        self.call("leave", 300)
