@@ -210,7 +210,7 @@ def tool(
     name: str,
     *arguments: str,
     stdin: str | bytes | None = None,
-    timeout: float = 120,
+    timeout: float = 600,
     check: bool = False,
     version: str = KAFKA_VERSION,
 ) -> subprocess.CompletedProcess[str]:
@@ -273,7 +273,7 @@ class ApacheKafka:
     controller_port: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
     heap: Sequence[str] = ("-Xmx1G", "-Xms1G")
-    start_timeout: float = 90
+    start_timeout: float = 300
     node_id: int = 1
     cluster_id: str = ""
     format_options: Sequence[str] = ("--standalone",)

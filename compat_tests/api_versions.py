@@ -32,7 +32,7 @@ def _connect(bootstrap: str) -> socket.socket:
     for address in bootstrap.split(","):
         host, port = address.rsplit(":", 1)
         try:
-            return socket.create_connection((host, int(port)), timeout=10)
+            return socket.create_connection((host, int(port)), timeout=60)
         except OSError as error:
             failure = error
     raise failure or ValueError(f"no address in {bootstrap!r}")

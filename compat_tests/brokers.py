@@ -21,6 +21,9 @@ from kbroker.cli.cluster_plan import cluster_properties, free_ports
 from kbroker.client import Client, ClientError
 from kbroker.testing import RunningCluster
 
+STOP_SECONDS = 60
+"""More than a node takes that runs beside others."""
+
 
 class BrokerError(Exception):
     """The broker under test did not start or stop as it should; the message holds what it printed."""
@@ -137,7 +140,7 @@ class ApacheNodes:
             node.start()
             self.await_in_sync()
 
-    def await_in_sync(self, timeout: float = 60) -> None:
+    def await_in_sync(self, timeout: float = 180) -> None:
         """Wait until each partition has a leader, and all of its replicas are in sync."""
         deadline = time.monotonic() + timeout
         pause = threading.Event()
@@ -148,7 +151,7 @@ class ApacheNodes:
 
     def _in_sync(self) -> bool:
         try:
-            with Client(self.bootstrap, timeout=5) as client:
+            with Client(self.bootstrap, timeout=30) as client:
                 partitions = [partition for topic in client.refresh(None) for partition in topic.partitions]
         except ClientError:
             return False
@@ -187,7 +190,7 @@ class KbrokerBroker:
         """The node's standard error so far."""
         return (self._directory / "stderr.log").read_text(errors="replace")
 
-    def start(self, timeout: float = 30) -> None:
+    def start(self, timeout: float = 180) -> None:
         """Start the node and wait for the line that says it serves."""
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
         command = [
@@ -232,11 +235,11 @@ class KbrokerBroker:
         assert self.process is not None
         self.process.terminate()
         try:
-            code = self.process.wait(10)
+            code = self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise BrokerError(f"kbroker did not stop within 10 s of SIGTERM:\n{self.log[-3000:]}") from None
+            raise BrokerError(f"kbroker did not stop within {STOP_SECONDS} s of SIGTERM:\n{self.log[-3000:]}") from None
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

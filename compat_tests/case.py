@@ -90,14 +90,19 @@ class Context:
         """Until all brokers that run know a topic that was just created: that takes a moment, as the javadoc of Kafka's
         Admin says, and clients ask whichever they like."""
         eventually(lambda: name in self.peer.list_topics(), f"{name} in the topic list")
-        addresses = self.broker.bootstrap.split(",")
-        for address in addresses if len(addresses) > 1 else ():
-            eventually(lambda address=address: _knows(address, name), f"{name} at {address}")  # type: ignore[misc]
+        await_everywhere(self.broker.bootstrap, name)
+
+
+def await_everywhere(bootstrap: str, topic: str) -> None:
+    """Wait until each of several brokers knows a topic; one alone knows it when it has answered."""
+    addresses = bootstrap.split(",")
+    for address in addresses if len(addresses) > 1 else ():
+        eventually(lambda address=address: _knows(address, topic), f"{topic} at {address}")  # type: ignore[misc]
 
 
 def _knows(address: str, topic: str) -> bool:
     try:
-        with BrokerClient(address, timeout=5) as client:
+        with BrokerClient(address, timeout=30) as client:
             [found] = client.refresh([topic])
     except BrokerClientError:
         return True  # it does not run
@@ -108,7 +113,7 @@ class Late(AssertionError):
     """The awaited state did not come in time."""
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
     """Poll `condition` until it holds; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()
@@ -118,7 +123,7 @@ def eventually(condition: Callable[[], bool], what: str, timeout: float = 20) ->
         pause.wait(0.05)
 
 
-def settled(action: Callable[[], T], timeout: float = 20) -> T:
+def settled(action: Callable[[], T], timeout: float = 120) -> T:
     """Repeat `action` until it succeeds, and return its result: a client that was cut off may need a few tries."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()

@@ -173,7 +173,7 @@ class Client:
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 30,
+        timeout: float = 120,
     ) -> list[int]:
         """Send `records` to the partitions they name, wait for the acknowledgements, return their offsets.
 
@@ -188,7 +188,7 @@ class Client:
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 60,
+        timeout: float = 180,
     ) -> None:
         """Carry out `steps` with one producer, five requests in flight to each broker where the client can have them.
 
@@ -205,7 +205,7 @@ class Client:
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 30,
+        timeout: float = 120,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -218,7 +218,7 @@ class Client:
         raise NotImplementedError
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
     ) -> list[Record]:
         """With one consumer, all partitions from their starts to the ends that this isolation level sees.
 
@@ -227,7 +227,7 @@ class Client:
         raise NotImplementedError
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
     ) -> list[Record]:
         """As the only member of `group`: read `count` records, commit their offsets in all partitions, and leave.
 

@@ -67,7 +67,7 @@ def read_back(context: Context, topic: str, wanted: list[int], isolation: str = 
         return len(read) >= len(wanted)
 
     with suppress(Late):  # then `check` says what is lost
-        eventually(all_there, f"{len(wanted)} records in {topic}", timeout=10)
+        eventually(all_there, f"{len(wanted)} records in {topic}", timeout=60)
     check(read, wanted)
 
 
@@ -227,7 +227,7 @@ def transaction_version(context: Context, level: int) -> Iterator[None]:
 
 
 def _version_at(address: str) -> int | None:
-    with BrokerClient(address, timeout=5) as client:
+    with BrokerClient(address, timeout=30) as client:
         told = client.any_broker(client.deadline()).api_versions
     return next(
         (each.max_version_level for each in told.finalized_features if each.name == "transaction.version"), None

@@ -160,7 +160,7 @@ class AiokafkaClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 30,
+        timeout: float = 120,
     ) -> list[int]:
         async def run() -> list[int]:
             producer = AIOKafkaProducer(
@@ -200,7 +200,7 @@ class AiokafkaClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 60,
+        timeout: float = 180,
     ) -> None:
         async def run() -> None:
             producer = AIOKafkaProducer(
@@ -243,7 +243,7 @@ class AiokafkaClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 30,
+        timeout: float = 120,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -297,7 +297,7 @@ class AiokafkaClient(Client):
         return self._run(run(), timeout + 30)
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
     ) -> list[Record]:
         everywhere = [TopicPartition(topic, each) for each in range(self.partition_count(topic))]
         limits = {} if fetch_bytes is None else {"fetch_max_bytes": fetch_bytes}
@@ -334,7 +334,7 @@ class AiokafkaClient(Client):
         return self._run(run(), timeout + 30)
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
     ) -> list[Record]:
         async def run() -> list[Record]:
             deadline = time.monotonic() + timeout

@@ -28,7 +28,7 @@ def tools(bootstrap: str) -> Iterator[ToolDriver]:
 @pytest.fixture
 def timed(kb: Run, tmp_path: Path) -> str:
     """A topic with 20 records in partition 0, one a second, and 5 in partition 1; the first two are deleted."""
-    kb("topic", "create", "tools-timed", "-p", "2", "--if-not-exists")
+    kb("topic", "create", "tools-timed", "-p", "2", "-c", "retention.ms=-1", "--if-not-exists")  # the records are old
     if kb("topic", "offsets", "tools-timed", "--json").json[0]["end_offset"]:
         return "tools-timed"
     for partition, count in ((0, 20), (1, 5)):
@@ -173,7 +173,7 @@ def test_records(kb: Run, tools: ToolDriver, bootstrap: str, tmp_path: Path, cod
                   "print.timestamp=true", "key.separator=|"]  # fmt: skip
     read = tools.run(
         "kafka-console-consumer", "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning",
-        "--max-messages", "300", "--timeout-ms", "20000",
+        "--max-messages", "300", "--timeout-ms", "120000",
         *(word for name in properties for word in ("--formatter-property", name)),
     )  # fmt: skip
     template = "CreateTime:{timestamp_ms}|Partition:{partition}|Offset:{offset}|h:{headers}|{key}|{value}\\n"

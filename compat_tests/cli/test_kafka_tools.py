@@ -94,17 +94,17 @@ def test_console(both: Both, topic: str, tools: ToolDriver, bootstrap: str) -> N
     text = "k:1\r\nk:two words\nk:\nk:ü:x\n"
     tools.run(*produce, *keyed, stdin=text)
     ours = [sys.executable, "-m", "kbroker.cli.kafka_tools", *produce, *keyed]
-    done = subprocess.run(ours, input=text.encode(), capture_output=True, timeout=60)
+    done = subprocess.run(ours, input=text.encode(), capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     consume = ("kafka-console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "8")
     everything = [f"--formatter-property=print.{part}=true" for part in ("key", "offset", "partition", "headers")]
-    shown = both(*consume, "--timeout-ms", "10000", *everything)
+    shown = both(*consume, "--timeout-ms", "120000", *everything)
     rows = [row.split("\t", 2) for row in shown.splitlines()]
     assert [row[2] for row in rows[:4]] == [row[2] for row in rows[4:]], "each has written the same"
     both(
         *consume,
         "--timeout-ms",
-        "10000",
+        "120000",
         "--formatter-property",
         "print.timestamp=true",
         "--isolation-level",

@@ -34,7 +34,7 @@ topic create same-c -c retention.ms=soon
 topic create 'not a name'
 topic create ..
 topic create same-c --assignment 1,7
-topic create same-timed -p 2
+topic create same-timed -p 2 -c retention.ms=-1
 topic create same-small -p 1 -c max.message.bytes=1000
 topic create same-compacted -p 1 -c cleanup.policy=compact
 topic describe same-a

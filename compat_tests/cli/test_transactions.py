@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.api_versions import served_apis
+from compat_tests.case import eventually
 from compat_tests.cli.conftest import Run
 
 ADD_PARTITIONS_TO_TXN = 24
@@ -19,7 +20,7 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
 
     def producer(name: str):  # type: ignore[no-untyped-def]
         made = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-        made.init_transactions(30)
+        made.init_transactions(120)
         made.begin_transaction()
         return made
 
@@ -29,23 +30,28 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
         second.produce("cli-transactions", f"committed {number}")
     first.flush()
     second.flush()
-    first.abort_transaction(30)
-    second.commit_transaction(30)
+    first.abort_transaction(120)
+    second.commit_transaction(120)
     first.begin_transaction()
     first.produce("cli-transactions", "committed too")
-    first.commit_transaction(30)
+    first.commit_transaction(120)
     expected = [*(f"committed {number}" for number in range(5)), "committed too"]
-    assert kb("consume", "cli-transactions", "--value-only").out.splitlines() == expected
+
+    def committed() -> list[str]:
+        return kb("consume", "cli-transactions", "--value-only").out.splitlines()
+
+    # A commit is answered before its markers are there.
+    eventually(lambda: committed() == expected, "what is committed")
     everything = kb("consume", "cli-transactions", "--value-only", "--uncommitted").out.splitlines()
     assert sorted(everything) == sorted([*expected, *(f"aborted {number}" for number in range(5))])
     second.begin_transaction()
     second.produce("cli-transactions", "open")
     second.flush()
-    assert kb("consume", "cli-transactions", "--value-only").out.splitlines() == expected
+    assert committed() == expected
     assert kb("consume", "cli-transactions", "--value-only", "--uncommitted").out.splitlines()[-1] == "open"
     assert kb("topic", "offsets", "cli-transactions", "--json").json[0]["messages"] > 11
     seen = kb("top", "--once", "--json", "--interval", "1").json
     [waits] = [each for each in seen["transactions"] if each["transactional_id"] == "cli-2"]
     assert (waits["state"], waits["partitions"], waits["holds_up_records"]) == ("Ongoing", [["cli-transactions", 0]], 1)
     assert seen["problems"] == [] and seen["offline"] == 0
-    second.abort_transaction(30)
+    second.abort_transaction(120)

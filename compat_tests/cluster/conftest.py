@@ -110,7 +110,7 @@ def judge(cluster: RunningCluster, topic: str, writer: Writer, group: Group | No
     useless = sent_again(history, copies, writer.own_epochs)
     problems = check(history, final, useless=useless)
     if history.failed:
-        problems.append(f"{len(history.failed)} records failed within their 120 s: {sorted(history.failed)[:3]}")
+        problems.append(f"{len(history.failed)} records failed within their 300 s: {sorted(history.failed)[:3]}")
     if group is not None:
         group.await_up_to({partition: seen[-1].offset + 1 for partition, seen in final.items() if seen})
         group.stop()

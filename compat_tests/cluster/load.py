@@ -34,10 +34,10 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 3, 
     """Create a topic and wait until it is there."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    client.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(30)
-    deadline = time.monotonic() + 30
+    client.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(120)
+    deadline = time.monotonic() + 120
     while True:
-        found = client.list_topics(name, timeout=10).topics[name]
+        found = client.list_topics(name, timeout=60).topics[name]
         if len(found.partitions) == partitions and all(each.leader >= 0 for each in found.partitions.values()):
             return
         assert time.monotonic() < deadline, f"{name} has no leaders"
@@ -101,7 +101,7 @@ class Writer:
                 "max.in.flight.requests.per.connection": 5,
                 "linger.ms": 5,
                 "batch.num.messages": 50,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 300_000,
                 "request.timeout.ms": 5_000,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,
@@ -149,14 +149,14 @@ class Writer:
         """Acknowledged so far."""
         return len(self.acknowledged_at)
 
-    def await_more(self, count: int, within: float = 60) -> None:
+    def await_more(self, count: int, within: float = 180) -> None:
         """Wait until so many more have been acknowledged."""
         goal, deadline = self.count + count, time.monotonic() + within
         while self.count < goal:
             assert time.monotonic() < deadline, f"{goal - self.count} acknowledgements did not come within {within} s"
             time.sleep(0.01)
 
-    def await_every_partition(self, within: float = 60) -> None:
+    def await_every_partition(self, within: float = 180) -> None:
         """Wait until something that was sent from now on has been acknowledged in each partition."""
         start, deadline = self.count, time.monotonic() + within
         while len({partition for _, partition in self.acknowledged_at[start:]}) < self._partitions:
@@ -170,7 +170,7 @@ class Writer:
         times = [at for at, of in self.acknowledged_at if partition in (None, of)]
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
-    def stop(self, within: float = 60) -> None:
+    def stop(self, within: float = 180) -> None:
         """Send no more, and wait for what is under way."""
         self._ended.set()
         self._thread.join()
@@ -254,7 +254,7 @@ class Group:
         with self._lock:
             self.seen[message.partition()].append(_seen(message))
 
-    def await_up_to(self, ends: dict[int, int], within: float = 60) -> None:
+    def await_up_to(self, ends: dict[int, int], within: float = 180) -> None:
         """Wait until the last record of each partition (below these offsets) has been seen."""
         deadline = time.monotonic() + within
         while True:
@@ -295,7 +295,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = F
         for partition in range(partitions):
             records = found[partition] = []
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             at_end = False
             while not at_end:
                 assert time.monotonic() < deadline, f"the end of {topic}-{partition} was not reached"

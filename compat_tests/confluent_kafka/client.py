@@ -155,7 +155,7 @@ class ConfluentKafkaClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 30,
+        timeout: float = 120,
     ) -> list[int]:
         producer = Producer(
             {
@@ -208,7 +208,7 @@ class ConfluentKafkaClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 60,
+        timeout: float = 180,
     ) -> None:
         producer = Producer(
             {
@@ -273,7 +273,7 @@ class ConfluentKafkaClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 30,
+        timeout: float = 120,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -318,7 +318,7 @@ class ConfluentKafkaClient(Client):
             consumer.close()
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
     ) -> list[Record]:
         limits = {} if fetch_bytes is None else {"fetch.max.bytes": fetch_bytes, "message.max.bytes": fetch_bytes}
         consumer = self._consumer(**{"isolation.level": isolation, "enable.partition.eof": True, **limits})
@@ -343,7 +343,7 @@ class ConfluentKafkaClient(Client):
             consumer.close()
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
     ) -> list[Record]:
         consumer = self._consumer(**{"group.id": group, "auto.offset.reset": "earliest", "isolation.level": isolation})
         deadline = time.monotonic() + timeout

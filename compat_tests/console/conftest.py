@@ -33,6 +33,9 @@ FLAGS = [
 
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
+PATIENCE_MS = 60_000
+"""What only a broken page takes, in Chromium beside others on a slow machine."""
+
 SCREENSHOTS = Path(__file__).parents[2] / "out" / "screenshots"
 
 
@@ -47,7 +50,7 @@ class RunningConsole:
         line = self._process.stdout.readline()
         found = re.search(r"http://\S+/", line)
         if found is None:
-            self._process.wait(10)
+            self._process.wait(60)
             assert self._process.stderr is not None
             raise AssertionError(self._process.stderr.read())
         self.url = found.group()
@@ -65,8 +68,8 @@ class RunningConsole:
     def stop(self) -> None:
         """End it as Ctrl-C does; it has to go at once, and to have logged nothing but its audit."""
         self._process.terminate()
-        code = self._process.wait(10)
-        self._reader.join(5)
+        code = self._process.wait(60)
+        self._reader.join(60)
         assert code == 0, self.log
         assert [line for line in self.log if not line.startswith("audit ")] == []
 
@@ -105,6 +108,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip("there is no chromium on this machine")
     api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
     with tempfile.TemporaryDirectory() as profile, api.sync_playwright() as playwright:
+        api.expect.set_options(timeout=PATIENCE_MS)
         made = playwright.chromium.launch(executable_path=chromium, args=FLAGS, downloads_path=profile)
         yield made
         made.close()
@@ -123,7 +127,7 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE_MS)
 
         def told(text: str) -> None:
             # The browser tells each answer that is an error; those that a test makes on purpose are none.
@@ -142,7 +146,7 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     assert complaints == []
 
 
-def eventually(check: Callable[[], bool], what: str, timeout: float = 10) -> None:
+def eventually(check: Callable[[], bool], what: str, timeout: float = 120) -> None:
     """Wait for something that is not in the page."""
     until = time.monotonic() + timeout
     while not check():

@@ -112,7 +112,7 @@ class Host(LineProcess):
         for waiting in list(self._waiting.values()):
             waiting.put({"error": f"the {self.client} host ended: {''.join(self._said[-20:])}"})
 
-    def call(self, op: str, timeout: float = 40, **arguments: Any) -> Any:
+    def call(self, op: str, timeout: float = 120, **arguments: Any) -> Any:
         """Run one command and wait for its result. Raises MemberError."""
         answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         number = next(self._numbers)
@@ -138,7 +138,7 @@ class Host(LineProcess):
             bootstrap=bootstrap,
             group=group,
             protocol=kind.protocol,
-            **{"topics": [], "session_timeout_ms": 6000, **options},
+            **{"topics": [], "session_timeout_ms": 20_000, **options},
         )
         return member
 
@@ -245,7 +245,7 @@ class Member:
         return f"<{self.name} owns {owned}, read {len(self.seen)}, errors {self.errors[-3:]}>"
 
 
-def await_that(condition: Callable[[], bool], what: str, members: Sequence[Member], timeout: float = 30) -> None:
+def await_that(condition: Callable[[], bool], what: str, members: Sequence[Member], timeout: float = 120) -> None:
     """Wait until what the members tell makes the condition true; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     with _changed:

@@ -24,7 +24,7 @@ def test_describe_and_list_through_confluent(
         pytest.skip("the broker does not serve ConsumerGroupHeartbeat")
     member = join(kind, topic, client_id="some-client")
     await_that(lambda: len(member.owned) == 4, "all partitions", [member])
-    described = admin.describe_consumer_groups([group])[group].result(20)
+    described = admin.describe_consumer_groups([group])[group].result(120)
     assert described.state == confluent_kafka.ConsumerGroupState.STABLE
     assert not described.is_simple_consumer_group
     assert described.partition_assignor == ("uniform" if kind.is_modern else "range")
@@ -39,7 +39,7 @@ def test_describe_and_list_through_confluent(
         assert sorted(each.partition for each in target) == [0, 1, 2, 3]
 
     def listed(**filters: object) -> set[str]:
-        return {each.group_id for each in admin.list_consumer_groups(**filters).result(20).valid}
+        return {each.group_id for each in admin.list_consumer_groups(**filters).result(120).valid}
 
     assert group in listed()
     assert group in listed(states={confluent_kafka.ConsumerGroupState.STABLE})
@@ -47,33 +47,33 @@ def test_describe_and_list_through_confluent(
     assert group in listed(types={own})
     assert group not in listed(types={other})
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        admin.delete_consumer_groups([group])[group].result(20)
+        admin.delete_consumer_groups([group])[group].result(120)
     assert refused.value.args[0].name() == "NON_EMPTY_GROUP"
 
 
 @pytest.mark.nodes(3)
 def test_offsets_through_confluent(group: str, topic: str, topics: Topics, admin: AdminClient, join: Joining) -> None:
     wanted = [TopicPartition(topic, partition, partition + 1) for partition in range(4)]
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(20)
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(120)
 
     def offsets() -> dict[int, int]:
         asked = [ConsumerGroupTopicPartitions(group)]
-        told = admin.list_consumer_group_offsets(asked)[group].result(20)
+        told = admin.list_consumer_group_offsets(asked)[group].result(120)
         return {each.partition: each.offset for each in told.topic_partitions}
 
     assert offsets() == {0: 1, 1: 2, 2: 3, 3: 4}
     asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 3), TopicPartition(topic, 9)])]
-    told = admin.list_consumer_group_offsets(asked)[group].result(20).topic_partitions
+    told = admin.list_consumer_group_offsets(asked)[group].result(120).topic_partitions
     assert {each.partition: each.offset for each in told} == {3: 4, 9: confluent_kafka.OFFSET_INVALID}
-    described = admin.describe_consumer_groups([group])[group].result(20)
+    described = admin.describe_consumer_groups([group])[group].result(120)
     assert described.state == confluent_kafka.ConsumerGroupState.EMPTY
     member = join(CONFLUENT, topic)
     expected = {record for record in topics.records(topic) if record[2] > record[1]}
     await_that(lambda: set(member.seen) == expected, "the records after the offsets that were set", [member])
     member.close()
-    admin.delete_consumer_groups([group])[group].result(20)
+    admin.delete_consumer_groups([group])[group].result(120)
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        admin.delete_consumer_groups([group])[group].result(20)
+        admin.delete_consumer_groups([group])[group].result(120)
     assert refused.value.args[0].name() == "GROUP_ID_NOT_FOUND"
     assert offsets() == {}
 
@@ -118,5 +118,5 @@ def test_offsets_survive_a_restart_of_the_broker(
     first.close()
     restart()
     asked = [ConsumerGroupTopicPartitions(group)]
-    told = admin.list_consumer_group_offsets(asked, request_timeout=20)[group].result(20)
+    told = admin.list_consumer_group_offsets(asked, request_timeout=120)[group].result(120)
     assert {each.partition: each.offset for each in told.topic_partitions} == dict.fromkeys(range(4), 5)

@@ -41,7 +41,7 @@ def new(request: pytest.FixtureRequest, has_modern_groups: bool) -> Kind:
 
 def type_of(admin: AdminClient, group: str) -> ConsumerGroupType:
     """The type of the group as ListGroups tells it."""
-    for each in admin.list_consumer_groups().result(20).valid:
+    for each in admin.list_consumer_groups().result(120).valid:
         if each.group_id == group:
             found: ConsumerGroupType = each.type
             return found
@@ -58,26 +58,26 @@ def test_upgrade_and_downgrade_one_by_one(
     # Up: a member of the new protocol comes, then each of the old leaves for another new one.
     third = join(new, topic, auto_commit=True)
     everyone.append(third)
-    await_that(lambda: share(everyone), "one or two partitions for each of the mixed group", everyone, 40)
+    await_that(lambda: share(everyone), "one or two partitions for each of the mixed group", everyone)
     assert type_of(admin, group) == ConsumerGroupType.CONSUMER
     topics.write(topic)
     await_that(lambda: set(read_counts(everyone)) == topics.records(topic), "every record read", everyone)
     first.close()
     fourth = join(new, topic, auto_commit=True)
     everyone.append(fourth)
-    await_that(lambda: share([second, third, fourth]), "shared with one of the old", everyone, 40)
+    await_that(lambda: share([second, third, fourth]), "shared with one of the old", everyone)
     second.close()
-    await_that(lambda: share([third, fourth]), "two partitions for each of the new", everyone, 40)
+    await_that(lambda: share([third, fourth]), "two partitions for each of the new", everyone)
     topics.write(topic)
     await_that(lambda: set(read_counts(everyone)) == topics.records(topic), "every record read", everyone)
     # And back.
     fifth = join(old, topic, auto_commit=True)
     everyone.append(fifth)
-    await_that(lambda: share([third, fourth, fifth]), "shared with one of the old again", everyone, 40)
+    await_that(lambda: share([third, fourth, fifth]), "shared with one of the old again", everyone)
     assert type_of(admin, group) == ConsumerGroupType.CONSUMER
     third.close()
     fourth.close()
-    await_that(lambda: share([fifth]), "all to the last, of the old protocol", everyone, 40)
+    await_that(lambda: share([fifth]), "all to the last, of the old protocol", everyone)
     assert type_of(admin, group) == ConsumerGroupType.CLASSIC
     topics.write(topic)
     await_that(lambda: set(read_counts(everyone)) == topics.records(topic), "every record read", everyone)
@@ -94,5 +94,5 @@ def test_offsets_stay_through_both_changes(
         member.call("commit")
         member.close()
         topics.write(topic)
-    described = admin.describe_consumer_groups([group])[group].result(20)
+    described = admin.describe_consumer_groups([group])[group].result(120)
     assert described.state == confluent_kafka.ConsumerGroupState.EMPTY

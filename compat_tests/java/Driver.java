@@ -232,8 +232,8 @@ public final class Driver {
         var producer = KEPT.computeIfAbsent(keyOf(command), each -> {
             Properties properties = connection(command);
             properties.put("max.block.ms", 5000);
-            properties.put("request.timeout.ms", 4000);
-            properties.put("delivery.timeout.ms", 5000);
+            properties.put("request.timeout.ms", 9000);
+            properties.put("delivery.timeout.ms", 10000);
             return new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
         });
         producer.send(new ProducerRecord<>(topic, bytes(command.get("value")))).get();

@@ -118,7 +118,7 @@ class Comparison:
         """`run` for a tool that takes --bootstrap-server first."""
         return self.run(name, "--bootstrap-server", "{server}", *arguments, **how)  # type: ignore[arg-type]
 
-    def server_until(self, pattern: str, name: str, *arguments: str, seconds: float = 15, **how: object) -> None:
+    def server_until(self, pattern: str, name: str, *arguments: str, seconds: float = 120, **how: object) -> None:
         """`server`, again and again until both outputs have `pattern`: the last ones are compared."""
         deadline = time.monotonic() + seconds
 

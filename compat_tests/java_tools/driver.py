@@ -29,7 +29,7 @@ class ToolDriver(LineDriverClient):
         class_path = [classes, *tool_jars(version)]
         super().__init__(java_command("ToolDriver", class_path=class_path, version=version), bootstrap)
 
-    def run(self, name: str, *arguments: str, stdin: str = "", timeout: float = 90) -> Output:
+    def run(self, name: str, *arguments: str, stdin: str = "", timeout: float = 300) -> Output:
         """Run the tool `name` to its end."""
         result: dict[str, Any] = self.call("tool", timeout, main=tool_class(name), args=list(arguments), stdin=stdin)
         return Output(result["exit"], result["out"], result["err"])
@@ -51,8 +51,8 @@ class ToolDriver(LineDriverClient):
             fields["pattern"] = pattern
         if commit is not None:
             fields["commit"] = commit
-        self.call("join", 60, **fields)
+        self.call("join", 300, **fields)
 
     def leave(self) -> None:
         """Let all members leave."""
-        self.call("leave", 60)
+        self.call("leave", 300)

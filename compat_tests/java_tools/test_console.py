@@ -36,7 +36,7 @@ def test_records(compare: Comparison) -> None:
         compare.server(PRODUCER, "--topic", "console-records", *options, stdin=text, exit=exit, aside=TIMES)
 
     def consume(count: int, *options: str, exit: int = 0) -> None:
-        counted = ("--max-messages", str(count), "--timeout-ms", "20000")
+        counted = ("--max-messages", str(count), "--timeout-ms", "120000")
         compare.server(CONSUMER, "--topic", "console-records", *counted, *options, exit=exit, aside=TIMES)
 
     keyed = ("--reader-property", "parse.key=true")
@@ -84,7 +84,7 @@ def test_group(compare: Comparison) -> None:
     compare.topic("console-group", 1, lines=("one", "two", "three"))
 
     def consume(count: int, *options: str) -> None:
-        counted = ("--max-messages", str(count), "--timeout-ms", "20000")
+        counted = ("--max-messages", str(count), "--timeout-ms", "120000")
         compare.server(CONSUMER, "--topic", "console-group", *counted, *options, aside=TIMES)
 
     for protocol in ("classic", "consumer"):
@@ -101,7 +101,7 @@ def test_group(compare: Comparison) -> None:
         "--max-messages",
         "3",
         "--timeout-ms",
-        "20000",
+        "120000",
     )
     compare.server(CONSUMER, *pattern, aside=TIMES)
 
@@ -122,7 +122,7 @@ def _internal(compare: Comparison, formatter: str, group: str, count: int) -> No
     options = ("--partition", str(group_partition(group)), "--offset", "earliest", "--max-messages", str(count))
     printed = compare.server(
         CONSUMER,
-        *("--topic", "__consumer_offsets", *options, "--timeout-ms", "5000"),
+        *("--topic", "__consumer_offsets", *options, "--timeout-ms", "120000"),
         *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}MessageFormatter"),
         aside=TIMES,
     )

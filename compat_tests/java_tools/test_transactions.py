@@ -61,7 +61,9 @@ def test_transactions(compare: Comparison, producers: None) -> None:
     def transactions(*options: str, exit: int = 0) -> None:
         compare.server("kafka-transactions", *options, exit=exit, ordered=False, aside=OWN)
 
-    transactions("list")
+    # An end is answered before its markers are written.
+    settled = r"(?s)^((?!Prepare).)*$"
+    compare.server_until(settled, "kafka-transactions", "list", ordered=False, aside=OWN)
     transactions("list", "--duration-filter", "0")
     transactions("list", "--duration-filter", "3600000")
     transactions("list", "--transactional-id-pattern", ".*done")
@@ -80,7 +82,9 @@ def test_transactions(compare: Comparison, producers: None) -> None:
     transactions(*abort, "--start-offset", "4", exit=1)
     transactions(*abort, exit=1)
     transactions("forceTerminateTransaction", "--transactionalId", "open")
-    transactions("describe", "--transactional-id", "open")
+    compare.server_until(
+        settled, "kafka-transactions", "describe", "--transactional-id", "open", ordered=False, aside=OWN
+    )
     transactions("forceTerminateTransaction", "--transactionalId", "nobody")
     for isolation in ("read_committed", "read_uncommitted"):
         compare.server(
@@ -91,6 +95,6 @@ def test_transactions(compare: Comparison, producers: None) -> None:
             "--isolation-level",
             isolation,
             "--timeout-ms",
-            "3000",
+            "10000",
         )
     compare.server("kafka-get-offsets", "--topic", "transactions-tool")

@@ -139,7 +139,7 @@ class KafkaPythonClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 30,
+        timeout: float = 120,
     ) -> list[int]:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
@@ -171,7 +171,7 @@ class KafkaPythonClient(Client):
         except KafkaError as error:
             raise _translate(error) from error
         finally:
-            producer.close(timeout=5)
+            producer.close(timeout=30)
 
     def produce_steps(
         self,
@@ -180,7 +180,7 @@ class KafkaPythonClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 60,
+        timeout: float = 180,
     ) -> None:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
@@ -217,7 +217,7 @@ class KafkaPythonClient(Client):
         except KafkaError as error:
             raise _translate(error) from error
         finally:
-            producer.close(timeout=5)
+            producer.close(timeout=30)
 
     def _consumer(self, **configs: object) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(
@@ -239,7 +239,7 @@ class KafkaPythonClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 30,
+        timeout: float = 120,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -279,7 +279,7 @@ class KafkaPythonClient(Client):
             consumer.close()
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 60
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
     ) -> list[Record]:
         limits = {} if fetch_bytes is None else {"fetch_max_bytes": fetch_bytes}
         consumer = self._consumer(isolation_level=isolation, **limits)
@@ -302,7 +302,7 @@ class KafkaPythonClient(Client):
             consumer.close()
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 60
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
     ) -> list[Record]:
         consumer = self._consumer(group_id=group, auto_offset_reset="earliest", isolation_level=isolation)
         deadline = time.monotonic() + timeout

@@ -62,7 +62,7 @@ class StreamsApp:
             raise AppError(f"{answer or 'no answer'}: {self._said()}")
         return answer
 
-    def await_answer(self, command: str, is_wanted: Callable[[str], bool], seconds: float = 90) -> str:
+    def await_answer(self, command: str, is_wanted: Callable[[str], bool], seconds: float = 300) -> str:
         """Ask until the answer is as it should be. `AppError` if it is not in time."""
         end = time.monotonic() + seconds
         while not is_wanted(answer := self.ask(command)):
@@ -75,7 +75,7 @@ class StreamsApp:
         """End in good order."""
         if self.process.poll() is None:
             self.ask("close")
-            self.process.wait(60)
+            self.process.wait(180)
         self._end()
 
     def kill(self) -> None:

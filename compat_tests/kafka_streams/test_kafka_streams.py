@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
+from compat_tests.case import eventually
 from compat_tests.groups.wire_world import Connection
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
@@ -53,7 +54,7 @@ def tools(broker: Broker) -> Iterator[ToolDriver]:
 def bootstrap(broker: Broker) -> str:
     """The nodes, with the topics of the application and no others."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    old = [name for name in admin.list_topics(timeout=20).topics if not name.startswith("__")]
+    old = [name for name in admin.list_topics(timeout=120).topics if not name.startswith("__")]
     for future in admin.delete_topics(old).values() if old else ():
         future.result()
     for future in admin.create_topics([NewTopic("lines", 3), NewTopic("counts", 1)]).values():
@@ -65,7 +66,7 @@ def write(bootstrap: str, *lines: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number, line in enumerate(lines):
         producer.produce("lines", line, key=str(number))
-    assert producer.flush(60) == 0
+    assert producer.flush(180) == 0
 
 
 def counts(bootstrap: str, **wanted: int) -> dict[str, int]:
@@ -81,7 +82,7 @@ def counts(bootstrap: str, **wanted: int) -> dict[str, int]:
     )
     consumer.subscribe(["counts"])
     found: dict[str, int] = {}
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     try:
         while found != wanted and time.monotonic() < end:
             message = consumer.poll(1)
@@ -174,7 +175,7 @@ def test_the_tool_for_streams_groups(
         return [line for line in run("--describe", "--group", group, *how) if line[:1] == [group]]
 
     assert [group] in run("--list")
-    assert [group, "Stable"] in run("--list", "--state", "stable")
+    eventually(lambda: [group, "Stable"] in run("--list", "--state", "stable"), "a stable group")
     for more in ((), ("--verbose",)):
         (state,) = described("--state", *more)
         assert {"Stable", "sticky"} <= {*state} and state[-1] == "3", state

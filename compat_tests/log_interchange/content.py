@@ -48,7 +48,7 @@ def topics() -> list[NewTopic]:
     return made
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
     """Poll another process's state, with a limit."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -65,7 +65,7 @@ def bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
 
     def ask() -> bool:
         try:
-            found.append(consumer.get_watermark_offsets(partition, timeout=30))
+            found.append(consumer.get_watermark_offsets(partition, timeout=120))
         except KafkaException as error:
             if error.args[0].name() != "NOT_LEADER_FOR_PARTITION":
                 raise
@@ -95,11 +95,11 @@ class Site:
 
     def create_topics(self) -> None:
         """Make them, and wait until they are led."""
-        for future in self.admin.create_topics(topics(), operation_timeout=30).values():
+        for future in self.admin.create_topics(topics(), operation_timeout=120).values():
             future.result()
 
         def all_led() -> bool:
-            found = self.admin.list_topics(timeout=10).topics
+            found = self.admin.list_topics(timeout=60).topics
             return all(
                 topic.topic in found
                 and len(found[topic.topic].partitions) == topic.num_partitions
@@ -157,12 +157,12 @@ class Site:
             result.result()
 
     def _flush(self, producer: Producer) -> None:
-        assert producer.flush(60) == 0, "records were not acknowledged in time"
+        assert producer.flush(180) == 0, "records were not acknowledged in time"
 
     def _transactions(self, part: int, when: int) -> None:
         for number, commit in enumerate((True, False, True, False, False, True)):
             producer = self.producer(**{"transactional.id": f"txn-{number % 2}", "batch.num.messages": 10})
-            producer.init_transactions(30)
+            producer.init_transactions(120)
             producer.begin_transaction()
             for i in range(120):
                 producer.produce(
@@ -174,9 +174,9 @@ class Site:
                 )
             self._flush(producer)
             if commit:
-                producer.commit_transaction(30)
+                producer.commit_transaction(120)
             else:
-                producer.abort_transaction(30)
+                producer.abort_transaction(120)
 
     def _commit(self, part: int) -> None:
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": GROUP, "enable.auto.commit": False})
@@ -218,7 +218,7 @@ class Site:
         low, _ = bounds(consumer, TopicPartition(topic, partition))
         consumer.assign([TopicPartition(topic, partition, low)])
         found: list[Content] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             assert time.monotonic() < deadline, f"{topic}-{partition} could not be read to its end"
             messages = consumer.consume(1000, timeout=0.5)
@@ -247,7 +247,7 @@ class Site:
             if topic not in NOT_BY_TIME:
                 for shift in (0, 5, 1234, 10_000, 1_000_500, 2_000_000):
                     (answer,) = consumer.offsets_for_times(
-                        [TopicPartition(topic, partition, BASE_TIME + shift)], timeout=30
+                        [TopicPartition(topic, partition, BASE_TIME + shift)], timeout=120
                     )
                     offset = high if answer.offset == OFFSET_END else answer.offset
                     reading.by_time[topic, partition, shift] = offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +26,29 @@ PROPERTIES = {
 
 APACHE_COMPLAINTS = ("corrupt", "Rebuilding", "Recovering unflushed", "Reset", "is invalid", " ERROR ", "Exception")
 """Log messages of Apache Kafka about damage: it must write none after a clean stop."""
+APACHE_READERS = (
+    "org.apache.kafka.storage.",
+    "org.apache.kafka.snapshot.",
+    "org.apache.kafka.raft.internals.",
+    "org.apache.kafka.image.",
+    "org.apache.kafka.metadata.",
+    "org.apache.kafka.server.fault.",
+    "org.apache.kafka.coordinator.common.runtime.CoordinatorLoader",
+    "org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime",
+    "kafka.coordinator.transaction.TransactionStateManager",
+    "kafka.cluster.Partition",
+    "kafka.server.ReplicaManager",
+    "kafka.server.BrokerServer",
+    "kafka.server.ControllerServer",
+    "kafka.server.SharedServer",
+)
+"""The loggers of what reads a log directory, by the beginnings of their names.
+
+Others write errors that only tell of the order in which the parts of a node come up. The most common one: the broker
+registers itself before the controller knows that it is the active one (``ControllerApis``, NotControllerException).
+"""
+_EVENT = re.compile(r"\n(?=\[\d{4}-\d\d-\d\d )")
+_LOGGER = re.compile(r" \(([\w.$]+)\)$", re.MULTILINE)
 KBROKER_COMPLAINTS = ("cut at", "rebuild", "dropped", "left out", "ERROR", "Traceback", "corrupt", "to no segment")
 
 
@@ -82,18 +106,27 @@ class Apache:
         self._node.start()
 
     def stop(self) -> None:
-        self._node.stop(timeout=60)
+        self._node.stop(timeout=180)
 
     def kill(self) -> None:
         self._node.kill()
 
     def complaints(self) -> list[str]:
-        text = (self._place.directory / "server.log").read_text(errors="replace")
-        # The metadata log has no marker of a clean stop, and is always recovered. And where the other broker's session
-        # has not ended yet, registering is tried again until it has.
-        expected = ("__cluster_metadata", "DuplicateBrokerRegistration")
-        lines = [line for line in text.splitlines() if not any(word in line for word in expected)]
-        return [line for line in lines if any(word in line for word in APACHE_COMPLAINTS)]
+        return apache_complaints((self._place.directory / "server.log").read_text(errors="replace"))
+
+
+def apache_complaints(log: str) -> list[str]:
+    """The messages in Apache Kafka's log, with their stack traces, that tell of something wrong in the directory."""
+    found = []
+    for event in _EVENT.split(log):
+        named = _LOGGER.search(event)
+        # What has no logger's name comes from the virtual machine.
+        is_reader = named is None or named[1].startswith(APACHE_READERS)
+        # The metadata log has no marker of a clean stop, and is always recovered.
+        expected = "Recovering unflushed segment" in event and "__cluster_metadata" in event
+        if is_reader and not expected and any(word in event for word in APACHE_COMPLAINTS):
+            found.append(event)
+    return found
 
 
 class Kbroker:
@@ -129,7 +162,7 @@ class Kbroker:
                 env={**os.environ, "PYTHONPATH": root},
             )
         assert self._process.stdout is not None
-        watchdog = threading.Timer(60, self._process.kill)
+        watchdog = threading.Timer(300, self._process.kill)
         watchdog.start()
         try:
             for line in self._process.stdout:
@@ -143,7 +176,7 @@ class Kbroker:
         if self._process is not None:
             process, self._process = self._process, None
             process.terminate()
-            assert process.wait(30) == 0, self._log.read_text()[-3000:]
+            assert process.wait(120) == 0, self._log.read_text()[-3000:]
             assert process.stdout is not None
             process.stdout.close()
 

@@ -53,7 +53,7 @@ def acls_of(name: str) -> list[AclBinding]:
 
 def rows(admin: AdminClient) -> set[_Row]:
     """All ACLs."""
-    return {_row(each) for each in admin.describe_acls(EVERY, request_timeout=10).result()}
+    return {_row(each) for each in admin.describe_acls(EVERY, request_timeout=60).result()}
 
 
 def _has(admin: AdminClient, expected: set[_Row]) -> bool:
@@ -111,13 +111,13 @@ def test_acls_and_quotas_there_and_back(nodes: tuple[Place, Node, Node]) -> None
         assert rows(admin) == expected
         # One that is there already is the same as before: it is not there twice.
         added = acls_of(f"t{turn}")
-        for future in admin.create_acls(added, request_timeout=10).values():
+        for future in admin.create_acls(added, request_timeout=60).values():
             future.result()
         expected |= {_row(each) for each in added}
         gone = AclBindingFilter(
             ResourceType.TOPIC, f"t{turn}", LITERAL, ANY, ANY, AclOperation.ANY, AclPermissionType.ANY
         )
-        [deleted] = admin.delete_acls([gone], request_timeout=10).values()
+        [deleted] = admin.delete_acls([gone], request_timeout=60).values()
         expected -= {_row(each) for each in deleted.result()}
         wait_for(partial(_has, admin, expected), "the change to be told")
         with Client(place.bootstrap) as client:

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.apache_kafka import tool
 from compat_tests.log_interchange.content import Reading, Site, wait_for
-from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
+from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place, apache_complaints
 
 COMPACTED = ("compacted", "compacted-zstd")
 
@@ -45,7 +45,7 @@ def wait_for_compaction(place: Place) -> None:
         offsets = checkpoint(place, "cleaner-offset-checkpoint")
         return all(offsets.get(topic, -1) == sealed_below(place, topic) for topic in COMPACTED)
 
-    wait_for(done, "compaction", 120)
+    wait_for(done, "compaction", 600)
 
 
 def check_compacted(reading: Reading, place: Place) -> None:
@@ -70,10 +70,24 @@ def check_indexes(place: Place, how: str, *, aside: tuple[str, ...] = ()) -> Non
     logs = [path for path in sorted(place.data.glob("*/*.log")) if not path.parent.name.startswith(aside)]
     indexes = [path.with_suffix(suffix) for path in logs for suffix in (".index", ".timeindex")]
     assert len(indexes) > 20
-    dumped = tool("kafka-dump-log", how, "--files", ",".join(map(str, indexes)), timeout=120)
+    dumped = tool("kafka-dump-log", how, "--files", ",".join(map(str, indexes)), timeout=600)
     told = dumped.stdout + dumped.stderr
     assert dumped.returncode == 0, told
     assert not [line for line in told.splitlines() if "Found" in line or "Exception" in line], told
+
+
+def test_complaints_are_about_the_directory() -> None:
+    """Not about the order in which the parts of a node come up, which is another one on a slow machine."""
+    stack = "java.lang.Exception: why\n\tat org.apache.kafka.queue.KafkaEventQueue.run(KafkaEventQueue.java:155)"
+    broken = f"[2026-11-26 05:43:35,431] WARN Found a corrupted index (org.apache.kafka.storage.LogLoader)\n{stack}"
+    late = f"[2026-11-26 05:43:35,431] ERROR Unexpected error (kafka.server.ControllerApis)\n{stack}"
+    recovered = "[2026-11-26 05:43:35,431] INFO Recovering unflushed segment 0. 0 recovered for {}-0. ({})"
+    loader = "org.apache.kafka.storage.internals.log.LogLoader"
+    always, never = (recovered.format(topic, loader) for topic in ("__cluster_metadata", "segments"))
+    quiet = "[2026-11-26 05:43:35,431] INFO KafkaConfig values: \n\ta = b\n (org.apache.kafka.storage.Values)"
+    machine = "[2026-11-26 05:43:35,431] ERROR OutOfMemory"
+    log = "\n".join([quiet, broken, late, always, never, machine, quiet]) + "\n"
+    assert apache_complaints(log) == [broken, never, machine]
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])

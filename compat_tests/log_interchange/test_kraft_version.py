@@ -11,6 +11,7 @@ import pytest
 
 from compat_tests.apache_kafka import tool
 from compat_tests.api_versions import told_by
+from compat_tests.log_interchange.content import wait_for
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
 from compat_tests.wire_differential.dialogue import Dialogue
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -63,7 +64,8 @@ def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
         *("--bootstrap-server", place.bootstrap, "upgrade", "--feature", "kraft.version=1"),
         check=True,
     )
-    assert level(place) == "1-1"
+    # The broker's own image follows the controller's.
+    wait_for(lambda: level(place) == "1-1", "the level to be known")
     known = voter(place)
     assert known[0] == 1 and any(known[1])
     second.stop()

@@ -34,8 +34,10 @@ PROPERTIES: Mapping[str, str] = {
     # No number of batches fills it, and many are larger.
     "replica.fetch.max.bytes": "20011",
     # Who is killed is missed soon.
-    "broker.session.timeout.ms": "4000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
+    # Leaders move when a test has them move.
+    "auto.leader.rebalance.enable": "false",
 }
 
 NO_PROPERTIES: Mapping[str, str] = {}
@@ -44,7 +46,7 @@ SNAPSHOT_SOON: Mapping[str, str] = {"metadata.log.max.record.bytes.between.snaps
 """A snapshot after the first few changes: for those who vote, so that one who only follows keeps what it fetched."""
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> Any:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> Any:
     """Poll another process's state until it is true, and return it; AssertionError after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
@@ -164,7 +166,7 @@ class JvmNode:
         self.start()
 
     def stop(self) -> None:
-        self._node.stop(timeout=60)
+        self._node.stop(timeout=180)
 
     def kill(self) -> None:
         self._node.kill()
@@ -215,7 +217,7 @@ class KbrokerNode:
         command, environment = self._command(
             "format", "-t", self.cluster_id, "-c", str(self._config), *self._format_options
         )
-        subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         if self._process is not None:
@@ -228,7 +230,7 @@ class KbrokerNode:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
             )
         assert process.stdout is not None
-        watchdog = threading.Timer(60, process.kill)
+        watchdog = threading.Timer(300, process.kill)
         watchdog.start()
         try:
             for line in process.stdout:
@@ -241,7 +243,7 @@ class KbrokerNode:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            code = self._process.wait(30)
+            code = self._process.wait(120)
             self._forget()
             assert code == 0, self.log()[-3000:]
 

@@ -37,7 +37,7 @@ def member(servers: str, group: str, topic: str) -> Any:
 def work(consumer: Any, count: int, is_bad: Callable[[bytes], bool] = lambda value: False) -> dict[Place, bytes]:
     """Take up so many records, whatever comes again: the bad ones are rejected, the others accepted."""
     found: dict[Place, bytes] = {}
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while len(found) < count:
         assert time.monotonic() < end, f"{len(found)} of {count}: {sorted(found)}"
         for message in consumer.poll(0.5):

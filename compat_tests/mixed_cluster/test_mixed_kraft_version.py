@@ -37,7 +37,7 @@ def directory(node: Node) -> Uuid:
 
 def lead(nodes: list[Node], kind: str) -> int:
     """Have a node of a kind lead: one that stops names its successor, the first of those with the whole log."""
-    for _ in range(5):
+    for _ in range(20):
         leader = wait_for(lambda: quorum(nodes[1])[0] if quorum(nodes[1])[0] > 0 else 0, "a leader")
         if (leader == JVM) == (kind == "jvm"):
             return int(leader)
@@ -61,7 +61,7 @@ def test_voters_become_changeable(startable: None, tmp_path: Path, kind: str) ->
         assert quorum(nodes[1])[1].keys() == {1, 2, 3}
         upgrade = UpdateFeaturesRequest(
             feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)],
-            timeout_ms=10_000,
+            timeout_ms=60_000,
         )
         # Refused until every voter has told the leader of its directory.
         wait_for(lambda: view.ask(nodes[1], upgrade).error_code == 0, "the level")
@@ -77,7 +77,7 @@ def test_voters_become_changeable(startable: None, tmp_path: Path, kind: str) ->
         wait_for(lambda: all(quorum(node)[1] == left for node in nodes), "the voter to be removed")
         addition = AddRaftVoterRequest(
             cluster_id=first.cluster_id,
-            timeout_ms=10_000,
+            timeout_ms=60_000,
             voter_id=other.node_id,
             voter_directory_id=key,
             listeners=[Listener(name="CONTROLLER", host="127.0.0.1", port=other.controller_port)],

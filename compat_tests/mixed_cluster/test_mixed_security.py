@@ -41,7 +41,7 @@ class Client:
 
     def __init__(self, node: Node, user: str, trust: ssl.SSLContext) -> None:
         self._socket = trust.wrap_socket(
-            socket.create_connection(("127.0.0.1", node.port), 20), server_hostname="127.0.0.1"
+            socket.create_connection(("127.0.0.1", node.port), 120), server_hostname="127.0.0.1"
         )
         self._talk = Conversation("mixed")
         self._reader = FrameReader(api_keys=None)
@@ -132,7 +132,7 @@ def creation(name: str) -> CreateTopicsRequest:
     """A request for a topic with a replica on each node."""
     replicas = CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 1])
     topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[replicas])
-    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
 def created(secure: SecureCluster, number: int) -> Any:

@@ -27,7 +27,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-SECONDS = 30.0
+SECONDS = 180.0
 TOPIC_RESOURCE = 2
 TOPIC_SOURCE = 1
 """``config_source`` of what was set for the topic itself."""
@@ -43,7 +43,7 @@ PRODUCER: Mapping[str, Any] = {
     **CLIENT,
     "acks": "all",
     "enable.idempotence": True,
-    "message.timeout.ms": 60_000,
+    "message.timeout.ms": 180_000,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
 }
@@ -157,7 +157,7 @@ def set_config(node: Node, topic: str, name: str, value: str) -> None:
 def elect_preferred(node: Node, topic: str, index: int) -> None:
     """Let the first replica lead."""
     request = ElectLeadersRequest(
-        election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[index])], timeout_ms=10_000
+        election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[index])], timeout_ms=60_000
     )
     response = ask(node, request)
     codes = {each.error_code for result in response.replica_election_results for each in result.partition_result}
@@ -206,7 +206,7 @@ def send(producer: Producer, topic: str, values: Mapping[int, list[bytes]]) -> C
             producer.produce(topic, value, partition=index, on_delivery=delivered)
 
     def finish() -> None:
-        producer.flush(90)
+        producer.flush(200)
         assert not failures and acknowledged == sum(map(len, values.values())), (acknowledged, failures[:3])
 
     return finish
@@ -281,4 +281,4 @@ def await_same_logs(nodes: tuple[Node, Node], topic: str, indexes: range) -> Non
         pairs = [tuple(log_bytes(node, topic, index) for node in nodes) for index in indexes]
         return all(one and one == other for one, other in pairs)
 
-    wait_for(same, f"the logs of {topic} to be the same", 20)
+    wait_for(same, f"the logs of {topic} to be the same")

@@ -44,7 +44,7 @@ class _KafkaPython:
 
         self._producer = kafka.KafkaProducer(
             bootstrap_servers=bootstrap,
-            max_block_ms=5000,
+            max_block_ms=15_000,
             retries=0,
             metadata_max_age_ms=500,
             **security.kafka_python(),
@@ -54,7 +54,7 @@ class _KafkaPython:
         from kafka.errors import KafkaError
 
         try:
-            self._producer.send(topic, value).get(5)
+            self._producer.send(topic, value).get(15)
         except KafkaError as error:
             raise _refusal(error) from error
 
@@ -83,7 +83,7 @@ class _ConfluentKafka:
             {
                 "bootstrap.servers": bootstrap,
                 "log_level": 0,
-                "message.timeout.ms": 3000,
+                "message.timeout.ms": 10_000,
                 "topic.metadata.refresh.interval.ms": 500,
                 "throttle_cb": lambda event: self._throttled.append(event.throttle_time * 1000),
                 **security.librdkafka(),
@@ -96,11 +96,11 @@ class _ConfluentKafka:
         errors: list[Any] = []
         try:
             self._producer.produce(topic, value, on_delivery=lambda error, message: errors.append(error))
-            self._producer.flush(10)
+            self._producer.flush(20)
         except KafkaException as known:  # what its metadata has told already
             errors.append(known.args[0])
         if not errors:
-            raise ClientError("TIMED_OUT", "no answer in 10 s")
+            raise ClientError("TIMED_OUT", "no answer in 20 s")
         (error,) = errors
         if error is not None:
             raise ClientError(error_name(error.code()) if error.code() >= 0 else error.name(), error.str())

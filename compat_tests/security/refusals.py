@@ -18,8 +18,8 @@ from compat_tests.security.world import World
 
 LET_IN = "let in"
 
-_GIVE_UP = 2.0
-"""Seconds after which a client that tries for ever has said what it has to say."""
+GIVE_UP = (2.0, 10.0, 60.0)
+"""Seconds after which a client that tries for ever has said what it has to say; on a slow machine it takes longer."""
 
 
 @contextlib.contextmanager
@@ -42,14 +42,14 @@ def _logged(*names: str) -> Iterator[list[str]]:
             logger.removeHandler(keeper)
 
 
-def _kafka_python(bootstrap: str, security: Security) -> str:
+def _kafka_python(bootstrap: str, security: Security, give_up: float) -> str:
     from kafka.admin import KafkaAdminClient
     from kafka.errors import KafkaError as Refused
 
     with _logged("kafka") as said:
         try:
             admin = KafkaAdminClient(
-                bootstrap_servers=bootstrap, bootstrap_timeout_ms=int(_GIVE_UP * 1000), **security.kafka_python()
+                bootstrap_servers=bootstrap, bootstrap_timeout_ms=int(give_up * 1000), **security.kafka_python()
             )
         except Refused as error:
             return "\n".join([*said, f"{type(error).__name__}: {error}"])
@@ -60,11 +60,11 @@ def _kafka_python(bootstrap: str, security: Security) -> str:
     return LET_IN
 
 
-def _confluent_kafka(bootstrap: str, security: Security) -> str:
+def _confluent_kafka(bootstrap: str, security: Security, give_up: float) -> str:
     errors: list[KafkaError] = []
     configs = {"bootstrap.servers": bootstrap, "log_level": 0, **security.librdkafka(), "error_cb": errors.append}
     producer = Producer(configs)
-    deadline = time.monotonic() + 2 * _GIVE_UP
+    deadline = time.monotonic() + 2 * give_up
     while time.monotonic() < deadline and not errors:
         try:
             producer.list_topics(timeout=0.2)
@@ -75,7 +75,7 @@ def _confluent_kafka(bootstrap: str, security: Security) -> str:
     return "\n".join(f"{error.name()}: {error.str()}" for error in errors)
 
 
-def _aiokafka(bootstrap: str, security: Security) -> str:
+def _aiokafka(bootstrap: str, security: Security, give_up: float) -> str:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError as Refused
 
@@ -94,10 +94,10 @@ def _aiokafka(bootstrap: str, security: Security) -> str:
     return told if told == LET_IN else "\n".join([*said, told])
 
 
-def _kcat(bootstrap: str, security: Security) -> str:
+def _kcat(bootstrap: str, security: Security, give_up: float) -> str:
     settings = [part for name, value in security.librdkafka().items() for part in ("-X", f"{name}={value}")]
-    command = ["kcat", "-b", bootstrap, *settings, "-L", "-m", str(int(_GIVE_UP))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = ["kcat", "-b", bootstrap, *settings, "-L", "-m", str(int(give_up))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.stderr if done.returncode else LET_IN
 
 
@@ -109,7 +109,7 @@ def _driver(client: LineDriverClient) -> str:
     return LET_IN
 
 
-_IN_PROCESS: dict[str, Callable[[str, Security], str]] = {
+_IN_PROCESS: dict[str, Callable[[str, Security, float], str]] = {
     "kafka-python": _kafka_python,
     "confluent-kafka": _confluent_kafka,
     "aiokafka": _aiokafka,
@@ -117,14 +117,15 @@ _IN_PROCESS: dict[str, Callable[[str, Security], str]] = {
 }
 
 
-def attempt(world: World, name: str, listener: str, security: Security) -> str:
-    """Connect as the client `name`: LET_IN, or all that the client says of why not."""
+def attempt(world: World, name: str, listener: str, security: Security, give_up: float = GIVE_UP[0]) -> str:
+    """Connect as the client `name`: LET_IN, or all that the client says of why not within `give_up` seconds."""
     client = world.client(name, listener, security)
     bootstrap = world.servers.bootstrap(listener)
     if isinstance(client, LineDriverClient):
         if name == "java":
-            settings = {**security.java_properties(), "default.api.timeout.ms": "5000", "request.timeout.ms": "4000"}
+            limits = {"default.api.timeout.ms": f"{give_up * 2500:.0f}", "request.timeout.ms": f"{give_up * 2000:.0f}"}
+            settings = {**security.java_properties(), **limits}
             return _driver(client.secured(bootstrap, settings))
         return _driver(client.secured(bootstrap, {**security.kafkajs(), "retry": {"retries": 0}}))
     client.close()
-    return _IN_PROCESS[name](bootstrap, security)
+    return _IN_PROCESS[name](bootstrap, security, give_up)

@@ -48,7 +48,7 @@ SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule required"
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 SESSION_SECONDS = 2
 """The length of a session of the listener NARROW, unless it is renewed.
@@ -354,7 +354,7 @@ class _KbrokerNode:
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(30)
+                self._process.wait(120)
             self.kill()
 
     def kill(self) -> None:

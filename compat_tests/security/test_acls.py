@@ -26,7 +26,7 @@ def test_rights_change_while_connected(world: World, name: str) -> None:
     security = world.servers.sasl("SASL_PLAINTEXT", "SCRAM-SHA-256", user, password)
     producer = kept_producer(world, name, "SASL_PLAINTEXT", security)
     try:
-        assert refused(lambda: producer.send(topic)) in _NO_TOPIC
+        eventually(lambda: refused(lambda: producer.send(topic)) in _NO_TOPIC)
         world.allow(user, "topic", topic, "write")
         eventually(lambda: refused(lambda: producer.send(topic)) == "")
         world.deny(user, "topic", topic, "write")
@@ -84,7 +84,7 @@ def _reads_nothing(consumer: KeptConsumer, *, tells: bool, seconds: float = 0) -
         spent = time.monotonic() - begin
         if spent >= seconds and (told or not tells):
             return
-        assert spent < 20, "it is not told why it reads nothing"
+        assert spent < 120, "it is not told why it reads nothing"
 
 
 def _told(consumer: KeptConsumer) -> tuple[bytes | None, bool]:

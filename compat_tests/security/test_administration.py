@@ -70,11 +70,11 @@ def _confluent_kafka(world: World, user: str, topic: str) -> Grants:
 
     def delete() -> int:
         (future,) = world.admin.delete_acls([same]).values()
-        return len(future.result(30))
+        return len(future.result(120))
 
     return (
         lambda: world.allow(user, "topic", topic, "write"),
-        lambda: len(world.admin.describe_acls(same).result(30)),
+        lambda: len(world.admin.describe_acls(same).result(120)),
         delete,
     )
 
@@ -214,12 +214,12 @@ def _keys_confluent_kafka(world: World, user: str) -> Keys:
             else UserScramCredentialUpsertion(user, info, password.encode())
         )
         (future,) = world.admin.alter_user_scram_credentials([one]).values()
-        future.result(30)
+        future.result(120)
 
     def describe() -> list[str]:
         futures = world.admin.describe_user_scram_credentials([user])
         assert isinstance(futures, dict)
-        told = futures[user].result(30)
+        told = futures[user].result(120)
         return [f"{each.mechanism.name.replace('_', '-')}={each.iterations}" for each in told.scram_credential_infos]
 
     return change, describe
@@ -333,7 +333,7 @@ def test_authorized_operations(world: World) -> None:
     }
     # Others may have more, and librdkafka asks in its own way.
     (described,) = world.admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True).values()
-    told = {each.name for each in described.result(30).authorized_operations}
+    told = {each.name for each in described.result(120).authorized_operations}
     assert told == {"ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"}
     world.forget(user)
 

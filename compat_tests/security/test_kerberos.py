@@ -88,7 +88,7 @@ def test_a_node_comes_back(nodes: World, kdc: Kdc) -> None:
         nodes.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])
     finally:
         nodes.servers.revive(dead)
-    eventually(lambda: all_in_sync(nodes.admin, topic), 60)
+    eventually(lambda: all_in_sync(nodes.admin, topic), 180)
 
 
 @pytest.mark.parametrize("name", ["java", "kcat"])

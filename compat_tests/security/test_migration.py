@@ -96,7 +96,7 @@ class _Load:
         self._end = threading.Event()
         settings = security.librdkafka() if security else {}
         configs = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True, "linger.ms": 5}
-        self._producer = Producer({**configs, "message.timeout.ms": 60000, **settings})
+        self._producer = Producer({**configs, "message.timeout.ms": 300_000, **settings})
         self._thread = threading.Thread(target=self._send)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -112,8 +112,8 @@ class _Load:
             self._producer.produce(self._topic, str(self.next).encode(), on_delivery=self._delivered)
             self._producer.poll(0)
             self.next += 1
-        if self._producer.flush(60):
-            self.errors.append("not all records were answered in 60 s")
+        if self._producer.flush(300):
+            self.errors.append("not all records were answered in 300 s")
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -143,7 +143,7 @@ def _roll(servers: MovingServers, stage: int, admin: AdminClient, topic: str) ->
     for index, kind in enumerate(servers.kinds):
         servers.stages[index] = stage
         servers.exchange(index, kind)
-        eventually(lambda: all_in_sync(admin, topic), 60)
+        eventually(lambda: all_in_sync(admin, topic), 180)
 
 
 def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
@@ -151,13 +151,13 @@ def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
     admin = AdminClient({"bootstrap.servers": plaintext, "log_level": 0})
     topic = "moved"
     (created,) = admin.create_topics([NewTopic(topic, 3, -1)]).values()
-    created.result(30)
+    created.result(120)
     eventually(lambda: all_in_sync(admin, topic))
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     for user in ("node", "admin"):
         change = UserScramCredentialUpsertion(user, credential, moving.users[user].encode())
         (altered,) = admin.alter_user_scram_credentials([change]).values()
-        altered.result(30)
+        altered.result(120)
 
     first = _Load(topic, plaintext, None, 0)
     with first.running():

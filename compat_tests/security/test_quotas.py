@@ -133,7 +133,7 @@ def test_answers_tell_the_throttle_time(world: World) -> None:
 
 def _produce(client: OwnClient, topic: str) -> tuple[int, int]:
     """Produce the large record; the throttle time in milliseconds, and the bytes of records in the answer."""
-    records = memoryview(bytearray(build_batch([BatchRecord(0, 1000, None, _LARGE)])))
+    records = memoryview(bytearray(build_batch([BatchRecord(0, int(time.time() * 1000), None, _LARGE)])))
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
     request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
     answer: ProduceResponse = client.ask_any(request, highest=_NAMES_UP_TO)

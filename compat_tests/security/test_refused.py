@@ -12,7 +12,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from compat_tests.client_security import Security
 from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.conftest import FULL
-from compat_tests.security.refusals import LET_IN, attempt
+from compat_tests.security.refusals import GIVE_UP, LET_IN, attempt
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.tokens import ELSEWHERE
 from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature
@@ -139,21 +139,30 @@ def test_client_is_refused(world: World, fault: str, name: str) -> None:
     if security.username == "known":
         known, _ = world.user("known", security.mechanism)
         security = replace(security, username=known)
-    said = attempt(world, name, case.listener, security)
-    assert said != LET_IN
-    assert re.search(case.told_by.get(name, case.told), said), said
-    assert not security.password or security.password not in said
+    told, wanted = "", case.told_by.get(name, case.told)
+    for give_up in GIVE_UP:
+        said = attempt(world, name, case.listener, security, give_up)
+        assert said != LET_IN
+        told += f"{said}\n"
+        if re.search(wanted, said):
+            break
+    assert re.search(wanted, told), told
+    assert not security.password or security.password not in told
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_same_attempt_with_the_right_password_is_let_in(world: World, name: str) -> None:
     user, password = world.user()
     security = world.servers.sasl("SASL_SSL", "SCRAM-SHA-256", user, password)
-    said = attempt(world, name, "SASL_SSL", security)
-    if name in SENDS_NONCE_TWICE:
-        assert f"{_NO_CREDENTIALS}SCRAM-SHA-256" in said, "the nonce must be the server's (CVE-2024-56128)"
-    else:
-        assert said == LET_IN
+    wanted = f"{_NO_CREDENTIALS}SCRAM-SHA-256" if name in SENDS_NONCE_TWICE else LET_IN
+    told = ""
+    for give_up in GIVE_UP:
+        said = attempt(world, name, "SASL_SSL", security, give_up)
+        told += f"{said}\n"
+        if wanted in said:
+            break
+    # Who sends a nonce twice is refused: it must be the server's (CVE-2024-56128).
+    assert wanted in told, told
 
 
 def test_no_secret_is_in_a_log(world: World) -> None:
@@ -166,7 +175,7 @@ def test_no_secret_is_in_a_log(world: World) -> None:
 
 def test_no_secret_is_described(world: World) -> None:
     (future,) = world.admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
-    told = future.result(30)
+    told = future.result(120)
     logins = [name for name in told if name.endswith(("sasl.jaas.config", ".password"))]
     assert len(logins) >= 10
     assert [name for name in logins if told[name].value or not told[name].is_sensitive] == []

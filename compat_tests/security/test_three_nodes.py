@@ -35,7 +35,7 @@ def test_node_comes_back(three: World) -> None:
         three.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])
     finally:
         three.servers.revive(dead)
-    eventually(lambda: all_in_sync(three.admin, topic), 60)
+    eventually(lambda: all_in_sync(three.admin, topic), 180)
     eventually(lambda: logs_in(address[dead], security))
     client = three.client("kafka-python", "SASL_PLAINTEXT", security)
     read = [client.read(topic, partition, count=1)[0].value for partition in range(3)]

@@ -76,7 +76,7 @@ BAD_TOKENS: dict[str, Token] = {
     "over": lambda provider: provider.token(iat=1, exp=time.time() - 40),
     "an end that is text": lambda provider: provider.token(exp=str(time.time() + 60)),
     "no beginning": lambda provider: provider.token(iat=None),
-    "not yet": lambda provider: provider.token(nbf=time.time() + 40),
+    "not yet": lambda provider: provider.token(nbf=time.time() + 600),
     "nobody": lambda provider: provider.token(sub=None),
     "a blank name": lambda provider: provider.token(sub=" "),
     "a number for a name": lambda provider: provider.token(sub=7),

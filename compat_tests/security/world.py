@@ -184,13 +184,13 @@ class World:
         """Grant `operations` on a resource."""
         bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
-            future.result(30)
+            future.result(120)
 
     def deny(self, user: str, kind: str, name: str, *operations: str, host: str = "*") -> None:
         """Deny `operations` on a resource, whatever else allows them."""
         bindings = [self._binding(user, kind, name, each, False, "DENY", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
-            future.result(30)
+            future.result(120)
 
     def forget(self, user: str, permission: str = "ANY") -> int:
         """Delete all ACLs of `user`, or those that DENY or ALLOW; how many there were."""
@@ -204,7 +204,7 @@ class World:
             AclPermissionType[permission],
         )
         (future,) = self.admin.delete_acls([every]).values()
-        return len(future.result(30))
+        return len(future.result(120))
 
     # quotas
 
@@ -245,7 +245,7 @@ class World:
         info = ScramCredentialInfo(_SCRAM[mechanism], 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+            future.result(120)
 
 
 def _driver(name: str, bootstrap: str, security: Security) -> LineDriverClient:
@@ -271,7 +271,7 @@ def running_world(servers: SecureServers, *, checks_log: bool = True) -> Iterato
 
 def own_client(address: str, security: Security) -> OwnClient:
     """The client of kbroker's commands."""
-    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=10)
+    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=60)
 
 
 def logs_in(address: str, security: Security) -> bool:
@@ -279,7 +279,7 @@ def logs_in(address: str, security: Security) -> bool:
     errors: list[object] = []
     configs = {"bootstrap.servers": address, "log_level": 0, **security.librdkafka(), "error_cb": errors.append}
     admin = AdminClient(configs)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             admin.list_topics(timeout=0.2)
@@ -302,7 +302,7 @@ def all_in_sync(admin: AdminClient, topic: str) -> bool:
     return all(len(each.isr) == 3 for each in partitions)
 
 
-def eventually(check: Callable[[], T], timeout: float = 20) -> T:
+def eventually(check: Callable[[], T], timeout: float = 120) -> T:
     """The first true answer of `check`: what a node was told comes to the others after a moment."""
     deadline = time.monotonic() + timeout
     while True:

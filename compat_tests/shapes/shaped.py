@@ -21,8 +21,8 @@ from kbroker.cli.cluster_plan import READY, cluster_properties, free_ports
 from kbroker.types import random_uuid, uuid_to_str
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_SECONDS = 60
-STOP_SECONDS = 15
+START_SECONDS = 180
+STOP_SECONDS = 60
 DEVELOPMENT = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "10"}
 
 

@@ -26,7 +26,7 @@ class Load:
 
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic("load", PARTITIONS, 3)]).values():
-            made.result(30)
+            made.result(120)
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "load", "auto.offset.reset": "earliest"})
         self._consumer.subscribe(["load"])
@@ -67,7 +67,7 @@ class Load:
 
             self._producer.produce("load", str(number).encode(), partition=partition, on_delivery=delivered)
             self._producer.poll(0)
-        self._producer.flush(30)
+        self._producer.flush(180)
         self._flushed.set()
 
     def _read(self) -> None:
@@ -83,7 +83,7 @@ class Load:
     def await_progress(self) -> None:
         """Until some more records are acknowledged."""
         goal, pause = self.count + 5, threading.Event()
-        for _ in range(600):
+        for _ in range(2400):
             if self.count >= goal:
                 return
             pause.wait(0.05)
@@ -93,7 +93,7 @@ class Load:
         """Stop; the reader goes on until it has all that was acknowledged."""
         self._stopped.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive()
 
 

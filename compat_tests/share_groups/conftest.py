@@ -16,7 +16,7 @@ OPTIONS = (
     "group.share.min.heartbeat.interval.ms=300",
     "group.share.heartbeat.interval.ms=300",
     "group.share.min.session.timeout.ms=1000",
-    "group.share.session.timeout.ms=6000",
+    "group.share.session.timeout.ms=30000",
     "share.coordinator.state.topic.num.partitions=5",
 )
 _NAMES = itertools.count(1)

@@ -8,15 +8,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from compat_tests.brokers import Broker
+from compat_tests.case import await_everywhere
 from compat_tests.share_groups.members import Delivery, ShareMembers
 
-SECONDS = 60
+SECONDS = 180
 
 
 def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs: str) -> None:
     """A topic with records, and the configs of the group of the same name, which begins with the first record."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions)])[name].result()
+    await_everywhere(broker.bootstrap, name)
     configure(broker, name, auto_offset_reset="earliest", **configs)
     write(broker, name, *values, partitions=partitions)
 

@@ -172,11 +172,11 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
     """While the lock is renewed nobody else has the record, however long that takes."""
     if not members.can_renew:
         pytest.skip("the client does not renew")
-    make(broker, name, "long", record_lock_duration_ms="3000")
+    make(broker, name, "long", record_lock_duration_ms="8000")
     members.join("two", name, name)
     members.join("one", name, name)
     (long,) = read(members, "one", 1)
-    end = time.monotonic() + 3.5
+    end = time.monotonic() + 8.5
     while time.monotonic() < end:
         members.acknowledge("one", [long], "RENEW")
         assert members.commit("one") == {f"{name}-0": ""}
@@ -298,7 +298,7 @@ def test_the_console_share_consumer(broker: Broker, tools: ToolDriver, name: str
 
     def shown(*more: str) -> list[str]:
         at = ("--bootstrap-server", broker.bootstrap, "--topic", name, "--group", name)
-        told = tools.run("kafka-console-share-consumer", *at, "--timeout-ms", "10000", *more)
+        told = tools.run("kafka-console-share-consumer", *at, "--timeout-ms", "120000", *more)
         assert not told.exit, told
         return told.out.split()
 

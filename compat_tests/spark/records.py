@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 BASE_MS = 1_356_998_400_000  # 2013-01-01T00:00:00Z
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 300.0
 """For what a query is to come to; it takes a second or three."""
 
 
@@ -31,14 +31,14 @@ def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = -1, *
         topic, partitions, replicas, config={name.replace("_", "."): str(value) for name, value in configs.items()}
     )
     client = admin(bootstrap)
-    client.create_topics([new])[topic].result(30)
+    client.create_topics([new])[topic].result(120)
     return topic
 
 
 def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic, and wait until the broker says so."""
     client = admin(bootstrap)
-    client.delete_topics([topic])[topic].result(30)
+    client.delete_topics([topic])[topic].result(120)
 
 
 def set_retention(bootstrap: str, topic: str, milliseconds: int) -> None:
@@ -47,13 +47,13 @@ def set_retention(bootstrap: str, topic: str, milliseconds: int) -> None:
     entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in client.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(120)
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     """Have a topic of more partitions."""
     client = admin(bootstrap)
-    client.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+    client.create_partitions([NewPartitions(topic, total)])[topic].result(120)
 
 
 def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
@@ -61,7 +61,7 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
     wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
     client = admin(bootstrap)
     for future in client.delete_records(wanted).values():
-        future.result(30)
+        future.result(120)
 
 
 def produce(bootstrap: str, topic: str, partitions: int, records: int, *, first: int = 0, **config: Any) -> None:
@@ -77,7 +77,7 @@ def produce(bootstrap: str, topic: str, partitions: int, records: int, *, first:
             timestamp=BASE_MS + n * 1_000,
             headers=[("n", str(n).encode()), ("none", None)],
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def read(spark: Any, bootstrap: str, **options: object) -> Any:

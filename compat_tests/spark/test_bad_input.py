@@ -183,7 +183,7 @@ def topic_made_anew_between_two_runs(world: World) -> Any:
     topic = world.topic()
     assert len(world.stream(subscribe=topic)) == 50
     delete(world.bootstrap, topic)
-    while topic in admin(world.bootstrap).list_topics(timeout=10).topics:
+    while topic in admin(world.bootstrap).list_topics(timeout=60).topics:
         pass
     world.topic(20)
     return world.stream(subscribe=topic)

@@ -61,7 +61,7 @@ def starts(bootstrap: str, topic: str, partitions: int) -> list[int]:
     client = admin(bootstrap)
     earliest: Any = OffsetSpec.earliest
     asked = {TopicPartition(topic, index): earliest() for index in range(partitions)}
-    return [future.result(30).offset for future in client.list_offsets(asked).values()]
+    return [future.result(120).offset for future in client.list_offsets(asked).values()]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -105,7 +105,7 @@ def test_a_checkpoint_older_than_the_log_start(
     producer = Producer({"bootstrap.servers": busy})
     for n in range(100, 110):
         producer.produce(name, f"v{n}", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     lenient = read_stream(spark, busy, subscribe=name, failOnDataLoss="false")
     assert [n for n in run_available(lenient, tmp_path / "c").numbers if n >= 100] == list(range(100, 110))
 
@@ -190,7 +190,7 @@ def test_a_topic_that_is_made_anew_under_a_query(
     collected = run_available(read_stream(spark, busy, subscribe=name), tmp_path / "c")
     assert collected.numbers == list(range(50))
     delete(busy, name)
-    until(lambda: name not in admin(busy).list_topics(timeout=10).topics)
+    until(lambda: name not in admin(busy).list_topics(timeout=60).topics)
     create(busy, name, 1)
     produce(busy, name, 1, 20, first=100)
     with pytest.raises(Exception, match=LOST + r"Partition .* offset was changed from 50 to 20"):
@@ -213,7 +213,7 @@ def test_a_compacted_topic_with_gaps(
     def write(numbers: range) -> None:
         for n in numbers:
             producer.produce(name, f"v{n}", f"k{n % 30}", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     write(range(200))
     write(range(200, 230))  # every key anew: nothing of the first batches stays

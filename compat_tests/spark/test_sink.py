@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests.case import eventually
 from compat_tests.spark.records import WAIT_SECONDS, create, numbers, produce, read, read_stream, with_options
 
 
@@ -50,7 +51,7 @@ def test_the_key_decides_the_partition(spark: Any, bootstrap: str, new_name: Cal
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     for n in range(50):
         producer.produce(name, f"v{n}", f"k{n}")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     rows = read(spark, bootstrap, subscribe=name).groupBy("key").agg({"partition": "collect_set", "value": "count"})
     found = rows.toDF("key", "partitions", "count").collect()
     assert len(found) == 50
@@ -87,7 +88,13 @@ def test_acks(spark: Any, bootstrap: str, new_name: Callable[[], str], acks: str
     name = create(bootstrap, new_name(), 1)
     frame = spark.range(0, 100).selectExpr("concat('v', id) AS value")
     write(frame, bootstrap, topic=name, kafka__acks=acks, kafka__enable__idempotence=str(acks == "all").lower())
-    assert numbers(read(spark, bootstrap, subscribe=name)) == list(range(100))
+
+    def is_there() -> bool:
+        return numbers(read(spark, bootstrap, subscribe=name)) == list(range(100))
+
+    if acks == "0":  # it ends when it has sent, and not when the broker has it
+        eventually(is_there, "the records")
+    assert is_there()
 
 
 def test_records_beyond_the_topics_limit(spark: Any, bootstrap: str, new_name: Callable[[], str]) -> None:

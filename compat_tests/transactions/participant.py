@@ -21,7 +21,7 @@ from typing import Any
 
 Command = dict[str, Any]
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 
 
 class Participant:
@@ -102,7 +102,7 @@ class Confluent(Participant):
         )
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + 60
+        count, deadline = 0, time.monotonic() + 180
         while count < command["count"] and time.monotonic() < deadline:
             messages = [each for each in consumer.consume(command["batch"], 0.5) if each.error() is None]
             if not messages:
@@ -211,7 +211,7 @@ class KafkaPython(Participant):
         consumer = self._consumer("read_committed", group_id=command["group"])
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + 60
+        count, deadline = 0, time.monotonic() + 180
         while count < command["count"] and time.monotonic() < deadline:
             found = consumer.poll(500, max_records=command["batch"])
             if not found:
@@ -257,7 +257,7 @@ class Aio(Participant):
 
     def run(self, command: Command) -> Any:
         coroutine: Coroutine[Any, Any, Any] = getattr(self, command["op"])(command)
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(80)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(280)
 
     async def open(self, command: Command) -> None:
         from aiokafka import AIOKafkaProducer
@@ -309,7 +309,7 @@ class Aio(Participant):
         consumer = self._consumer(command["source"], isolation="read_committed", group_id=command["group"])
         await consumer.start()
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + 60
+        count, deadline = 0, time.monotonic() + 180
         while count < command["count"] and time.monotonic() < deadline:
             found = await consumer.getmany(timeout_ms=500, max_records=command["batch"])
             if not found:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import confluent_kafka
 from compat_tests.line_process import LineProcess, command_of
 
 _HERE = Path(__file__).parent
+PATIENCE_SECONDS = 120
+CALL_SECONDS = 300
+"""Limits that only a hang reaches."""
 
 
 class ParticipantError(Exception):
@@ -37,10 +41,10 @@ class Participant(LineProcess):
         self._numbers = itertools.count(1)
 
     def call(self, op: str, **arguments: Any) -> Any:
-        """Run one command and wait for its result, at most 90 s. Raises ParticipantError."""
+        """Run one command and wait for its result, at most CALL_SECONDS. Raises ParticipantError."""
         number = next(self._numbers)
         assert self._process.stdout is not None
-        watchdog = threading.Timer(90, self._process.kill)
+        watchdog = threading.Timer(CALL_SECONDS, self._process.kill)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -71,6 +75,16 @@ class Participant(LineProcess):
         values: list[str] = self.call("read", topic=topic, partition=partition, isolation=isolation)
         return values
 
+    def await_committed(self, topic: str, partition: int, wanted: list[str]) -> None:
+        """Wait until what is committed in a partition is as wanted; AssertionError when it can no more become so.
+
+        A commit is answered before its markers are in each partition.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (found := self.read(topic, partition, "read_committed")) != wanted:
+            assert found == wanted[: len(found)], "a message is missing, twice there, or out of order"
+            assert time.monotonic() < deadline, f"{len(found)} of {len(wanted)} after {PATIENCE_SECONDS} s"
+
     def kill(self) -> None:
         """SIGKILL, as a crash is."""
         self._process.kill()
@@ -98,7 +112,7 @@ class Producer:
         self.call("close")
 
 
-def committed_offsets(bootstrap: str, group: str, topic: str, timeout: float = 20) -> list[int]:
+def committed_offsets(bootstrap: str, group: str, topic: str, timeout: float = 60) -> list[int]:
     """The group's offsets in both partitions, once they are stable; -1 where there is none."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -10,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from compat_tests.case import await_everywhere
 from compat_tests.clients import skip_without
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
 
@@ -63,15 +63,16 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture
-def topic(admin: AdminClient) -> str:
-    return new_topic(admin)
+def topic(admin: AdminClient, bootstrap: str) -> str:
+    return new_topic(admin, bootstrap)
 
 
-def new_topic(admin: AdminClient) -> str:
+def new_topic(admin: AdminClient, bootstrap: str) -> str:
     """A topic of two partitions."""
     name = f"transactions-{uuid.uuid4().hex[:10]}"
     for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
-        future.result(20)
+        future.result(120)
+    await_everywhere(bootstrap, name)
     return name
 
 
@@ -84,7 +85,7 @@ def test_committed_is_read_and_aborted_is_not(one: Participant, reader: Particip
         producer.call(ends)
     for partition in (0, 1):
         committed = [f"{number}-{each}" for number in (0, 2) for each in range(3)]
-        assert reader.read(topic, partition, "read_committed") == committed
+        reader.await_committed(topic, partition, committed)
         everything = [f"{number}-{each}" for number in range(4) for each in range(3)]
         assert reader.read(topic, partition, "read_uncommitted") == everything
     producer.close()
@@ -100,7 +101,7 @@ def test_what_is_open_holds_back_all_that_follows(one: Participant, reader: Part
     assert reader.read(topic, 0, "read_committed") == []
     assert reader.read(topic, 0, "read_uncommitted") == ["first", "second"]
     first.call("commit")
-    assert reader.read(topic, 0, "read_committed") == ["first", "second"]
+    reader.await_committed(topic, 0, ["first", "second"])
     first.close()
     second.close()
 
@@ -117,7 +118,7 @@ def test_a_second_producer_of_an_id_fences_the_first(one: Participant, reader: P
     second.begin()
     second.send(topic, 0, ["of the second"])
     second.call("commit")
-    assert reader.read(topic, 0, "read_committed") == ["of the second"]
+    reader.await_committed(topic, 0, ["of the second"])
     second.close()
 
 
@@ -131,9 +132,7 @@ def test_a_transaction_out_of_time_is_aborted(one: Participant, reader: Particip
     other.begin()
     other.send(topic, 0, ["in time"])
     other.call("commit")
-    deadline = time.monotonic() + 20
-    while reader.read(topic, 0, "read_committed") != ["in time"]:
-        assert time.monotonic() < deadline, "the transaction was not aborted within 20 s"
+    reader.await_committed(topic, 0, ["in time"])
     with pytest.raises(ParticipantError):
         producer.send(topic, 0, ["much too late"])
         producer.call("commit")
@@ -160,7 +159,7 @@ def test_offsets_count_when_their_transaction_is_committed(one: Participant, boo
 def test_consume_transform_produce(
     one: Participant, judge: Participant, bootstrap: str, admin: AdminClient, topic: str
 ) -> None:
-    target = new_topic(admin)
+    target = new_topic(admin, bootstrap)
     group = f"group-{uuid.uuid4().hex[:8]}"
     source = judge.open()
     for number, ends in enumerate(["commit", "abort"] * 5):
@@ -173,7 +172,7 @@ def test_consume_transform_produce(
     assert copied == 200
     for partition in (0, 1):
         wanted = [f"{number}-{each}" for number in range(0, 10, 2) for each in range(20)]
-        assert judge.read(target, partition, "read_committed") == wanted
+        judge.await_committed(target, partition, wanted)
     # Each transaction ends with a marker: 5 committed in front of the last record, and 4 or 5 aborted of 20 records.
     assert all(184 <= offset <= 210 for offset in committed_offsets(bootstrap, group, topic))
     producer.close()
@@ -181,10 +180,10 @@ def test_consume_transform_produce(
 
 
 def test_consume_transform_produce_as_a_member_of_the_consumer_protocol(
-    participants: Callable[[str], Participant], judge: Participant, admin: AdminClient, topic: str
+    participants: Callable[[str], Participant], judge: Participant, bootstrap: str, admin: AdminClient, topic: str
 ) -> None:
     java = participants("java")
-    target = new_topic(admin)
+    target = new_topic(admin, bootstrap)
     source = judge.open()
     source.begin()
     source.send(topic, 0, [str(each) for each in range(100)])
@@ -193,5 +192,5 @@ def test_consume_transform_produce_as_a_member_of_the_consumer_protocol(
     group = f"group-{uuid.uuid4().hex[:8]}"
     copied = producer.call("copy", group=group, source=topic, target=target, count=100, batch=30, protocol="consumer")
     assert copied == 100
-    assert judge.read(target, 0, "read_committed") == [str(each) for each in range(100)]
+    judge.await_committed(target, 0, [str(each) for each in range(100)])
     producer.close()

@@ -12,7 +12,7 @@ from typing import Any
 from compat_tests.groups.wire_world import Connection, plain
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -54,10 +54,10 @@ class World:
 
     @staticmethod
     def until(condition: Callable[[], bool]) -> None:
-        """Wait for it; AssertionError after 30 s."""
-        deadline = time.monotonic() + 30
+        """Wait for it; AssertionError after 120 s."""
+        deadline = time.monotonic() + 120
         while not condition():
-            assert time.monotonic() < deadline, "not within 30 s"
+            assert time.monotonic() < deadline, "not within 120 s"
             time.sleep(0.02)
 
     def ask(self, request: Any, version: int) -> Any:
@@ -68,7 +68,8 @@ class World:
         """A topic whose leaders are known."""
         self._made += 1
         name = f"topic-{self.mark}-{self._made}"
-        new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        kept = CreatableTopicConfig(name="retention.ms", value="-1")  # the records are old
+        new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=[kept])
         made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
         assert made.topics[0].error_code == 0, made
 
@@ -108,7 +109,7 @@ class World:
         name = self.new_id() if transactional_id is None else transactional_id
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
         answer = self.ask(request, 4)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while answer.error_code in TRANSIENT and time.monotonic() < deadline:
             answer = self.ask(request, 4)
         assert answer.error_code == 0, answer
@@ -184,7 +185,7 @@ class World:
         return ProduceRequest(
             transactional_id=producer.transactional_id if named else None,
             acks=-1,
-            timeout_ms=5_000,
+            timeout_ms=60_000,
             topic_data=[
                 TopicProduceData(
                     name=name if version < 13 else "",

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from compat_tests.wire_differential.dialogue import Dialogue
+from compat_tests.wire_differential.judged import UNHURRIED
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
@@ -37,7 +38,14 @@ KINDS: tuple[ResourceType, ...] = tuple(kind for kind in ResourceType if kind > 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
 
-ANSWER_SECONDS = 5
+ANSWER_SECONDS = 60
+
+_LONG_SESSIONS = {
+    f"group.{protocol}.{limit}session.timeout.ms": "600000"
+    for protocol in ("consumer", "share", "streams")
+    for limit in ("max.", "")
+}
+"""Members beat once, before all is asked."""
 
 _MADE_TOPIC = re.compile(r"missing-x-\d+")
 
@@ -62,6 +70,8 @@ def properties(listener: str, controller: str, users: Collection[str]) -> dict[s
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
+        **dict(option.split("=") for option in UNHURRIED),
+        **_LONG_SESSIONS,
         **UNSTABLE,
     }
 

@@ -19,7 +19,8 @@ from kbroker.wire.schema import struct_spec
 
 CLOSED = "connection closed"
 """The result if the broker closes the connection instead of answering."""
-SILENT = "no answer within 10 s"
+ANSWER_SECONDS = 60
+SILENT = f"no answer within {ANSWER_SECONDS} s"
 
 
 class Dialogue:
@@ -28,7 +29,7 @@ class Dialogue:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.topic_ids: dict[str, bytes] = {}
-        self._socket = RawSocket(bootstrap, 10)
+        self._socket = RawSocket(bootstrap, ANSWER_SECONDS)
         self._conversation = Conversation("differential", is_exact=True)
 
     def close(self) -> None:

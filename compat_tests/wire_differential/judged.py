@@ -10,17 +10,30 @@ import pytest
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
 from compat_tests.clients import skip_without
 
+LATER_MS = 7 * 86_400_000
+UNHURRIED = (
+    f"log.initial.task.delay.ms={LATER_MS}",
+    f"log.cleaner.backoff.ms={LATER_MS}",
+    "broker.session.timeout.ms=300000",
+)
+"""Properties that keep time out of the answers. The records are of the past, so retention would take them away half a
+minute after a start, from each of the two at a moment of its own; compaction likewise. And a node that gets no
+processor for a while is not to be fenced."""
+
 
 @contextlib.contextmanager
-def beside_apache_kafka(broker: Broker) -> Iterator[tuple[str, str]]:
-    """The addresses of both. The first is one of its own, unless somebody else runs the broker under test."""
+def beside_apache_kafka(broker: Broker, *options: str) -> Iterator[tuple[str, str]]:
+    """The addresses of both, which have the same properties, `options` (``name=value``) among them.
+
+    The first is one of its own, unless somebody else runs the broker under test.
+    """
     skip_without("java")
     with contextlib.ExitStack() as stack:
         if isinstance(broker, ApacheBroker | KbrokerBroker):
-            broker = type(broker)()
+            broker = type(broker)(*UNHURRIED, *options)
             stack.callback(broker.stop)
         elif not isinstance(broker, ExternalBroker):
             pytest.skip("for one node that is started anew")
-        judge = ApacheBroker()
+        judge = ApacheBroker(*UNHURRIED, *options)
         stack.callback(judge.stop)
         yield broker.bootstrap, judge.bootstrap

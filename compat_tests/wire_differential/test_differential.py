@@ -67,7 +67,7 @@ def prepare(bootstrap: str) -> Dialogue:
         )
         data = [PartitionProduceData(index=0, records=memoryview(batch))]
         request = ProduceRequest(
-            acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="wd-filled", partition_data=data)]
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="wd-filled", partition_data=data)]
         )
 
         written = talk.ask(request, 9).responses[0].partition_responses[0]

@@ -48,6 +48,13 @@ DLQ = "dlq.wd"
 SHARE_APIS = (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)
 UNSUPPORTED_VERSION = 35
 RECORDS = 10
+LONG_LOCKS = (
+    "group.share.max.record.lock.duration.ms=600000",
+    "group.share.record.lock.duration.ms=600000",
+    "group.share.max.session.timeout.ms=600000",
+    "group.share.session.timeout.ms=600000",
+)
+"""Nothing ends by itself, however long the conversation takes."""
 
 
 class Pair(NamedTuple):
@@ -60,7 +67,7 @@ class Pair(NamedTuple):
 @pytest.fixture(scope="module")
 def pair(broker: Broker) -> Iterator[Pair]:
     with contextlib.ExitStack() as stack:
-        talks = [prepared(address) for address in stack.enter_context(beside_apache_kafka(broker))]
+        talks = [prepared(address) for address in stack.enter_context(beside_apache_kafka(broker, *LONG_LOCKS))]
         for talk in talks:
             stack.callback(talk.close)
         yield Pair(*talks)
@@ -91,7 +98,7 @@ def prepared(bootstrap: str) -> Dialogue:
         records = build_batch([Record(0, 1_717_000_000_000, b"k%d" % number, b"v%d" % number, (("h", b"x"),))])
         data = PartitionProduceData(index=0, records=memoryview(bytearray(records)))
         topic = TopicProduceData(name=TOPIC, partition_data=[data])
-        produce = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic])
+        produce = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic])
         eventually(
             lambda produce=produce: not talk.ask(produce, 9).responses[0].partition_responses[0].error_code,  # type: ignore[misc]
             "a record",

@@ -42,6 +42,9 @@ from kbroker.wire.records.versioned import decode_group_key, decode_versioned, g
 
 GROUP = "streams-wd"
 GROUP_RESOURCE = 32
+SESSION_MS = 600_000
+LONG_SESSIONS = f"group.streams.max.session.timeout.ms={SESSION_MS}"
+"""Members beat when it is their turn in the conversation, however long the others take."""
 
 
 def topic(name: str, partitions: int = 0, *, policy: str = "") -> hb.TopicInfo:
@@ -70,7 +73,7 @@ class Member:
     def __init__(self, talk: Dialogue, member_id: str, **joining: Any) -> None:
         self.talk = talk
         self.member_id = member_id
-        self.joining: dict[str, Any] = {"topology": topology(), "rebalance_timeout_ms": 60_000, **joining}
+        self.joining: dict[str, Any] = {"topology": topology(), "rebalance_timeout_ms": SESSION_MS, **joining}
         self.epoch = 0
         self.tasks: dict[str, list[hb.TaskIds]] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
 
@@ -107,7 +110,7 @@ class Pair(NamedTuple):
 @pytest.fixture(scope="module")
 def pair(broker: Broker) -> Iterator[Pair]:
     with contextlib.ExitStack() as stack:
-        talks = [prepared(address) for address in stack.enter_context(beside_apache_kafka(broker))]
+        talks = [prepared(address) for address in stack.enter_context(beside_apache_kafka(broker, LONG_SESSIONS))]
         for talk in talks:
             stack.callback(talk.close)
         yield Pair(*talks)
@@ -118,9 +121,9 @@ def prepared(bootstrap: str) -> Dialogue:
     talk = Dialogue(bootstrap)
     made = CreateTopicsRequest(topics=[CreatableTopic(name="sw-in", num_partitions=4, replication_factor=1)])
     assert talk.ask(made, 7).topics[0].error_code == 0
+    wanted = {"initial.rebalance.delay.ms": 0, "assignment.interval.ms": 0, "session.timeout.ms": SESSION_MS}
     configs = [
-        AlterableConfig(name=f"streams.{name}", config_operation=0, value="0")
-        for name in ("initial.rebalance.delay.ms", "assignment.interval.ms")
+        AlterableConfig(name=f"streams.{name}", config_operation=0, value=str(value)) for name, value in wanted.items()
     ]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=GROUP, configs=configs)
     assert talk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
@@ -134,10 +137,10 @@ def prepared(bootstrap: str) -> Dialogue:
 def stored(talk: Dialogue) -> dict[str, Any]:
     """The newest record of each kind and member in the group's partition of ``__consumer_offsets``."""
     consumer = Consumer({"bootstrap.servers": talk.bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    partitions = len(consumer.list_topics("__consumer_offsets", 20).topics["__consumer_offsets"].partitions)
+    partitions = len(consumer.list_topics("__consumer_offsets", 60).topics["__consumer_offsets"].partitions)
     consumer.assign([TopicPartition("__consumer_offsets", partition_for(GROUP, partitions), 0)])
     found: dict[str, Any] = {}
-    while (message := consumer.poll(20)) is not None and not message.error():
+    while (message := consumer.poll(60)) is not None and not message.error():
         key, value = message.key() or b"", message.value()
         kind = read_version(key)
         if kind not in STREAMS_GROUP_RECORD_TYPES:
