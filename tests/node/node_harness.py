@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from patient_clock import run_patiently
 
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
@@ -93,7 +94,7 @@ class Node:
         return Client(await trio.open_tcp_stream(host, port))
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Create a topic; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
+        """Create a topic that this node then knows; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
         client = await self.connect()
         response = await client.ask(
             CreateTopicsRequest(
@@ -113,6 +114,8 @@ class Node:
         )
         assert response.topics[0].error_code == 0, response
         await client.stream.aclose()
+        # The active controller has answered; this node may hear of the topic a moment later.
+        await self.broker.metadata.wait_for_image(lambda image: name in image.topics.by_name)
         return bytes(response.topics[0].topic_id)
 
 
@@ -227,4 +230,4 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
         with trio.fail_after(30):
             await test()
 
-    trio.run(limited)
+    run_patiently(limited)
