@@ -456,7 +456,7 @@ def test_a_forwarded_request_is_seen_on_both_nodes() -> None:
 
 def create_through(bootstrap: str, name: str, replicas: int = 3) -> None:
     port = int(bootstrap.rpartition(":")[2])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     connection = Connection("127.0.0.1", port, client_id="maker", deadline=deadline)
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
     answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), deadline)
