@@ -85,7 +85,7 @@ class Watched:
     def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
         """The exchanges told so far, once they are ``enough``."""
         with self._some:
-            assert self._some.wait_for(lambda: enough(self.told), 20), [each.summary for each in self.told]
+            assert self._some.wait_for(lambda: enough(self.told), 60), [each.summary for each in self.told]
             return list(self.told)
 
     def named(self, name: str, number: int = 1) -> list[Told]:
