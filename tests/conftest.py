@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -55,6 +56,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if not (home / "bin" / "kafka-dump-log.sh").exists():
         home = _with_tools(home)
     os.environ["KAFKA_HOME"] = str(home)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget the streams that commands of earlier tests have logged to in this process: they are closed."""
+    root = logging.getLogger()
+    for handler in [*root.handlers]:
+        if isinstance(handler, logging.StreamHandler) and handler.stream.closed:
+            root.removeHandler(handler)
 
 
 def _with_tools(home: Path) -> Path:

@@ -16,6 +16,7 @@ from kbroker.testing.link import LinkClosed
 from kbroker.testing.script import FaultScript
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.every_node import await_topics
 from tests.first_requests import EarlyClients
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -54,7 +55,8 @@ def create(cluster: RunningCluster, partitions: int, **config: str) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **CONFIG})
     configs = {key.replace("_", "."): value for key, value in config.items()}
-    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(30)
+    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(60)
+    await_topics(cluster, name)
     return name
 
 

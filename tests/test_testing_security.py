@@ -13,13 +13,14 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import RunningBroker, running_broker, running_cluster
+from tests.every_node import await_nodes, await_topics
 
 pytest.importorskip("cryptography")
 
 
 def client(given: dict[str, str]) -> Client:
     properties = ClientProperties(given)
-    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=10)
+    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=30)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -99,8 +100,10 @@ def test_three_secure_nodes() -> None:
     with running_cluster(3, secure=True) as cluster:
         with client(cluster.client_properties("admin")) as admin:
             assert not isinstance(create_topics(admin, [NewTopic("t", 3, 3)])["t"], ResponseError)
+        await_topics(cluster, "t")
         cluster.leader_of("t").kill()
         cluster.heal()  # the node that comes back is let in by the others
+        await_nodes(cluster, [1, 2, 3])
         with client(cluster.client_properties()) as programs:
             assert [topic.error_code for topic in programs.refresh(["t"])] == [0]
             assert len(programs.brokers) == 3

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
@@ -59,7 +59,10 @@ async def handle(request: Any, ctx: RequestContext) -> Any:
     except RpcError as error:
         log_rejection(ctx, "a node", error.code, error.message)
         return rpc.refusal(error)
-    result = await services.metadata.ask_quorum(asked)
+    try:
+        result = await services.metadata.ask_quorum(asked)
+    except ApiError as error:
+        return rpc.refusal(RpcError(error.code, error.message or ""))
     code = getattr(result, "error", ErrorCode.NONE)
     if code:
         log_rejection(ctx, _sender(asked), code)

@@ -14,7 +14,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.env import Env, Network
-from kbroker.errors import ApiError
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker_sessions import SessionKeeper
 from kbroker.node.controller_client import ControllerClient
 from kbroker.node.controller_log import ControllerLog
@@ -259,7 +259,7 @@ class MetadataPlane:
         return self.quorum.describe()
 
     async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
-        """The replica's answer to a request of another (Vote, Fetch and the like)."""
+        """The replica's answer to a request of another: :meth:`Quorum.ask`."""
         return await self.quorum.ask(request)
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
@@ -270,7 +270,10 @@ class MetadataPlane:
         """
         from kbroker.raft_metadata.raft.messages import UpgradeKRaftVersion, UpgradeKRaftVersionResult
 
-        result = await self.quorum.ask(UpgradeKRaftVersion(self.quorum.core.epoch, level, validate_only))
+        try:
+            result = await self.quorum.ask(UpgradeKRaftVersion(self.quorum.core.epoch, level, validate_only))
+        except ApiError as error:  # the replica has ended; whoever passed the request on asks the next controller
+            raise ApiError(ErrorCode.NOT_CONTROLLER, error.message) from None
         assert isinstance(result, UpgradeKRaftVersionResult)
         if result.error:
             raise ApiError(result.error, result.message)

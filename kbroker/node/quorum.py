@@ -144,7 +144,10 @@ class Quorum:
         self._ready.set()
 
     async def ask(self, request: RaftRequest) -> RaftResponse:
-        """The replica's answer to a request of another (Vote, Fetch and the like)."""
+        """The replica's answer to a request of another (Vote, Fetch and the like).
+
+        ``ApiError`` BROKER_NOT_AVAILABLE if the replica has ended, or ends meanwhile.
+        """
         return await self.runner.ask(request)
 
     # Its life
@@ -210,8 +213,7 @@ class Quorum:
         if self.failure is None:
             self.failure = failure
         self._ready.set()
-        self.runner.failure = self.failure
-        self.runner.on_appended()
+        self.runner.fail(self.failure)
         self._owner.on_quorum_failed()
 
     async def _send(self, request: OutboundRequest) -> Reply:

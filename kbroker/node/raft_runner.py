@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from kbroker.env import Env
-from kbroker.errors import FatalError
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.later import Later
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
@@ -115,8 +115,7 @@ class RaftRunner:
         except Exception as error:
             if self.failure is None:
                 # Whichever task it was: the core must not be called again, and ``run`` ends.
-                self.failure = error
-                self._appended.set()
+                self.fail(error)
             raise
         finally:
             self._lock.release()
@@ -259,15 +258,34 @@ class RaftRunner:
         await self.step(lambda now_ms: self.core.receive(reply, now_ms))
 
     async def ask(self, request: RaftRequest) -> RaftResponse:
-        """The core's response to another replica's request, perhaps after a while."""
+        """The core's response to another replica's request, perhaps after a while.
+
+        ``ApiError`` BROKER_NOT_AVAILABLE if this replica has ended or ends meanwhile: its node stops, or has failed.
+        """
         self._next_token += 1
         token = self._next_token
         asked = self._asked[token] = Later[RaftResponse]()
         try:
             await self.step(lambda now_ms: self.core.receive(InboundRequest(token, request), now_ms))
             return await asked
+        except Exception as error:
+            if self.failure is None:
+                raise
+            # Why is not the asker's concern: whoever runs the replica has the failure.
+            raise _ended() from error
         finally:
             self._asked.pop(token, None)
+
+    def fail(self, failure: BaseException) -> None:
+        """Call the core no more. Tasks end with ``failure``, and those that have asked are told that nobody is here."""
+        self.failure = failure
+        self._appended.set()
+        for asked in [*self._asked.values()]:
+            asked.fail(_ended())
+
+
+def _ended() -> ApiError:
+    return ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "This node has left the metadata quorum.")
 
 
 def failure_of(error: BaseException) -> FatalError | None:

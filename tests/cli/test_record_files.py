@@ -18,6 +18,7 @@ from kbroker.cli.partial_file import partial_file
 from kbroker.testing import RunningBroker
 from kbroker.testing.cluster import running_cluster
 from tests.cli.conftest import Run
+from tests.every_node import await_topics
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -249,6 +250,7 @@ def test_three_nodes(kb: Run, tmp_path: Path) -> None:
         there = ("-b", cluster.bootstrap_servers)
         for name in ("one", "two", "three"):
             kb("topic", "create", name, "-p", "6", "-r", "3", *there)
+        await_topics(cluster, "one", "two", "three")
         lines = tmp_path / "lines"
         lines.write_text("".join(f"k{number % 50}\tvalue {number}\n" for number in range(2000)))
         kb("produce", "one", str(lines), "--key-separator", "\\t", "-q", *there)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -122,30 +123,36 @@ class ConsoleProcess(ConsoleClient):
 
     def __init__(self, *words: str) -> None:
         command = [sys.executable, "-m", "kbroker", "console", "--listen", "127.0.0.1:0", *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None and self.process.stderr is not None
+        # A file, not a pipe: what was logged before an answer can be read when the answer has come.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `stop`
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"http://(\S+?)/", line)
-        assert found is not None, self.process.stderr.read()
+        assert found is not None, self.log
         super().__init__(found[1])
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.log += iter(self.process.stderr.readline, "")
+    @property
+    def log(self) -> list[str]:
+        """The lines of standard error so far."""
+        size = os.fstat(self._errors.fileno()).st_size
+        # Read beside the position, which is the process's own, too: it writes there.
+        return os.pread(self._errors.fileno(), size, 0).decode().splitlines(keepends=True)
 
     def audit(self) -> list[dict[str, Any]]:
+        """The audit log so far: the line of a request is there before its answer."""
         return [json.loads(line.removeprefix("audit ")) for line in self.log if line.startswith("audit ")]
 
     def stop(self) -> None:
         """End it by SIGTERM: it goes at once, and has logged nothing but its audit."""
         self.process.terminate()
-        code = self.process.wait(10)
-        self._reader.join(5)
-        assert code == 0, self.log
-        assert [line for line in self.log if not line.startswith("audit ")] == []
+        code = self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        log = self.log
+        self._errors.close()
+        assert code == 0, log
+        assert [line for line in log if not line.startswith("audit ")] == []
 
 
 @contextmanager
@@ -158,7 +165,7 @@ def console_process(*words: str) -> Iterator[ConsoleProcess]:
         console.stop()
 
 
-def eventually(check: Callable[[], bool], what: str, timeout: float = 20) -> None:
+def eventually(check: Callable[[], bool], what: str, timeout: float = 60) -> None:
     """Wait for a condition."""
     until = time.monotonic() + timeout
     while not check():

@@ -36,7 +36,7 @@ def sent_by(produce: Callable[[Give], Awaitable[None]], *, gone: bool = False) -
             first.set()
 
     async def main() -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await Streamed(produce, "text/plain")({"type": "http", "path": "/x"}, receive, send)
 
     trio.run(main)
@@ -84,7 +84,7 @@ def test_what_runs_for_a_session_ends_with_it() -> None:
     async def main() -> None:
         sessions = Sessions()
         session = sessions.begin(None)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
 
                 async def run() -> None:

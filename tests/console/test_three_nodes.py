@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.every_node import await_topics
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,7 @@ def test_partitions_are_moved_as_the_preview_says(cluster: RunningCluster, conso
     brokers = sorted(node.id for node in cluster.nodes)
     with cluster.client() as client:
         create_topics(client, [NewTopic("moved", assignment=[[brokers[0]], [brokers[0]]])])
+        await_topics(cluster, "moved")
         producer = Producer(client, "moved", [0, 1], on_refused=print)
         for number in range(100):
             producer.send(Record(0, number, None, b"x" * 1000), 0, number % 2)
@@ -68,22 +71,30 @@ def test_a_move_is_seen_and_cancelled(cluster: RunningCluster, console: ConsoleP
     other = next(node for node in cluster.nodes if node is not lost)
     with cluster.client() as client:
         create_topics(client, [NewTopic("stuck", assignment=[[other.id]])])
+        await_topics(cluster, "stuck")
     lost.kill()
     move = {"name": "stuck", "before": {"0": f"{other.id}"}, "after": {"0": f"{lost.id}"}}
     assert console.post("topic/move", move).status == 200
-    [partition] = console.get("topic", name="stuck").json["partitions"]
-    assert [each["broker"] for each in partition["moving"]["adding"]] == [lost.id]
-    assert partition["moving"]["removing"] == [other.id]
+
+    def partition() -> Any:
+        """As the node has it that the console asks, which may hear of a change a moment later."""
+        [only] = console.get("topic", name="stuck").json["partitions"]
+        return only
+
+    eventually(lambda: partition()["moving"] is not None, "the move is seen")
+    moving = partition()["moving"]
+    assert [each["broker"] for each in moving["adding"]] == [lost.id] and moving["removing"] == [other.id]
     assert console.post("topic/move/cancel", {"name": "stuck"}).json["done"] == "1 moves of topic stuck are cancelled"
-    [partition] = console.get("topic", name="stuck").json["partitions"]
-    assert (partition["moving"], partition["replicas"]) == (None, [other.id])
+    eventually(lambda: partition()["moving"] is None, "the move is no more")
+    eventually(lambda: partition()["replicas"] == [other.id], "it is where it was")
     lost.start()
-    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again", 40)
+    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again")
 
 
 def test_rates_are_told(cluster: RunningCluster, console: ConsoleProcess) -> None:
     with cluster.client() as client:
         create_topics(client, [NewTopic("busy", 2, 3), NewTopic("calm", 1, 1)])
+        await_topics(cluster, "busy", "calm")
         producer = Producer(client, "busy", [0, 1], on_refused=print)
 
         def are_told() -> bool:
@@ -104,10 +115,15 @@ def test_rates_are_told(cluster: RunningCluster, console: ConsoleProcess) -> Non
 def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, console: ConsoleProcess) -> None:
     with cluster.client() as client:
         create_topics(client, [NewTopic("orders", 3, 3, {"min.insync.replicas": "3"})])
+        await_topics(cluster, "orders")
     cluster.await_in_sync()
-    told = console.get("overview", fresh=1).json
-    assert told["troubles"] == []
-    assert all(broker["replicas"] >= 3 and not broker["out_of_sync"] for broker in told["brokers"])
+
+    def is_well() -> bool:
+        told = console.get("overview", fresh=1).json
+        brokers = told["brokers"]
+        return told["troubles"] == [] and all(each["replicas"] >= 3 and not each["out_of_sync"] for each in brokers)
+
+    eventually(is_well, "all is well")
     lost = next(node for node in cluster.nodes if node is not cluster.controller)
     lost.kill()
 
@@ -115,10 +131,10 @@ def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, co
         keys = {trouble["key"] for trouble in console.get("overview", fresh=1).json["troubles"]}
         return {f"fenced-{lost.id}", "min-isr-orders"} <= keys
 
-    eventually(is_missed, "the lost node is missed", 40)
+    eventually(is_missed, "the lost node is missed")
     [trouble] = [each for each in console.get("overview").json["troubles"] if each["key"] == "min-isr-orders"]
     assert "all 3 partitions have fewer replicas in sync than min.insync.replicas=3" in trouble["text"]
     assert trouble["advice"] == f"Broker {lost.id}, which has a replica, is not there: start it."
     assert trouble["exact"] is True
     lost.start()
-    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again", 40)
+    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from kbroker.client.topics import NewTopic, delete_topics
 from kbroker.testing import RunningCluster, running_cluster
 from tests.doctor.conftest import QUIET, Doctor, create
+from tests.every_node import await_topics
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +23,7 @@ def cluster() -> Iterator[RunningCluster]:
 def test_a_sound_cluster_has_nothing_wrong(cluster: RunningCluster, doctor: Doctor) -> None:
     with cluster.client() as client:
         create(client, NewTopic("t", 6))
+    await_topics(cluster, "t")
     assert doctor("-b", cluster.bootstrap_servers) == {}
 
 
@@ -35,8 +38,10 @@ def test_a_sound_cluster_has_nothing_wrong(cluster: RunningCluster, doctor: Doct
 def test_a_topic_with_a_mistake(topic: NewTopic, name: str, cluster: RunningCluster, doctor: Doctor) -> None:
     with cluster.client() as client:
         create(client, topic)
+        await_topics(cluster, topic.name)
         found = doctor("-b", cluster.bootstrap_servers)
         delete_topics(client, [topic.name])
+        await_topics(cluster, topic.name, gone=True)
     assert list(found) == [name] and topic.name in found[name][0]["about"]
 
 
@@ -46,12 +51,15 @@ def test_a_secure_cluster_loses_its_nodes(doctor: Doctor, properties_file: Calla
         client = ("--command-config", properties_file(cluster.client_properties("admin")))
         with cluster.client() as admin:
             create(admin, NewTopic("t", 6))
+        await_topics(cluster, "t")
         assert doctor(*client) == {}
         controller = cluster.controller
         stopped, left = (node for node in cluster.nodes if node is not controller)
         stopped.stop()
-        found = doctor(*client)
-        assert set(found) == {"bootstrap", "fenced-broker", "under-replicated"}
+        expected = {"bootstrap", "fenced-broker", "under-replicated"}
+        deadline = time.monotonic() + 60
+        while set(found := doctor(*client)) != expected:  # the nodes that are left hear of it one after the other
+            assert time.monotonic() < deadline, found
         assert found["bootstrap"][0]["severity"] == "warning"
         assert found["fenced-broker"][0]["about"] == f"broker {stopped.id}"
         cluster.controller.kill()

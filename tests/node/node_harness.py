@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from patient_clock import run_patiently
 
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
@@ -93,7 +94,7 @@ class Node:
         return Client(await trio.open_tcp_stream(host, port))
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Create a topic; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
+        """Create a topic that this node then knows; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
         client = await self.connect()
         response = await client.ask(
             CreateTopicsRequest(
@@ -113,6 +114,8 @@ class Node:
         )
         assert response.topics[0].error_code == 0, response
         await client.stream.aclose()
+        # The active controller has answered; this node may hear of the topic a moment later.
+        await self.broker.metadata.wait_for_image(lambda image: name in image.topics.by_name)
         return bytes(response.topics[0].topic_id)
 
 
@@ -220,11 +223,14 @@ async def running_node(path: Path, *, env: RealEnv | None = None, **properties: 
         nursery.cancel_scope.cancel()
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's coroutine with a limit that only a hang meets."""
+def run(test: Callable[[], Awaitable[None]], *, patient: bool = True) -> None:
+    """Run a test's coroutine with a limit that only a hang meets; by a ``patient`` clock, or by the machine's."""
 
     async def limited() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(30 if patient else 120):
             await test()
 
-    trio.run(limited)
+    if patient:
+        run_patiently(limited)
+    else:
+        trio.run(limited)

@@ -195,6 +195,17 @@ class Quorum:
         assert leader is not None
         return leader
 
+    async def leader_with_observers(self, ids: Sequence[int]) -> int:
+        """The active controller, once it has heard of these observers and no others."""
+
+        def found() -> bool:
+            leader = self.leader()
+            seen = [] if leader is None else self.nodes[leader].metadata.describe_quorum().observers
+            return [observer.key.id for observer in seen] == list(ids)
+
+        await self.until(found)
+        return await self.await_leader()
+
     def node(self, node_id: int) -> Node:
         """A node to talk to."""
         return Node(self.nodes[node_id])

@@ -71,8 +71,12 @@ def test_a_node_of_another_cluster_is_refused(tmp_path: Path, caplog: pytest.Log
                 rng=random.Random(4),
                 now_ms=0,
             )
-            with trio.move_on_after(1.5):
-                await cluster.start(4)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.start, 4)
+                for pattern in ("belongs to another cluster than this node", "is refused: INCONSISTENT_CLUSTER_ID"):
+                    await cluster.until(lambda pattern=pattern: bool(lines(caplog, pattern)))  # type: ignore[misc]
+                await trio.sleep(1)  # it asks again and again
+                nursery.cancel_scope.cancel()
             assert 4 not in cluster.nodes and 4 not in cluster.nodes[leader].metadata.image.brokers
             told = lines(caplog, "belongs to another cluster than this node")
             assert told and len(set(told)) == len(told), "once for each address"

@@ -41,13 +41,11 @@ def test_a_controller_that_may_not_join_only_looks_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with quorum(tmp_path, 4, dynamic=True, initial=3) as cluster:
             await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
             await cluster.start(4)
-            driver = cluster.nodes[leader].metadata
-            await cluster.until(lambda: [seen.key.id for seen in driver.describe_quorum().observers] == [4])
+            await cluster.leader_with_observers([4])
             await cluster.node(4).create_topic("seen")
             await cluster.topics_everywhere(["seen"])
-            assert driver.voters.ids == [1, 2, 3]
+            assert all(node.metadata.voters.ids == [1, 2, 3] for node in cluster.nodes.values())
 
     run(main)
 

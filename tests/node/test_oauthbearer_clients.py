@@ -97,16 +97,17 @@ def test_confluent_kafka_with_a_token_of_the_program(
     more = {"oauth_cb": token, "error_cb": lambda error: errors.append(error.str())}
     producer = confluent_kafka.Producer(confluent(node, **more))
     if not is_good:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not any("invalid_token" in error for error in errors) and time.monotonic() < deadline:
             producer.poll(0.05)
         assert any("invalid_token" in error for error in errors), errors
         return
-    while time.time() < ends_of[0] + 0.2:
+    deadline = time.monotonic() + 60
+    while time.time() < ends_of[0] + 0.2 or len(given) < 2:
+        assert time.monotonic() < deadline, "no second token is asked for"
         producer.produce("callback", b"hello")
         assert producer.flush(20) == 0
         producer.poll(0.05)
-    assert len(given) > 1
 
 
 def _kafka_python_tokens(provider: TokenProvider, **claims: Any) -> Any:

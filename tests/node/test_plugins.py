@@ -21,6 +21,7 @@ from kbroker.env import RealEnv
 from kbroker.node.rules.setup import NodeRules
 from kbroker.rules import ConfigChanges, ConsumerGroup, NewTopic, PolicyViolation, TopicPartition
 from kbroker.testing import RunningBroker, running_broker, running_cluster
+from tests.every_node import await_topics
 
 SECONDS = 30
 
@@ -346,6 +347,7 @@ def test_the_controller_of_three_nodes_asks_its_policies(tmp_path: Path) -> None
             at = node.bootstrap_servers
             assert creation(at, "plain") == ("POLICY_VIOLATION", "topics are named TEAM.NAME")
             assert creation(at, f"a.{node.id}", -1) is None
+            await_topics(cluster, f"a.{node.id}")
             assert len(admin_of(at).list_topics(f"a.{node.id}", SECONDS).topics[f"a.{node.id}"].partitions) == 4
             assert alteration(at, f"a.{node.id}", "-1") == ("POLICY_VIOLATION", "nothing is kept for ever")
             assert alteration(at, f"a.{node.id}", "5000") is None

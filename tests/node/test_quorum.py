@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,19 @@ import trio
 from node_harness import CLUSTER_ID, run
 from quorum_harness import quorum
 
-from kbroker.errors import ErrorCode, FatalError
+from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.requester import principal_bytes
+from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.node.raft_peers import RaftPeers
+from kbroker.raft_metadata.raft import messages
 from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.messages import FetchResult, FetchSnapshotResult, OutboundRequest, Reply
+from kbroker.raft_metadata.raft.rpcs import rpc_of
 from kbroker.raft_metadata.raft.snapshot import decode_snapshot
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 from kbroker.security.principal import ANONYMOUS
-from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, random_uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import request_bytes
@@ -302,10 +308,8 @@ def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
     async def main() -> None:
         async with quorum(tmp_path, 4, dynamic=True, initial=3) as cluster:
             await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
             await cluster.start(4)
-            driver = cluster.nodes[leader].metadata
-            await cluster.until(lambda: [seen.key.id for seen in driver.describe_quorum().observers] == [4])
+            leader = await cluster.leader_with_observers([4])
             client = await cluster.node(2).connect()  # any node forwards it
             key = cluster.nodes[4].metadata.directory_id
             answer = await client.ask(
@@ -337,9 +341,10 @@ def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
 
 def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:
     async def main() -> None:
-        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of={4: "broker", 5: "broker"}) as cluster:
+        brokers = {4: "broker", 5: "broker"}
+        session = {"broker_session_timeout_ms": "60000"}
+        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of=brokers, **session) as cluster:
             await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
             await cluster.start(4, 5)
             await cluster.node(4).create_topic("by-a-broker", partitions=4)
             await cluster.topics_everywhere(["by-a-broker"])
@@ -347,11 +352,10 @@ def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Pat
             assert sorted(image.brokers) == [4, 5] and sorted(image.controllers) == [1, 2, 3]
             placed = {partition.leader for partition in image.topics.by_name["by-a-broker"].partitions.values()}
             assert placed == {4, 5}
-            observers = cluster.nodes[leader].metadata.describe_quorum().observers
-            assert [observer.key.id for observer in observers] == [4, 5]
-            # A broker that stops in good order is fenced at once, not at the end of its session.
+            assert await cluster.leader_with_observers([4, 5]) in (1, 2, 3)
+            # A broker that stops in good order is fenced then, not at the end of its session.
             await cluster.stop(5)
-            await cluster.until(lambda: cluster.nodes[leader].metadata.image.brokers[5].fenced, within=0.5)
+            await cluster.until(lambda: cluster.newest_image().brokers[5].fenced)
 
     run(main)
 
@@ -415,3 +419,40 @@ def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) 
                 assert (await to_leader.ask(envelope)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
     run(main)
+
+
+def test_a_node_that_has_left_the_quorum_says_so_as_kafkas_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its listener closes a little later. BROKER_NOT_AVAILABLE is what Kafka's replicas expect of a node that stops."""
+
+    async def ended(plane: MetadataPlane, request: messages.RaftRequest) -> messages.RaftResponse:
+        raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "This node has left the metadata quorum.")
+
+    replica = ReplicaKey(2, random_uuid(random.Random(2)))
+    at = {"CONTROLLER": VoterEndpoint("127.0.0.1", 1)}
+    requests = [
+        messages.Fetch(1, replica, 0, 0, 0, 1000, 0),
+        messages.FetchSnapshot(1, replica, OffsetAndEpoch(1, 1), 0, 1000),
+        messages.Vote(1, replica, OffsetAndEpoch(1, 1), pre_vote=True),
+        messages.BeginQuorumEpoch(1, 2, at),
+        messages.EndQuorumEpoch(1, 2, at),
+        messages.AddVoter(replica, at, 1000),
+        messages.RemoveVoter(replica),
+        messages.UpdateVoter(1, replica, at, 0, 1),
+    ]
+
+    async def main() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            client = await cluster.controller_client(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(MetadataPlane, "ask_quorum", ended)
+                for request in requests:
+                    rpc = rpc_of(request)
+                    version = registrations(BOTH)[rpc.wire_request.api_key].versions.highest
+                    answer = await client.ask(rpc.encode_request(request, CLUSTER_ID, version), version)
+                    assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE, answer
+
+    run(main)
+    assert not [record for record in caplog.records if record.exc_info]

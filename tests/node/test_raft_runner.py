@@ -6,9 +6,11 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.raft_runner import RaftRunner
 from kbroker.raft_metadata.raft.messages import OutboundRequest
 from kbroker.raft_metadata.raft.types import Ready
@@ -45,5 +47,42 @@ def test_a_question_that_comes_after_the_tasks_have_ended_is_no_failure() -> Non
         await runner.step(ready)
         assert runner.failure is None
         assert sent == [request]
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("is_disk", [False, True])
+def test_who_asks_a_replica_that_ends_is_told_that_nobody_is_here(is_disk: bool) -> None:
+    """One that waits, one that comes later, and the one whose request the disk failed at: none has an error of ours."""
+
+    def receive(message: Any, now_ms: int) -> Ready:
+        if message.request == "to the disk":
+            raise FatalError("the disk is gone")
+        return Ready()
+
+    async def main() -> None:
+        core: Any = SimpleNamespace(next_deadline=lambda: math.inf, receive=receive)
+        env: Any = SimpleNamespace(now=trio.current_time)
+        unused: Any = None
+        runner = RaftRunner(core, unused, unused, env, unused)
+        codes: list[ErrorCode] = []
+
+        async def ask(request: Any) -> None:
+            with pytest.raises(ApiError) as refused:
+                await runner.ask(request)
+            codes.append(refused.value.code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "a fetch that waits")
+            await trio.testing.wait_all_tasks_blocked()
+            assert codes == []
+            if is_disk:
+                await ask("to the disk")
+                assert isinstance(runner.failure, FatalError), "whoever runs the replica has the reason"
+            else:
+                runner.fail(trio.ClosedResourceError())
+        await ask("too late")
+        assert codes == [ErrorCode.BROKER_NOT_AVAILABLE] * (3 if is_disk else 2)
+        assert not runner._asked
 
     trio.run(main)

@@ -79,7 +79,7 @@ def test_confluent_kafka(node: RunningBroker, mechanism: str) -> None:
     began = time.monotonic()
     # Longer than a session, where sessions end: both authenticate again on the way, and lose nothing.
     lasts = 1.8 if mechanism == "SCRAM-SHA-256" else 0.1
-    while time.monotonic() < began + lasts or (len(got) < sent and time.monotonic() < began + 30):
+    while time.monotonic() < began + lasts or (len(got) < sent and time.monotonic() < began + 90):
         if time.monotonic() < began + lasts:
             producer.produce(topic, b"%d" % sent, partition=0)
             sent += 1
@@ -97,7 +97,7 @@ def test_confluent_kafka_with_a_wrong_password(node: RunningBroker, mechanism: s
     errors: list[Any] = []
     producer = ck.Producer(confluent(node, mechanism, user, "wrong-secret") | {"error_cb": errors.append})
     producer.produce("t", b"x")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not errors and time.monotonic() < deadline:
         producer.poll(0.1)
     producer.purge()

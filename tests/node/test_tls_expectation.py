@@ -98,10 +98,10 @@ def test_the_rest_of_a_frame_is_told_of_when_much_of_it_is_there() -> None:
             while sent < EXPECTED + len(RECORD):
                 client.send(RECORD)
                 sent += len(RECORD)
-            assert await is_told(stream, 5)
+            assert await is_told(stream, 60)
             assert read(stream) == sent
             client.send(b"x")  # the read was the end of it
-            assert await is_told(stream, 5) and read(stream) == 1
+            assert await is_told(stream, 60) and read(stream) == 1
             stream.close()
 
     trio.run(main)
@@ -118,7 +118,7 @@ def test_an_end_within_a_frame_is_told_of(says_so: bool) -> None:
         else:
             client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sock.close()
-        assert await is_told(stream, 5)
+        assert await is_told(stream, 60)
         stream.close()
         client.sock.close()
 
@@ -136,10 +136,10 @@ def test_no_more_is_waited_for_than_is_sure_to_come() -> None:
                     client.send(bytes(first)) if first else None
                     got = 0
                     while got < first:
-                        assert await is_told(stream, 5)
+                        assert await is_told(stream, 60)
                         got += read(stream)
                     stream.expect(size - got)
-                    with trio.fail_after(5):
+                    with trio.fail_after(60):
                         async with trio.open_nursery() as nursery:
                             nursery.start_soon(trio.to_thread.run_sync, client.send, bytes(size - first))
                             while got < size:
@@ -168,7 +168,7 @@ def test_a_slow_client_is_looked_at_now_and_then(broker: RunningBroker) -> None:
         return sum(each.bytes_received for server in node.listeners for each in server._connections)
 
     def wait_for(count: int) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (found := broker.in_broker(received)) != count:
             assert time.monotonic() < deadline, found
 

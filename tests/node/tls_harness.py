@@ -114,7 +114,7 @@ def logged(broker: RunningBroker) -> list[logging.LogRecord]:
 
 def refusals(broker: RunningBroker) -> list[str]:
     """All that the node has said, once it has said that it refused a connection: its client may know that before."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         texts = [record.getMessage() for record in logged(broker)]
         if any("refused a connection" in text for text in texts):
@@ -153,7 +153,7 @@ def until(condition: Callable[[], bool], broker: RunningBroker) -> None:
     async def look(node: Any) -> None:
         await node.security.look(node._dynamic_config.with_prefix("listener.name."))
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         broker.in_broker_async(look)
         if condition():

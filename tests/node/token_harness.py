@@ -37,13 +37,18 @@ DAY = 86_400_000
 
 
 class Later(RealEnv):
-    """The machine, whose clock of the day can be set forward."""
+    """The machine, whose clock of the day can be set forward, and stopped."""
 
     ahead_ms = 0
+    _stands_at_ms: int | None = None
 
     def wall_clock_ms(self) -> int:
         """The time that the test wants it to be."""
-        return super().wall_clock_ms() + self.ahead_ms
+        return (super().wall_clock_ms() if self._stands_at_ms is None else self._stands_at_ms) + self.ahead_ms
+
+    def stand_at(self, time_ms: int) -> None:
+        """Have it this time, until ``ahead_ms`` changes: what comes next may take as long as it likes."""
+        self._stands_at_ms = time_ms - self.ahead_ms
 
 
 async def user(node: Node, name: str) -> Client:

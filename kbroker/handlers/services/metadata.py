@@ -69,7 +69,7 @@ class Metadata(Protocol):
         ...
 
     async def ask_quorum(self, request: RaftRequest) -> RaftResponse:
-        """The Raft core's answer to another replica."""
+        """The Raft core's answer to another replica. ``ApiError`` BROKER_NOT_AVAILABLE on a node that stops."""
         ...
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
