@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from compat_tests.apache_kafka import (
@@ -34,7 +35,7 @@ _SECONDS = 300
 def make(version: str) -> Path:
     """The release's archive, made unless it is there. ApacheKafkaError where it cannot be."""
     archive = class_archive(version)
-    with locked(archive.stem), tempfile.TemporaryDirectory(prefix="class-archive-") as scratch:
+    with locked(f"{archive.stem}-{version}"), tempfile.TemporaryDirectory(prefix="class-archive-") as scratch:
         if not archive.exists():
             lists = Path(scratch, "lists")
             lists.mkdir()
@@ -84,5 +85,6 @@ def _dump(version: str, classes: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    for release in (KAFKA_VERSION, SERVER_VERSION):
-        print(make(release))
+    with ThreadPoolExecutor() as pool:  # each is one process after another
+        for path in pool.map(make, (KAFKA_VERSION, SERVER_VERSION)):
+            print(path)
