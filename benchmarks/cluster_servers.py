@@ -18,7 +18,14 @@ from typing import ClassVar
 import psutil
 
 from benchmarks.servers import COMMON, ROOT, Server, ServerError
-from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, SERVER_VERSION, java_command, random_uuid, tool
+from compat_tests.apache_kafka import (
+    SERVER_JVM_OPTIONS,
+    SERVER_VERSION,
+    TOOL_JVM_OPTIONS,
+    java_command,
+    random_uuid,
+    tool,
+)
 from kbroker.cli.cluster_plan import NodePlan, plan_cluster
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
@@ -231,6 +238,7 @@ class ApacheCluster(ClusterServer):
                 str(plan.properties_file),
                 check=True,
                 version=SERVER_VERSION,
+                jvm_options=TOOL_JVM_OPTIONS,
             )
 
     def command(self, plan: NodePlan) -> list[str]:

@@ -144,6 +144,7 @@ class SecureApache(Secure, Apache):
             port=self.port,
             controller_port=self.controller_port,
             properties=self.properties,
+            jvm_options=SERVER_JVM_OPTIONS,
         )
         node.format()
         command = java_command(

@@ -190,7 +190,8 @@ class Apache(Server):
     name = "apache"
 
     def start(self) -> None:
-        node = ApacheKafka(directory=self.directory, properties={**COMMON, **self.more_properties})
+        properties = {**COMMON, **self.more_properties}
+        node = ApacheKafka(directory=self.directory, properties=properties, jvm_options=SERVER_JVM_OPTIONS)
         node.format()
         self.format_seconds, self.port = node.format_seconds, node.port
         command = java_command(

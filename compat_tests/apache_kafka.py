@@ -16,6 +16,7 @@ import argparse
 import base64
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -83,9 +84,9 @@ SERVER_JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""The options of Kafka's own start script, for a server that is measured or judged."""
+"""The options of Kafka's own start script, for a server that is measured."""
 TOOL_JVM_OPTIONS = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-"""A tool lives for a second or two: the fastest start counts, not the best code."""
+"""A tool lives for a second or two, a test's node not much longer: the fastest start counts, not the best code."""
 
 
 class ApacheKafkaError(Exception):
@@ -160,6 +161,23 @@ def tool_jars(version: str = KAFKA_VERSION) -> list[Path]:
     return [target / "*"]
 
 
+def class_archive(version: str = KAFKA_VERSION) -> Path:
+    """The file that holds a release's classes as this machine's Java loads them; `class_archive.py` makes it."""
+    java = Path(shutil.which("java") or "java").resolve()
+    digest = hashlib.sha256(f"{java} {java.exists() and java.stat().st_mtime}".encode()).hexdigest()[:12]
+    return kafka_home(version) / f"classes-{digest}.jsa"
+
+
+def short_lived_options(version: str = KAFKA_VERSION) -> tuple[str, ...]:
+    """JVM options of a process that tests start: `TOOL_JVM_OPTIONS`, and the release's `class_archive` if it is there.
+
+    An archive that Java cannot use is passed over; what it would say of that is not for standard output.
+    """
+    archive = class_archive(version)
+    sharing = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
+    return (*TOOL_JVM_OPTIONS, *sharing)
+
+
 def kafka_jars() -> list[Path]:
     """All jars of Apache Kafka and what it needs, sorted by name."""
     return sorted((kafka_home() / "libs").glob("*.jar"))
@@ -168,21 +186,25 @@ def kafka_jars() -> list[Path]:
 def java_command(
     main_class: str,
     *arguments: str,
-    jvm_options: Sequence[str] = TOOL_JVM_OPTIONS,
+    jvm_options: Sequence[str] | None = None,
     log_config: str = "tools-log4j2.properties",
     logs_dir: Path | None = None,
     class_path: Sequence[Path] = (),
     version: str = KAFKA_VERSION,
 ) -> list[str]:
-    """The command line that runs `main_class` on a release's class path (`class_path` goes before it)."""
+    """The command line that runs `main_class` on a release's class path, to which `class_path` is added.
+
+    `jvm_options` are `short_lived_options` by default.
+    """
     home = kafka_home(version)
     java = shutil.which("java")
     if java is None:
         raise ApacheKafkaError("java is not installed: Apache Kafka needs Java 17 or later")
-    path = ":".join([*map(str, class_path), f"{home}/libs/*"])
+    # The release's jars first: only what has the same beginning can use the archive of their classes.
+    path = ":".join([f"{home}/libs/*", *map(str, class_path)])
     return [
         java,
-        *jvm_options,
+        *(short_lived_options(version) if jvm_options is None else jvm_options),
         f"-Dlog4j2.configurationFile={home / 'config' / log_config}",
         f"-Dkafka.logs.dir={logs_dir or tempfile.gettempdir()}",
         "-cp",
@@ -199,11 +221,13 @@ def tool_class(name: str) -> str:
     return TOOLS[name]
 
 
-def tool_command(name: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
+def tool_command(
+    name: str, *arguments: str, version: str = KAFKA_VERSION, jvm_options: Sequence[str] | None = None
+) -> list[str]:
     """The command line of the tool `name` with `arguments`."""
     main_class = tool_class(name)
     class_path = tool_jars(version) if main_class.startswith("org.apache.kafka.tools.") else []
-    return java_command(main_class, *arguments, version=version, class_path=class_path)
+    return java_command(main_class, *arguments, version=version, class_path=class_path, jvm_options=jvm_options)
 
 
 def tool(
@@ -213,6 +237,7 @@ def tool(
     timeout: float = 600,
     check: bool = False,
     version: str = KAFKA_VERSION,
+    jvm_options: Sequence[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command-line tool of Apache Kafka to its end, its output captured as text.
 
@@ -220,9 +245,8 @@ def tool(
     `check`.
     """
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    raw = subprocess.run(
-        tool_command(name, *arguments, version=version), input=data, capture_output=True, timeout=timeout
-    )
+    command = tool_command(name, *arguments, version=version, jvm_options=jvm_options)
+    raw = subprocess.run(command, input=data, capture_output=True, timeout=timeout)
     result = subprocess.CompletedProcess(
         raw.args, raw.returncode, raw.stdout.decode(errors="replace"), raw.stderr.decode(errors="replace")
     )
@@ -264,8 +288,9 @@ class ApacheKafka:
 
     `directory` holds its properties, log and data and is removed on exit if it was made here. `properties` are added
     to (or replace) those of the stock server.properties, of which what equals its default is left out; "" leaves one
-    out. `heap` is the JVM's heap option, the stock script's by default. `cluster_id` is a new one by default;
-    `format_options` are kafka-storage's, `version` is the release.
+    out. `heap` is the JVM's heap option, the stock script's by default; `jvm_options` are its others, and
+    `short_lived_options` stand in for them. `cluster_id` is a new one by default; `format_options` are those of
+    kafka-storage, `version` is the release.
     """
 
     directory: Path | None = None
@@ -273,6 +298,7 @@ class ApacheKafka:
     controller_port: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
     heap: Sequence[str] = ("-Xmx1G", "-Xms1G")
+    jvm_options: Sequence[str] | None = None
     start_timeout: float = 300
     node_id: int = 1
     cluster_id: str = ""
@@ -341,7 +367,8 @@ class ApacheKafka:
             begin = time.monotonic()
             self.cluster_id = self.cluster_id or random_uuid()
             arguments = ("format", "-t", self.cluster_id, "-c", str(path), *self.format_options)
-            tool("kafka-storage", *arguments, check=True, version=self.version)
+            options = self.jvm_options and TOOL_JVM_OPTIONS  # who names options measures, and gets no archive
+            tool("kafka-storage", *arguments, check=True, version=self.version, jvm_options=options)
             self.format_seconds = time.monotonic() - begin
 
     def start(self, *, detached: bool = False) -> None:
@@ -354,10 +381,11 @@ class ApacheKafka:
         """Format if needed, and start: nodes of one quorum wait for one another."""
         self.format()
         assert self.directory is not None
+        options = short_lived_options(self.version) if self.jvm_options is None else self.jvm_options
         command = java_command(
             "kafka.Kafka",
             str(self.directory / "server.properties"),
-            jvm_options=(*self.heap, *SERVER_JVM_OPTIONS),
+            jvm_options=(*options, *self.heap),
             log_config="log4j2.properties",
             logs_dir=self.directory / "logs",
             version=self.version,
@@ -411,7 +439,7 @@ def _start_command(options: argparse.Namespace) -> int:
     if (directory / "pid").exists():
         raise ApacheKafkaError(f"{directory / 'pid'} exists: stop that node first")
     properties = dict(pair.split("=", 1) for pair in options.option)
-    node = ApacheKafka(directory=directory.resolve(), port=options.port, properties=properties)
+    node = ApacheKafka(directory.resolve(), options.port, properties=properties, jvm_options=SERVER_JVM_OPTIONS)
     node.start(detached=True)
     (directory / "pid").write_text(f"{node.pid}\n")
     print(f"apache-kafka ready: {node.bootstrap} pid={node.pid} dir={directory}", flush=True)

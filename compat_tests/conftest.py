@@ -10,6 +10,7 @@ pytest compat_tests --bootstrap HOST:PORT      one that runs already (or environ
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Generator, Iterator
@@ -21,6 +22,9 @@ from compat_tests.apache_kafka import cache_dir, locked
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.clients import Clients
 from compat_tests.shapes.shaped import SHAPES
+
+# PySpark's JVM lives for some minutes, and its code is new all the time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -90,6 +94,12 @@ def clients(broker: Broker) -> Iterator[Clients]:
 def bootstrap(broker: Broker) -> str:
     """host:port of the broker under test."""
     return broker.bootstrap
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over the collected tests, which all stay."""
+    gc.collect()
+    gc.freeze()
 
 
 _RESULTS = pytest.StashKey[dict[str, dict[str, str]]]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -19,6 +20,12 @@ ROOT = Path(__file__).parent.parent
 # How long an example takes says something of the machine; what is too slow shows in benchmarks.
 settings.register_profile("kbroker", deadline=None)
 settings.load_profile("kbroker")
+
+
+FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that lives for a second or two: the fastest start counts, not the best code."""
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(FAST_START))  # of the JVM that PySpark starts
 
 
 def find_kafka_home() -> Path | None:
@@ -58,6 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["KAFKA_HOME"] = str(home)
 
 
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over ten thousand tests, which all stay, each time that it looks at all."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Forget the streams that commands of earlier tests have logged to in this process: they are closed."""
     root = logging.getLogger()
@@ -76,7 +89,7 @@ def _with_tools(home: Path) -> Path:
     script = tools / "bin" / "kafka-dump-log.sh"
     written = script.with_name(f"{script.name}.{os.getpid()}")
     written.write_text(
-        '#!/bin/sh\nexec java -Xmx128M -XX:TieredStopAtLevel=1 -cp "$(dirname "$0")/../libs/*" \\\n'
+        f'#!/bin/sh\nexec java -Xmx128M {" ".join(FAST_START)} -cp "$(dirname "$0")/../libs/*" \\\n'
         '    org.apache.kafka.tools.DumpLogSegments "$@"\n'
     )
     written.chmod(0o755)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import find_kafka_home
+from tests.conftest import FAST_START, find_kafka_home
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -54,7 +54,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
     (commands / "kbroker").chmod(0o755)
     kafka = find_kafka_home()
     if kafka is not None:
-        topics = f'#!/bin/sh\nexec java -Xmx128M -cp "{kafka}/libs/*" org.apache.kafka.tools.TopicCommand "$@" 2>&1\n'
+        java = f'java -Xmx128M {" ".join(FAST_START)} -cp "{kafka}/libs/*"'
+        topics = f'#!/bin/sh\nexec {java} org.apache.kafka.tools.TopicCommand "$@" 2>&1\n'
         (commands / "kafka-topics.sh").write_text(topics)
         (commands / "kafka-topics.sh").chmod(0o755)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": os.pathsep.join([str(commands), os.environ["PATH"]])}

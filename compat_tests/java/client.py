@@ -8,7 +8,14 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat_tests.apache_kafka import SERVER_VERSION, TOOL_JVM_OPTIONS, cache_dir, java_command, kafka_home, locked
+from compat_tests.apache_kafka import (
+    SERVER_VERSION,
+    cache_dir,
+    java_command,
+    kafka_home,
+    locked,
+    short_lived_options,
+)
 from compat_tests.client import ALL_FEATURES
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
@@ -22,7 +29,7 @@ CLIENT_VERSION = SERVER_VERSION
 
 def program(source: Path, jvm_options: Sequence[str] = ()) -> list[str]:
     """The command line that runs the Java file `source` on the client's jars."""
-    options = (*TOOL_JVM_OPTIONS, *jvm_options)
+    options = (*short_lived_options(CLIENT_VERSION), *jvm_options)
     return java_command(source.stem, jvm_options=options, class_path=[compiled(source)], version=CLIENT_VERSION)
 
 

@@ -39,6 +39,7 @@ from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tests.conftest import FAST_START
 
 READ_COMMITTED = 1
 ID = "transactional-id"
@@ -597,7 +598,7 @@ def test_kafkas_tool_reads_the_transaction_log(tmp_path: Path, kafka_home: Path)
 
     run(test)
     log = tmp_path / "data" / "__transaction_state-0" / f"{0:020d}.log"
-    command = ["java", "-cp", f"{kafka_home}/libs/*", "org.apache.kafka.tools.DumpLogSegments"]
+    command = ["java", *FAST_START, "-cp", f"{kafka_home}/libs/*", "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
         [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=60
     )

@@ -16,11 +16,12 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
+from tests.conftest import FAST_START
 from tests.log.log_helpers import NOW, TP
 
 
 def dump(home: Path, *arguments: str) -> str:
-    tool = ["java", "-cp", f"{home}/libs/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
+    tool = ["java", *FAST_START, "-cp", f"{home}/libs/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
     done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=120)
     # Without a configuration log4j says so on standard error; everything else there is a complaint.
     assert done.returncode == 0, done.stdout + done.stderr

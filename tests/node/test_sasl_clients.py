@@ -15,6 +15,7 @@ import pytest
 from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.security.sasl.scram import ScramCredential, ScramMechanism
 from kbroker.testing import RunningBroker, running_broker
+from tests.conftest import FAST_START
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -156,7 +157,7 @@ def test_kafkas_own_tool_sets_a_user(node: RunningBroker, kafka_home: Path, tmp_
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
         f'sasl.jaas.config={SCRAM_MODULE} required username="carol" password="carol-secret";\n'
     )
-    command = ["java", "-Xmx96M", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_home}/libs/*", "kafka.admin.ConfigCommand"]
+    command = ["java", "-Xmx96M", *FAST_START, "-cp", f"{kafka_home}/libs/*", "kafka.admin.ConfigCommand"]
     command += ["--bootstrap-server", node.bootstrap_servers, "--command-config", str(options), "--alter"]
     command += ["--add-config", "SCRAM-SHA-256=[iterations=8192,password=dave]", "--entity-type", "users"]
     done = subprocess.run([*command, "--entity-name", "dave"], capture_output=True, text=True, check=False)

@@ -51,6 +51,7 @@ from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster
+from tests.conftest import FAST_START
 
 
 @pytest.fixture(autouse=True)
@@ -419,7 +420,8 @@ def test_the_java_clients_use_their_stores(
         f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={files / 'ca.pem'}\n"
         f"ssl.keystore.type=PKCS12\nssl.keystore.location={tmp_path / 'alice.p12'}\nssl.keystore.password=secret1\n"
     )
-    tool = ("java", "-Xmx256M", "-cp", f"{kafka_home / 'libs'}/*", "org.apache.kafka.tools.ProducerPerformance")
+    program = ("-cp", f"{kafka_home / 'libs'}/*", "org.apache.kafka.tools.ProducerPerformance")
+    tool = ("java", "-Xmx256M", *FAST_START, *program)
     done = subprocess.run(
         [
             *(*tool, "--bootstrap-server", broker.bootstrap_servers, "--topic", "java", "--num-records", "2000"),
