@@ -12,9 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from metrics_pages import LISTENER, Values, port_of, ports_of, scrape
 from otlp_receiver import Receiver, drip, hang, number, refuse, running_receiver, talk_nonsense
 
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect
-from kbroker.metrics.otlp import NAMES, PERCENTILES, TOTALS
+from kbroker.metrics.otlp import NAMES, PERCENTILES
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 
@@ -200,7 +198,7 @@ def test_a_receiver_that_is_down_and_comes(caplog: pytest.LogCaptureFixture) -> 
             it.await_look()
             assert it.value(f"{TOPICS}messagesin_total", topic="meanwhile") == RECORDS
     told = [record.getMessage() for record in caplog.records if "exported" in record.getMessage()]
-    assert len(told) == 2 and told[0].endswith("Connection refused") or "refused" in told[0]
+    assert len(told) == 2 and "refused" in told[0]
     assert told[1] == f"metrics are exported to {endpoint}/v1/metrics"
 
 
@@ -210,6 +208,13 @@ def test_three_nodes() -> None:
         produce(cluster.bootstrap_servers, "spread", partitions=1)
         consume(cluster.bootstrap_servers, "spread", "readers")
         nodes = [str(node.id) for node in cluster.nodes]
+        sum_ = "kafka.consumer_group.lag_sum", (("group", "readers"), ("topic", "spread"))
+
+        def lags() -> list[float]:
+            """Of those that tell one: the group's coordinator. A follower's high watermark comes after the leader's."""
+            return [number(it.values[node][sum_]) for node in nodes if sum_ in it.values.get(node, {})]
+
+        it.await_that(lambda: lags() == [RECORDS - COMMITTED])
         before = [scrape(port) for port in ports_of(cluster)]
         for node in nodes:
             it.await_look(node)
@@ -220,13 +225,3 @@ def test_three_nodes() -> None:
     assert {it.value("kafka.brokers", node) for node in nodes} == {3}
     produced = [it.values[node].get((f"{TOPICS}messagesin_total", (("topic", "spread"),))) for node in nodes]
     assert sum(number(point) for point in produced if point is not None) == RECORDS
-    lags = [
-        it.values[node].get(("kafka.consumer_group.lag_sum", (("group", "readers"), ("topic", "spread"))))
-        for node in nodes
-    ]
-    assert [number(point) for point in lags if point is not None] == [RECORDS - COMMITTED], "by its coordinator alone"
-
-
-def test_all_names_of_the_table_are_known() -> None:
-    names = {family.names[Dialect.STRIMZI] for family in all_families()}
-    assert {*NAMES, *TOTALS, *PERCENTILES} <= names

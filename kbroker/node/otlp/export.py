@@ -78,6 +78,9 @@ class OtlpExport:
             return f"exit code {await process.wait()}"
         except trio.BrokenResourceError:
             return f"exit code {await process.wait()}"
+        except Exception:
+            logger.exception("metrics cannot be read for their export")
+            return "it was ended"
         finally:
             await end_child(process)
 

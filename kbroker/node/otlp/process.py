@@ -46,6 +46,8 @@ MOST_POINTS: Final = 2_000
 MOST_MEMORY: Final = 512 << 20
 """Bytes of this process's data: a response may have any size."""
 LONGEST_REASON: Final = 300
+NICENESS: Final = 5
+"""The process is this nice, so that requests go first."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
@@ -167,13 +169,13 @@ def _histograms(metric: Metric, started_ns: int) -> Iterator[HistogramDataPoint]
 
 
 def deadline_seconds(environment: Mapping[str, str]) -> float:
-    """The time that a request may take as a whole: the exporter's own limit is for each wait."""
+    """The time that a request may take as a whole, attempts anew included: the exporter's own limit is for each wait."""
     name = "OTEL_EXPORTER_OTLP_TIMEOUT"
     text = environment.get("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT") or environment.get(name) or "10"
     try:
-        return 2 * max(0.1, float(text)) + 5
+        return 1.5 * max(0.1, float(text)) + 1
     except ValueError:
-        return 25.0
+        return 16.0
 
 
 def serve(exports: Exports, interval_seconds: float, source: BinaryIO, questions: BinaryIO) -> None:
@@ -201,6 +203,7 @@ def _out_of_time(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """Export until the input ends."""
+    os.nice(NICENESS)
     signal.signal(signal.SIGALRM, _out_of_time)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(MOST_MEMORY, hard)
