@@ -169,7 +169,7 @@ def _histograms(metric: Metric, started_ns: int) -> Iterator[HistogramDataPoint]
 
 
 def deadline_seconds(environment: Mapping[str, str]) -> float:
-    """The time that a request may take as a whole, attempts anew included: the exporter's own limit is for each wait."""
+    """The time that a request and its attempts anew may take: the exporter's own limit is for each wait."""
     name = "OTEL_EXPORTER_OTLP_TIMEOUT"
     text = environment.get("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT") or environment.get(name) or "10"
     try:
