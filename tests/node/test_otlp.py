@@ -12,9 +12,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from metrics_pages import LISTENER, Values, port_of, ports_of, scrape
 from otlp_receiver import Receiver, drip, hang, number, refuse, running_receiver, talk_nonsense
 
+from kbroker.client.cluster import Client
+from kbroker.errors import ErrorCode
 from kbroker.metrics.otlp import NAMES, PERCENTILES
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
+from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
+from tests.telemetry.test_otlp import Point, payload, point
 
 RECORDS, COMMITTED = 50, 20
 TOPICS = "kafka_server_brokertopicmetrics_"
@@ -119,9 +124,9 @@ def test_shapes_and_times(receiver: tuple[Receiver, str], broker: RunningBroker)
     assert 0 < point.start_time_unix_nano < point.time_unix_nano
     assert not metrics["kafka.partition.count"].sum.is_monotonic
     assert metrics["kafka.lag.max"].WhichOneof("data") == "gauge"
-    histogram = metrics["kafka_network_requestmetrics_totaltimems"].histogram
-    assert histogram.aggregation_temporality == 2
-    (times,) = (each for each in histogram.data_points if each.attributes[0].value.string_value == "Produce")
+    name = "kafka_network_requestmetrics_totaltimems"
+    assert metrics[name].histogram.aggregation_temporality == 2
+    times = it.values["1"][name, (("request", "Produce"),)]
     assert times.count == sum(times.bucket_counts) >= 1
     assert times.sum > 0 and len(times.bucket_counts) == len(times.explicit_bounds) + 1
 
@@ -152,6 +157,26 @@ def test_the_receiver_learns_who_it_is(receiver: tuple[Receiver, str], broker: R
     assert it.headers["authorization"] == "Bearer token"
     assert it.headers["content-type"] == "application/x-protobuf"
     assert it.headers["content-encoding"] == "gzip"
+
+
+def test_what_clients_push_goes_on_under_their_names(receiver: tuple[Receiver, str], broker: RunningBroker) -> None:
+    it, _ = receiver
+    with Client(broker.bootstrap_servers, client_id="mine") as client:
+        got = client.ask_any(GetTelemetrySubscriptionsRequest())
+        pushed = payload(point(Point("my.app.orders", "sum", 42, {"shop": "a"}, 1, True)))
+        answer = client.ask_any(
+            PushTelemetryRequest(
+                client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=pushed
+            )
+        )
+        assert answer.error_code == ErrorCode.NONE
+    it.await_that(lambda: "my.app.orders" in it.metrics["1"])
+    data = it.metrics["1"]["my.app.orders"].sum
+    assert data.is_monotonic and data.aggregation_temporality == 2
+    (point_,) = data.data_points
+    attributes = {each.key: each.value.string_value for each in point_.attributes}
+    assert number(point_) == 42 and attributes.pop("client_instance_id")
+    assert attributes == {"client_id": "mine", "shop": "a"}
 
 
 @pytest.mark.parametrize("behave", [refuse, talk_nonsense, hang, drip], ids=lambda it: it.__name__)
