@@ -297,7 +297,12 @@ def _points(line: Line) -> list[Point]:
 def _attributes(line: Line, labels: Any) -> Attributes:
     """The labels by name; one without a value is left out, as on the page."""
     pairs: Iterable[tuple[str, str]] = labels if line.labels is None else zip(line.labels, labels, strict=True)
-    return {label: text for label, text in pairs if text != ""}
+    return {label: _text(text) for label, text in pairs if text}
+
+
+def _text(text: str) -> str:
+    """Text that can be UTF-8: a path on a disk may hold bytes that are none."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: float) -> int | float:

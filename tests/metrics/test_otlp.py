@@ -98,6 +98,11 @@ def test_a_histogram_stays_one() -> None:
     assert found["kafka.logs.flush.count"] == [Point({}, 5, 3)]
 
 
+def test_text_that_is_no_text_can_be_sent_all_the_same() -> None:
+    found = translated(line("x", ["logDirectory"], (["/data/\udcff"], 1), (["/data/ä"], 2)))
+    assert [point.attributes["logDirectory"] for point in found["x"]] == ["/data/?", "/data/ä"]
+
+
 def test_labels_of_clients_are_their_own() -> None:
     of_client = Line("org.apache.x", Shape.COUNTER, "", None, 5, [([("client_id", "c"), ("topic", "t")], 2)])
     assert translated(of_client) == {"org.apache.x": [Point({"client_id": "c", "topic": "t"}, 5, 2)]}
@@ -123,7 +128,8 @@ def test_buckets_have_all_that_was_ever_observed(durations: list[int], data: st.
     assert histogram.buckets(lowest, highest) == expected
 
 
-def test_nothing_is_kept_where_nobody_asks() -> None:
+def test_nothing_is_kept_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Histogram, "keeps", False)
     histogram = Histogram()
     histogram.observe(100)
     histogram.quantiles([0.5])

@@ -31,6 +31,8 @@ RESTART_SECONDS: Final = 30.0
 """After its process has ended, for whatever reason."""
 PIECE: Final = 16 << 10
 """Bytes that are written at once."""
+LINES: Final = 4
+"""Lines that are made without a turn for others."""
 LONGEST_ANSWER: Final = 4 << 10
 """Bytes of what the process says of an export."""
 
@@ -134,13 +136,13 @@ class OtlpExport:
         """All figures, and an empty line after the last."""
         env = self._metrics.env
         figures = await self._figures.look(Dialect.STRIMZI)
-        piece = bytearray()
+        piece, made = bytearray(), 0
         for line in feed.lines(figures, self._metrics.clients, env.now(), lambda: env.wall_clock_ms() * 1_000_000):
             piece += line
+            made += 1
             if len(piece) >= PIECE:
                 await stdin.send_all(piece)
                 piece = bytearray()
-            elif not line:
+            elif not line or not made % LINES:
                 await trio.lowlevel.checkpoint()
-        piece += b"\n"
-        await stdin.send_all(piece)
+        await stdin.send_all(piece + b"\n")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SAMPLES: Final = 256
 """Values of a line."""
-HISTOGRAMS: Final = 16
+HISTOGRAMS: Final = 8
 """Histograms of a line."""
 
 _DURATIONS: Final = (11, 32)
