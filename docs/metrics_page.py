@@ -200,8 +200,8 @@ figures to it, in the pieces and with the pauses of a scrape, when asked. A rece
 is that process's affair: it has a deadline for each request, 512 MiB of memory at most, and sends no more than
 2,000 values at once. While a receiver does not take them, values are dropped; counts go on from where they are when
 it is back. The log says once that it fails, and once that it works again ([operations](operations.md)). The process
-takes about 40 MB and ends with the node, without a last export. Protobuf over HTTP is spoken, and sums are cumulative,
-whatever variables ask for; there is no gRPC.
+takes about 40 MB and ends with the node, without a last export. Protobuf over HTTP is spoken, and sums are
+cumulative, whatever variables ask for; there is no gRPC.
 """
 
 _END = """

@@ -136,13 +136,13 @@ class OtlpExport:
         """All figures, and an empty line after the last."""
         env = self._metrics.env
         figures = await self._figures.look(Dialect.STRIMZI)
-        piece, made = bytearray(), 0
-        for line in feed.lines(figures, self._metrics.clients, env.now(), lambda: env.wall_clock_ms() * 1_000_000):
+        lines = feed.lines(figures, self._metrics.clients, env.now(), lambda: env.wall_clock_ms() * 1_000_000)
+        piece = bytearray()
+        for number, line in enumerate(lines, 1):
             piece += line
-            made += 1
             if len(piece) >= PIECE:
                 await stdin.send_all(piece)
                 piece = bytearray()
-            elif not line or not made % LINES:
+            elif not line or not number % LINES:
                 await trio.lowlevel.checkpoint()
         await stdin.send_all(piece + b"\n")
