@@ -181,8 +181,8 @@ count of each topic is sent: whoever adds up the values of one name gets each re
 quantiles is a histogram here, with powers of two as bounds, of all that was observed since the start: `_count` on
 the page has all requests, a histogram the measured ones (see [requests by stage](#requests-by-stage)). The pairs of
 a mean and a maximum (`..._avg`, `..._max` of commits and of states of share groups) are one histogram without the
-ending. The names in `ms` above are quantiles of recent times besides; to take them has the page's forget, too, as a
-further scrape would.
+ending. The names in `ms` above are quantiles of recent times besides; taking them makes the quantiles of the page
+forget, too, as a further scrape would.
 
 `kafka.consumer_group.lag_sum` is there where the group's coordinator has a replica of every partition of the topic
 that the group has committed. Not sent, as nothing is measured: `kafka.request.queue`, `kafka.leaderElection.count`;

@@ -89,8 +89,9 @@ def _quantiles(observed: Observed) -> Iterator[Sample]:
     for labels, histogram in observed.histograms.items():
         if histogram.count and (not labels or labels[0] in MEASURED):
             median, slow = histogram.quantiles((0.5, 0.99))
-            yield (*labels, "0.50"), median / observed.unit
-            yield (*labels, "0.99"), slow / observed.unit
+            if slow:  # otherwise nothing was observed lately
+                yield (*labels, "0.50"), median / observed.unit
+                yield (*labels, "0.99"), slow / observed.unit
 
 
 def keep_observations() -> None:
