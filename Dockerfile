@@ -13,7 +13,7 @@ COPY image/opt/kafka /opt/kafka
 # The user has the id of apache/kafka's, so that volumes written by either can be opened by the other; the directories
 # are those that its users mount volumes at. In confluentinc/cp-kafka the tools have no .sh, and stand in the path; scripts
 # write into /etc/confluent/docker and /etc/kafka.
-RUN pip install --no-cache-dir -c constraints.txt '.[tls,metrics]' \
+RUN pip install --no-cache-dir -c constraints.txt '.[tls,metrics,otlp]' \
     && useradd --uid 1000 --create-home --home-dir /home/appuser appuser \
     && mkdir -p /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config /etc/kafka/secrets \
     && chown appuser:appuser /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config \

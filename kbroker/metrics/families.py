@@ -287,6 +287,9 @@ LOOP_TURN = own(
 # --- kafka-exporter's -----------------------------------------------------------------------------------------
 
 BROKER_INFO = own("kafka_broker_info", Kind.GAUGE, "1 for each broker of the cluster.", ("address", "id"))
+UNFENCED_BROKERS = own(
+    "kbroker_unfenced_brokers", Kind.GAUGE, "Brokers that are not fenced, by this node's metadata; on every node."
+)
 TOPIC_PARTITIONS = own("kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic.", TOPIC)
 _P = "kafka_topic_partition"
 CURRENT_OFFSET = own(f"{_P}_current_offset", Kind.GAUGE, "High watermark, by the leader.", PARTITION)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
 
 import trio
 
@@ -24,13 +21,9 @@ class _Worker:
         try:
             # With the first job: most nodes have none. A failure here is of the installation, or of open files.
             importlib.import_module("kbroker.node.compaction_worker")
-            environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-m", "kbroker.node.compaction_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-            )
+            from kbroker.node.child_process import open_child
+
+            process = await open_child("kbroker.node.compaction_worker")
         except (OSError, ImportError) as error:
             raise NoWorker(f"no process to compact logs in can be started: {error}") from error
         return cls(process)
@@ -56,13 +49,9 @@ class _Worker:
 
     async def end(self) -> None:
         """End the process now; a round that it is at can be given up at any point."""
-        self._process.kill()
-        with trio.CancelScope(shield=True):
-            await self._process.wait()
-            if self._process.stdin is not None:
-                await self._process.stdin.aclose()
-            if self._process.stdout is not None:
-                await self._process.stdout.aclose()
+        from kbroker.node.child_process import end_child  # `start` has imported it
+
+        await end_child(self._process)
 
 
 class CompactionPool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.node.metrics import event_loop
-from kbroker.node.metrics.event_loop import SAMPLE, SLOW_NS, EventLoopTimes
+from kbroker.node.metrics.event_loop import SAMPLE, SLOW_NS, EventLoopTimes, IdleShare
 
 
 class Clock:
@@ -38,8 +38,10 @@ def test_short_turns_and_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_share_of_sleep_is_of_the_time_since_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     times = EventLoopTimes()
+    share, other = IdleShare(times), IdleShare(times)
     clock.turn(times, 100, 300)
-    assert times.idle_share() == 0.75
+    assert share.take() == 0.75
     clock.turn(times, 300, 100)
-    assert times.idle_share() == 0.25
+    assert share.take() == 0.25
+    assert other.take() == 0.5, "each reader has its own times"
     assert times.idle == 400

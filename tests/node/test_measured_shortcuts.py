@@ -11,7 +11,7 @@ from kbroker.metrics.dialect import Kind
 from kbroker.metrics.family import own
 from kbroker.metrics.histogram import Histogram
 from kbroker.metrics.requests import RequestMetrics
-from kbroker.node.metrics.figures import summary
+from kbroker.node.metrics.figures import shown, summary
 from kbroker.node.metrics.measured_requests import MeasuredRequests
 from kbroker.node.observed_requests import ObservedReplyQueue
 
@@ -60,5 +60,6 @@ def test_a_percentage_is_never_above_100() -> None:
     """Classes of histograms are wider than 1 there."""
     percent = Histogram()
     percent.observe(100)
-    _, (_, samples) = summary(own("ratio", Kind.SUMMARY, "Percent."), {(): percent}, unit=1, most=100)
+    (figure,) = summary(own("ratio", Kind.SUMMARY, "Percent."), {(): percent}, unit=1, most=100)
+    _, (_, samples) = shown(*figure)
     assert {value for _, value in cast("list[Any]", list(samples))} == {100}

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 from kbroker.metrics import controller_families as c
 from kbroker.metrics import families as f
-from kbroker.node.metrics.figures import MILLISECOND, PAUSE, STRIDE, summary
+from kbroker.node.metrics.figures import PAUSE, STRIDE, Lately, summary
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole
 
 if TYPE_CHECKING:
+    from kbroker.metrics.rates import Rates
     from kbroker.node.metadata_plane import MetadataPlane
     from kbroker.node.metrics.figures import Figures
     from kbroker.node.metrics.node_metrics import NodeMetrics
     from kbroker.raft_metadata.image import BrokerImage
 
 
-def figures(metadata: MetadataPlane, metrics: NodeMetrics, idle: float) -> Figures:
+def figures(metadata: MetadataPlane, metrics: NodeMetrics, rates: Rates, idle: float) -> Figures:
     """The controller's figures on every node, as all have the metadata; those of the whole cluster on its leader alone.
 
     Kafka's inactive controllers show 0, so that dashboards may add up all nodes. ``idle`` is the share of time that the
@@ -54,8 +55,9 @@ def figures(metadata: MetadataPlane, metrics: NodeMetrics, idle: float) -> Figur
             for endpoint in list(broker.endpoints.values())[:1]
         ],
     )
+    yield f.UNFENCED_BROKERS, [((), sum(not broker.fenced for broker in image.brokers.values()))]
     yield from _of_images(metadata, metrics, idle)
-    yield from _of_quorum(metadata, metrics)
+    yield from _of_quorum(metadata, metrics, rates)
 
 
 def _of_controller(metadata: MetadataPlane, metrics: NodeMetrics) -> Figures:
@@ -106,7 +108,7 @@ def _camel_case(feature: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _of_quorum(metadata: MetadataPlane, metrics: NodeMetrics) -> Figures:
+def _of_quorum(metadata: MetadataPlane, metrics: NodeMetrics, rates: Rates) -> Figures:
     core = metadata.quorum.core
     voted = core.voted
     yield c.RAFT_LEADER, [((), core.leader_id)]
@@ -116,11 +118,9 @@ def _of_quorum(metadata: MetadataPlane, metrics: NodeMetrics) -> Figures:
     end = metadata.quorum.log.end_offset
     yield c.RAFT_END, [((), end)]
     for role, family in ((QuorumRole.LEADER, c.RAFT_APPEND_RATE), (QuorumRole.FOLLOWER, c.RAFT_FETCH_RATE)):
-        rate = metrics.rates.of(role, end)
+        rate = rates.of(role, end)
         yield family, [((), rate if core.role is role else 0)]
     yield c.RAFT_END_EPOCH, [((), metadata.quorum.log.last_epoch)]
     yield c.RAFT_VOTERS, [((), len(core.voters.voters))]
-    mean, longest = metrics.commits.take()
-    yield c.RAFT_COMMIT_AVG, [((), mean / MILLISECOND)]
-    yield c.RAFT_COMMIT_MAX, [((), longest / MILLISECOND)]
+    yield c.RAFT_COMMIT_AVG, Lately(metrics.commits, c.RAFT_COMMIT_MAX)
     yield c.RAFT_STATE, [((core.role.name.lower(),), 1)]

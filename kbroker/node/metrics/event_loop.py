@@ -28,9 +28,7 @@ class EventLoopTimes(trio.abc.Instrument):
         """Times between two waits: whatever comes meanwhile waits for so long."""
         self.idle = 0
         """Nanoseconds of waiting, since the start."""
-        self.turn_began = self._slept = perf_counter_ns()
-        self._idle_then = 0
-        self._at_then = self.turn_began
+        self.began = self.turn_began = self._slept = perf_counter_ns()
         self._sampled = sampled
         self._left = SAMPLE
         self._samples = 0
@@ -62,9 +60,18 @@ class EventLoopTimes(trio.abc.Instrument):
         self.turn_began = now = perf_counter_ns()
         self.idle += now - self._slept
 
-    def idle_share(self) -> float:
-        """The share of time that the loop has slept since it was last asked; between 0 and 1."""
-        now = perf_counter_ns()
-        share = (self.idle - self._idle_then) / max(1, now - self._at_then)
-        self._idle_then, self._at_then = self.idle, now
+
+class IdleShare:
+    """The share of time that the loop sleeps, for one who asks again and again."""
+
+    def __init__(self, loop: EventLoopTimes) -> None:
+        self._loop = loop
+        self._idle = 0
+        self._asked = loop.began
+
+    def take(self) -> float:
+        """The share since the last call, the first time since the start; between 0 and 1."""
+        now, idle = perf_counter_ns(), self._loop.idle
+        share = (idle - self._idle) / max(1, now - self._asked)
+        self._idle, self._asked = idle, now
         return min(1.0, share)

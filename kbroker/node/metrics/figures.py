@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from kbroker.metrics.dialect import Dialect, Kind
 from kbroker.metrics.exposition import QUANTILES, Sample
 from kbroker.metrics.family import Family, own
 from kbroker.metrics.histogram import Histogram
 
-Figures = Iterator[tuple[Family, Iterable[Sample]]]
 
-PAUSE: Final[tuple[Family, Iterable[Sample]]] = (own("pause", Kind.GAUGE, ""), ())
+class Observed(NamedTuple):
+    """What was observed for a family of kind ``SUMMARY``, by the values of its labels."""
+
+    histograms: Mapping[tuple[str, ...], Histogram]
+    counts: Mapping[tuple[str, ...], int] | None = None
+    """The numbers to show, where only a sample is observed."""
+    unit: float = 1e6
+    """That of what is shown, in the unit of what is observed."""
+    most: float = inf
+    """Nothing is shown above it, where the last class may end."""
+
+
+class Lately(NamedTuple):
+    """What was observed for two families: the mean since the last scrape, and the maximum; milliseconds."""
+
+    histogram: Histogram
+    maximum: Family
+
+
+Values: TypeAlias = Iterable[Sample] | Observed | Lately
+Figures = Iterator[tuple[Family, Values]]
+
+PAUSE: Final[tuple[Family, Values]] = (own("pause", Kind.GAUGE, ""), ())
 """No figure: whoever takes figures lets others have a turn."""
 STRIDE: Final = 500
 """Partitions that are looked at before that."""
 
-MILLISECOND = 1e6
+MILLISECOND: Final = 1e6
 """Nanoseconds, as which durations are observed."""
 
 
@@ -29,11 +50,25 @@ def summary(
     unit: float = MILLISECOND,
     most: float = inf,
 ) -> Figures:
-    """Quantiles, and the number of observations in a family of its own, as the JMX exporter has them.
+    """The figure of a family that is observed, as `Observed` says."""
+    yield family, Observed(histograms, counts, unit, most)
 
-    ``counts`` are the numbers to show, where only a sample is observed. ``unit`` is that of what is shown, in the unit
-    of what is observed. Nothing is shown above ``most``, where the last class may end.
-    """
+
+def shown(family: Family, values: Values) -> Iterator[tuple[Family, Iterable[Sample]]]:
+    """A figure as the page has it: of what was observed the quantiles, or what was lately. Both begin anew then."""
+    if isinstance(values, Observed):
+        yield from _quantiles(family, values)
+    elif isinstance(values, Lately):
+        mean, most = values.histogram.take()
+        yield family, [((), mean / MILLISECOND)]
+        yield values.maximum, [((), most / MILLISECOND)]
+    else:
+        yield family, values
+
+
+def _quantiles(family: Family, observed: Observed) -> Iterator[tuple[Family, Iterable[Sample]]]:
+    """The number of observations in a family of its own, and quantiles, as the JMX exporter has them."""
+    histograms, counts, unit, most = observed
     shares = [float(quantile) for quantile in QUANTILES]
     yield (
         count_family(family),

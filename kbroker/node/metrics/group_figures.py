@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.metrics import coordinator_families as c
 from kbroker.metrics import families as f
-from kbroker.node.metrics.figures import MILLISECOND, summary
+from kbroker.node.metrics.figures import Lately, summary
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
@@ -134,8 +134,6 @@ def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
         (c.FAILED_DEAD_LETTER_REQUESTS, traffic.failed_letter_requests),
     ):
         yield family, [((group,), count) for group, count in counts.items()]
-    mean, most = traffic.state_writes.take()
     yield c.STATE_WRITES, [((), traffic.written_states)]
     yield c.STATE_WRITE_RATE, [((), rates.of("states of share partitions", traffic.written_states))]
-    yield c.STATE_WRITE_TIME_AVG, [((), mean / MILLISECOND)]
-    yield c.STATE_WRITE_TIME_MAX, [((), most / MILLISECOND)]
+    yield c.STATE_WRITE_TIME_AVG, Lately(traffic.state_writes, c.STATE_WRITE_TIME_MAX)

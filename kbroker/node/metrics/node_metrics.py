@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kbroker.metrics.clients import ClientSeries
 from kbroker.metrics.histogram import Histogram
-from kbroker.metrics.rates import Rates
 from kbroker.metrics.requests import RequestMetrics
 from kbroker.metrics.traffic import Traffic
 from kbroker.node.metrics.event_loop import EventLoopTimes
@@ -28,7 +27,6 @@ class NodeMetrics:
         self.traffic = Traffic()
         self.requests = RequestMetrics()
         self.loop = EventLoopTimes(self.requests.measure_next)
-        self.rates = Rates(env.now)
         self.clients = ClientSeries()
         self.record_times = RecordTimes(env)
         self.changes = Histogram()

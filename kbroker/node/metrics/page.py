@@ -1,4 +1,4 @@
-"""The page of a scrape: asks each part of the node for its figures, and writes them family by family.
+"""The page of a scrape: the figures of a node, written family by family in a dialect.
 
 A node may have 100,000 partitions: the page is written in pieces, as fast as its reader takes it, and everybody else
 has a turn between two of them. Figures of one page may therefore be some moments apart.
@@ -6,31 +6,15 @@ has a turn between two of them. Figures of one page may therefore be some moment
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.errors import ErrorCode
-from kbroker.metrics import client_families, exposition
-from kbroker.metrics import families as f
+from kbroker.metrics import exposition
 from kbroker.metrics.dialect import Dialect
-from kbroker.metrics.family import Family
-from kbroker.metrics.histogram import Histogram
-from kbroker.metrics.traffic import TopicTraffic
-from kbroker.node.metrics import (
-    cluster_figures,
-    group_figures,
-    lag_figures,
-    log_figures,
-    partition_figures,
-    process_figures,
-)
-from kbroker.node.metrics.figures import PAUSE, Figures, summary
-from kbroker.node.metrics.lag_figures import Held
-from kbroker.node.metrics.log_figures import Space
-from kbroker.wire.registry import API_KEYS
+from kbroker.node.metrics.figures import PAUSE, Figures, shown
+from kbroker.node.metrics.node_figures import NodeFigures
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode
@@ -46,20 +30,13 @@ class MetricsPage:
     """Writes the metrics of a node in a dialect."""
 
     def __init__(self, broker: MeasuredNode, metrics: NodeMetrics) -> None:
-        self._broker = broker
         self._metrics = metrics
+        self._figures = NodeFigures(broker, metrics)
 
     async def write(self, dialect: Dialect, send: Send) -> None:
         """Hand the page's text to ``send``, piece by piece."""
-        broker, metrics = self._broker, self._metrics
-        coordinators = broker.coordinators
-        manager = broker.replica_manager
-        held = [] if coordinators is None else await lag_figures.held(manager)
-        if coordinators is not None:
-            await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
-        space = await log_figures.spaces(metrics.env, broker.log_manager.log_dirs)
         piece: list[str] = []
-        for text in self._lines(dialect, space, held):
+        for text in self._lines(dialect, await self._figures.look(dialect)):
             if not text:
                 await trio.lowlevel.checkpoint()
                 continue
@@ -70,120 +47,17 @@ class MetricsPage:
         if piece:
             await send("".join(piece))
 
-    def _lines(self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]) -> Iterator[str]:
+    def _lines(self, dialect: Dialect, figures: Figures) -> Iterator[str]:
         """The page's lines; an empty one where others are to have a turn."""
-        for figure in self._all(dialect, space, held):
+        for figure in figures:
             if figure is PAUSE:
                 yield ""
                 continue
-            family, samples = figure
-            begun = False
-            for text in exposition.lines(family, dialect, samples):
-                if not begun:
-                    yield exposition.head(family, dialect)
-                    begun = True
-                yield text
+            for family, samples in shown(*figure):
+                begun = False
+                for text in exposition.lines(family, dialect, samples):
+                    if not begun:
+                        yield exposition.head(family, dialect)
+                        begun = True
+                    yield text
         yield from self._metrics.clients.lines(self._metrics.env.now())
-
-    def _all(
-        self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]
-    ) -> Iterator[tuple[Family, Iterable[exposition.Sample]]]:
-        broker, metrics = self._broker, self._metrics
-        manager, coordinators = broker.replica_manager, broker.coordinators
-        idle, share = metrics.loop.idle, metrics.loop.idle_share()
-        yield from self._traffic()
-        yield from partition_figures.figures(manager)
-        yield from log_figures.figures(broker.log_manager.log_dirs, space, broker.log_cleaner, manager)
-        yield from self._broker_figures()
-        yield from self._requests()
-        yield from self._connections()
-        yield from cluster_figures.figures(broker.metadata, metrics, share)
-        if coordinators is not None:
-            yield from group_figures.figures(coordinators, metrics.rates, metrics.env.now())
-            yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
-        if broker.share_groups is not None:
-            made = broker.share_groups.made
-            yield from group_figures.share_figures(made, metrics.traffic, metrics.rates, metrics.env.now())
-        yield from process_figures.figures(broker.config.node_id, metrics.started_ms)
-        yield f.PROCESSOR_IDLE, [((), share)]
-        shown = idle if dialect is Dialect.REPORTER else share
-        yield f.HANDLER_IDLE, [((), shown)]
-        if broker.config.is_broker:
-            yield f.BROKER_HANDLER_IDLE, [((), shown)]
-        if broker.config.is_controller:
-            yield f.CONTROLLER_HANDLER_IDLE, [((), shown)]
-        yield from summary(f.LOOP_TURN, {(): metrics.loop.turns}, {(): metrics.loop.count})
-        yield from self._clients()
-
-    def _traffic(self) -> Figures:
-        traffic = self._metrics.traffic
-
-        def counts(name: str) -> Iterator[exposition.Sample]:
-            yield ("",), traffic.total(name)
-            for topic, found in list(traffic.topics.items()):
-                yield (topic,), getattr(found, name)
-
-        for name in TopicTraffic.__slots__:
-            yield f.TRAFFIC[name], counts(name)
-        yield f.REPLICATION_BYTES_OUT, [((), traffic.replication_bytes_out)]
-        yield f.REPLICATION_BYTES_IN, [((), traffic.replication_bytes_in)]
-
-    def _broker_figures(self) -> Figures:
-        broker = self._broker
-        isr, sessions = broker.replica_manager.isr, broker.services.fetch_sessions
-        yield f.ISR_SHRINKS, [((), isr.shrinkages)]
-        yield f.ISR_EXPANDS, [((), isr.expansions)]
-        yield f.FAILED_ISR_UPDATES, [((), isr.refused)]
-        yield f.FETCH_SESSIONS, [((), len(sessions))]
-        yield f.FETCH_SESSION_EVICTIONS, [((), sessions.evictions)]
-        yield from summary(f.FLUSH_TIME, {(): self._metrics.flushes})
-        if broker.config.is_broker:
-            own = broker.metadata.image.brokers.get(broker.config.node_id)
-            yield f.BROKER_STATE, [((), 1 if own is None or own.fenced else 3)]
-
-    def _requests(self) -> Figures:
-        requests = self._metrics.requests
-        counts = list(requests.counts())
-        totals: Counter[tuple[str, ...]] = Counter()
-        for name, _, count in counts:
-            totals[name,] += count
-        yield f.REQUEST_COUNT, [((name, str(version)), count) for name, version, count in counts]
-        yield (
-            f.ERRORS,
-            [((API_KEYS[key].name, ErrorCode.of(code).name), count) for (key, code), count in requests.errors.items()],
-        )
-        for stage, family in f.STAGES.items():
-            yield from summary(
-                family, {(name,): getattr(times, stage) for name, times in requests.times.items()}, totals
-            )
-        sizes: dict[tuple[str, ...], Histogram] = {(name,): times.size for name, times in requests.times.items()}
-        yield from summary(f.REQUEST_BYTES, sizes, totals, unit=1)
-
-    def _connections(self) -> Figures:
-        listeners = self._broker.listeners
-        yield f.CONNECTIONS, [((server.name, "0"), server.connection_count) for server in listeners]
-        yield f.CONNECTION_CREATIONS, [((server.name, "0"), server.admitted) for server in listeners]
-        rate = self._metrics.rates.of
-        yield (
-            f.CONNECTION_CREATION_RATE,
-            [((server.name, "0"), rate((server.name, "in"), server.admitted)) for server in listeners],
-        )
-        yield (
-            f.CONNECTION_CLOSE_RATE,
-            [
-                ((server.name, "0"), rate((server.name, "out"), server.admitted - server.connection_count))
-                for server in listeners
-            ],
-        )
-        yield (
-            f.CLIENTS,
-            [((*client, server.name), count) for server in listeners for client, count in server.clients().items()],
-        )
-
-    def _clients(self) -> Figures:
-        clients, telemetry = self._metrics.clients, self._broker.telemetry
-        if telemetry is not None:
-            yield client_families.INSTANCES, [((), telemetry.instances)]
-        yield client_families.SHOWN_CLIENTS, [((), clients.clients)]
-        yield client_families.SHOWN_SERIES, [((), len(clients))]
-        yield client_families.DROPPED, [((), clients.dropped)]

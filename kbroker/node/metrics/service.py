@@ -1,4 +1,4 @@
-"""Metrics of a node as one part of it: the counts, the page, and the server of the page."""
+"""Metrics of a node as one part of it: the counts, the page and its server, the export by OTLP."""
 
 from __future__ import annotations
 
@@ -7,33 +7,51 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.node.metrics.node_metrics import NodeMetrics
-from kbroker.node.metrics.page import MetricsPage
-from kbroker.node.metrics.server import MetricsServer
 
 if TYPE_CHECKING:
+    from kbroker.config.otlp import OtlpSettings
     from kbroker.env import Env
     from kbroker.node.metrics.measured_node import MeasuredNode
+    from kbroker.node.metrics.server import MetricsServer
+    from kbroker.node.otlp.export import OtlpExport
 
 
 class MetricsService:
     """``bind`` it before the node's parts are made, and ``start`` it when they are there."""
 
-    def __init__(self, address: tuple[str, int], env: Env, node: MeasuredNode) -> None:
+    def __init__(
+        self, address: tuple[str, int] | None, otlp: OtlpSettings | None, env: Env, node: MeasuredNode
+    ) -> None:
+        """``address``: that of the page, if there is one; ``otlp``: where else the metrics go."""
+        self._server: MetricsServer | None = None
+        self._export: OtlpExport | None = None
+        if otlp is not None:
+            from kbroker.node.otlp import export, feed
+
+            export.check_packages()
+            feed.keep_observations()
         self.counts = NodeMetrics(env)
         self._node = node
-        self._server = MetricsServer(address, MetricsPage(node, self.counts), self._unready)
+        if otlp is not None:
+            self._export = export.OtlpExport(otlp, node, self.counts)
+        if address is not None:
+            from kbroker.node.metrics.page import MetricsPage
+            from kbroker.node.metrics.server import MetricsServer
+
+            self._server = MetricsServer(address, MetricsPage(node, self.counts), self._unready)
 
     @property
-    def port(self) -> int:
-        """The port of the page."""
-        return self._server.port
+    def port(self) -> int | None:
+        """The port of the page; None without one."""
+        return None if self._server is None else self._server.port
 
     async def bind(self) -> None:
         """Take the page's address. ``FatalError`` if it cannot be had."""
-        await self._server.bind()
+        if self._server is not None:
+            await self._server.bind()
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Serve the page, and begin to measure."""
+        """Serve the page, export, and begin to measure."""
         trio.lowlevel.add_instrument(self.counts.loop)
         metadata, counts = self._node.metadata, self.counts
         metadata.subscribe(counts.on_image)
@@ -43,7 +61,11 @@ class MetricsService:
 
     async def _serve(self) -> None:
         try:
-            await self._server.serve()
+            async with trio.open_nursery() as nursery:
+                if self._server is not None:
+                    nursery.start_soon(self._server.serve)
+                if self._export is not None:
+                    nursery.start_soon(self._export.run)
         finally:
             trio.lowlevel.remove_instrument(self.counts.loop)
 

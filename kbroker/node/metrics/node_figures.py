@@ -1,0 +1,156 @@
+"""All figures of a node, asked of each of its parts.
+
+Whoever reads them has an object of their own, with their own times for rates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kbroker.errors import ErrorCode
+from kbroker.metrics import client_families, exposition
+from kbroker.metrics import families as f
+from kbroker.metrics.dialect import Dialect
+from kbroker.metrics.histogram import Histogram
+from kbroker.metrics.rates import Rates
+from kbroker.metrics.traffic import TopicTraffic
+from kbroker.node.metrics import (
+    cluster_figures,
+    group_figures,
+    lag_figures,
+    log_figures,
+    partition_figures,
+    process_figures,
+)
+from kbroker.node.metrics.event_loop import IdleShare
+from kbroker.node.metrics.figures import Figures, summary
+from kbroker.node.metrics.lag_figures import Held
+from kbroker.node.metrics.log_figures import Space
+from kbroker.wire.registry import API_KEYS
+
+if TYPE_CHECKING:
+    from kbroker.node.metrics.measured_node import MeasuredNode
+    from kbroker.node.metrics.node_metrics import NodeMetrics
+
+
+class NodeFigures:
+    """The figures of a node for one reader."""
+
+    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics) -> None:
+        self._broker = broker
+        self._metrics = metrics
+        self._rates = Rates(metrics.env.now)
+        self._idle = IdleShare(metrics.loop)
+
+    async def look(self, dialect: Dialect) -> Figures:
+        """Look up what takes time; the rest is found as the figures are taken. Dialects differ in `Kind.IDLE` alone."""
+        broker, metrics = self._broker, self._metrics
+        coordinators = broker.coordinators
+        manager = broker.replica_manager
+        held = [] if coordinators is None else await lag_figures.held(manager)
+        if coordinators is not None:
+            await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
+        return self._all(dialect, await log_figures.spaces(metrics.env, broker.log_manager.log_dirs), held)
+
+    def _all(self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]) -> Figures:
+        broker, metrics = self._broker, self._metrics
+        manager, coordinators = broker.replica_manager, broker.coordinators
+        share, rates = self._idle.take(), self._rates
+        yield from self._traffic()
+        yield from partition_figures.figures(manager)
+        yield from log_figures.figures(broker.log_manager.log_dirs, space, broker.log_cleaner, manager)
+        yield from self._broker_figures()
+        yield from self._requests()
+        yield from self._connections()
+        yield from cluster_figures.figures(broker.metadata, metrics, rates, share)
+        if coordinators is not None:
+            yield from group_figures.figures(coordinators, rates, metrics.env.now())
+            yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
+        if broker.share_groups is not None:
+            made = broker.share_groups.made
+            yield from group_figures.share_figures(made, metrics.traffic, rates, metrics.env.now())
+        yield from process_figures.figures(broker.config.node_id, metrics.started_ms)
+        yield f.PROCESSOR_IDLE, [((), share)]
+        shown = metrics.loop.idle if dialect is Dialect.REPORTER else share
+        yield f.HANDLER_IDLE, [((), shown)]
+        if broker.config.is_broker:
+            yield f.BROKER_HANDLER_IDLE, [((), shown)]
+        if broker.config.is_controller:
+            yield f.CONTROLLER_HANDLER_IDLE, [((), shown)]
+        yield from summary(f.LOOP_TURN, {(): metrics.loop.turns}, {(): metrics.loop.count})
+        yield from self._clients()
+
+    def _traffic(self) -> Figures:
+        traffic = self._metrics.traffic
+
+        def counts(name: str) -> Iterator[exposition.Sample]:
+            yield ("",), traffic.total(name)
+            for topic, found in list(traffic.topics.items()):
+                yield (topic,), getattr(found, name)
+
+        for name in TopicTraffic.__slots__:
+            yield f.TRAFFIC[name], counts(name)
+        yield f.REPLICATION_BYTES_OUT, [((), traffic.replication_bytes_out)]
+        yield f.REPLICATION_BYTES_IN, [((), traffic.replication_bytes_in)]
+
+    def _broker_figures(self) -> Figures:
+        broker = self._broker
+        isr, sessions = broker.replica_manager.isr, broker.services.fetch_sessions
+        yield f.ISR_SHRINKS, [((), isr.shrinkages)]
+        yield f.ISR_EXPANDS, [((), isr.expansions)]
+        yield f.FAILED_ISR_UPDATES, [((), isr.refused)]
+        yield f.FETCH_SESSIONS, [((), len(sessions))]
+        yield f.FETCH_SESSION_EVICTIONS, [((), sessions.evictions)]
+        yield from summary(f.FLUSH_TIME, {(): self._metrics.flushes})
+        if broker.config.is_broker:
+            own = broker.metadata.image.brokers.get(broker.config.node_id)
+            yield f.BROKER_STATE, [((), 1 if own is None or own.fenced else 3)]
+
+    def _requests(self) -> Figures:
+        requests = self._metrics.requests
+        counts = list(requests.counts())
+        totals: Counter[tuple[str, ...]] = Counter()
+        for name, _, count in counts:
+            totals[name,] += count
+        yield f.REQUEST_COUNT, [((name, str(version)), count) for name, version, count in counts]
+        yield (
+            f.ERRORS,
+            [((API_KEYS[key].name, ErrorCode.of(code).name), count) for (key, code), count in requests.errors.items()],
+        )
+        for stage, family in f.STAGES.items():
+            yield from summary(
+                family, {(name,): getattr(times, stage) for name, times in requests.times.items()}, totals
+            )
+        sizes: dict[tuple[str, ...], Histogram] = {(name,): times.size for name, times in requests.times.items()}
+        yield from summary(f.REQUEST_BYTES, sizes, totals, unit=1)
+
+    def _connections(self) -> Figures:
+        listeners = self._broker.listeners
+        yield f.CONNECTIONS, [((server.name, "0"), server.connection_count) for server in listeners]
+        yield f.CONNECTION_CREATIONS, [((server.name, "0"), server.admitted) for server in listeners]
+        rate = self._rates.of
+        yield (
+            f.CONNECTION_CREATION_RATE,
+            [((server.name, "0"), rate((server.name, "in"), server.admitted)) for server in listeners],
+        )
+        yield (
+            f.CONNECTION_CLOSE_RATE,
+            [
+                ((server.name, "0"), rate((server.name, "out"), server.admitted - server.connection_count))
+                for server in listeners
+            ],
+        )
+        yield (
+            f.CLIENTS,
+            [((*client, server.name), count) for server in listeners for client, count in server.clients().items()],
+        )
+
+    def _clients(self) -> Figures:
+        clients, telemetry = self._metrics.clients, self._broker.telemetry
+        if telemetry is not None:
+            yield client_families.INSTANCES, [((), telemetry.instances)]
+        yield client_families.SHOWN_CLIENTS, [((), clients.clients)]
+        yield client_families.SHOWN_SERIES, [((), len(clients))]
+        yield client_families.DROPPED, [((), clients.dropped)]
