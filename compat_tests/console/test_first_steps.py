@@ -47,7 +47,8 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
     page.get_by_label("Filter", exact=True).fill("value is not json")
     page.get_by_label("Partitions").fill("")
     page.get_by_label("From", exact=True).select_option("earliest")
-    page.keyboard.press("Enter")
+    page.get_by_label("Filter", exact=True).press("Enter")
+    expect(page.locator(".status")).to_contain_text(re.compile(r"1 record shown \(300 records read"))
 
     page.goto(page.url.split("#")[0] + f"#/groups?filter={story.ledger}")
     page.get_by_role("link", name=f"Why {story.ledger} stands").click(timeout=PATIENCE)
