@@ -127,9 +127,8 @@ def test_the_browser_asks_before_a_copy_is_left(
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     page.wait_for_function("() => document.querySelector('dialog button[type=submit]').disabled")
-    page.evaluate("() => { setTimeout(() => location.reload(), 0); }")
-    page.wait_for_timeout(1)
-    page.wait_for_event("dialog") if not asked else None
+    with page.expect_event("dialog"):
+        page.evaluate("() => { setTimeout(() => location.reload(), 0); }")
     held[0].continue_()
     expect(page.get_by_text("1 record stored in left")).to_be_visible()
     assert asked == ["beforeunload"]
