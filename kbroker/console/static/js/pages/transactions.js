@@ -103,7 +103,7 @@ function drawCourse(box, events) {
         "p",
         { class: "quiet" },
         "It looks once a second: a transaction that is shorter may begin and end unseen.",
-        session.explorer ? [" Each request of one is on the page ", link("Protocol", "#/explorer"), "."] : null,
+        session.explorer ? [" “Watch” shows each of its requests."] : null,
       ),
       table(
         "Seen since this page was opened",
@@ -140,6 +140,13 @@ function drawTable(told, again) {
       },
       { title: "Producer id", number: true, cell: (t) => String(t.producer) },
       { title: "Coordinator", number: true, cell: (t) => t.coordinator },
+      session.explorer
+        ? {
+            title: "Protocol",
+            cell: (t) =>
+              link("Watch", href("explorer", { filter: t.id }), { "aria-label": `Watch the requests of ${t.id} as they happen` }),
+          }
+        : null,
       session.writes
         ? {
             title: "Change",
