@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,32 @@ def test_others_have_a_turn_while_everything_is_described(tmp_path: Path, monkey
             answer = await client.ask(DescribeLogDirsRequest(topics=some))
             [directory] = answer.results
             assert [(each.name, len(each.partitions)) for each in directory.topics] == [(NAMES[3], 1), (NAMES[5], 1)]
+
+    run(test)
+
+
+def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+            await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+            requests = (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=[]))
+            before = [await client.ask(request) for request in requests]
+            threads: list[bool] = []
+            real = reply_queue.encode_parts
+
+            def encode(*args: Any) -> Any:
+                threads.append(threading.current_thread() is threading.main_thread())
+                return real(*args)
+
+            monkeypatch.setattr(dispatcher, "LARGE_ANSWER", PARTS - 1)
+            monkeypatch.setattr(reply_queue, "encode_parts", encode)
+            after = [await client.ask(request) for request in requests]
+            assert threads == [False, False, True]
+            for directory in (*before[1].results, *after[1].results):
+                directory.usable_bytes = 0  # others use the disk, too
+            assert before == after
 
     run(test)
 
