@@ -31,7 +31,11 @@ from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteR
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kbroker.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from kbroker.wire.messages.describe_producers import DescribeProducersRequest
 from kbroker.wire.messages.describe_producers import TopicRequest as ProducersTopic
 from kbroker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -46,7 +50,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -250,7 +254,8 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
             real = reply_queue.encode_parts
 
             def encode(*args: Any) -> Any:
-                threads.append(threading.current_thread() is threading.main_thread())
+                if isinstance(args[0], MetadataResponse | DescribeLogDirsResponse):
+                    threads.append(threading.current_thread() is threading.main_thread())
                 return real(*args)
 
             monkeypatch.setattr(dispatcher, "LARGE_ANSWER", PARTS - 1)
