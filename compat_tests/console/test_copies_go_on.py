@@ -122,7 +122,7 @@ def test_the_browser_asks_before_a_copy_is_left(
 
     page.on("dialog", stay)
     held: list[Route] = []
-    page.route("**/api/records/import", held.append)
+    page.route("**/api/records/import", lambda route: held.append(route))
     page.get_by_role("button", name="Import").click()
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()

@@ -44,6 +44,7 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
     expect(first).to_have_attribute("data-record", f"{partition}:{offset}")
     expect(first).to_contain_text("not JSON")
     expect(page.locator("tr.detail").get_by_label("Value", exact=True)).to_have_text(re.compile(r'^\{"id": 157'))
+    expect(page.locator("tr.detail")).to_contain_text("It begins like JSON and is none")
     page.get_by_label("Filter", exact=True).fill("value is not json")
     page.get_by_label("Partitions").fill("")
     page.get_by_label("From", exact=True).select_option("earliest")

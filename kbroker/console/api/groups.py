@@ -246,7 +246,9 @@ def _waiting_since(
         for number, (begin, end) in partitions.items():
             if len(found) >= _MAX_WAITING or budget.spent:
                 return found
-            page = forward(client, Look(topic), {number: begin}, {number: end}, 1, budget)
+            # Behind an open transaction records wait, too.
+            look = Look(topic, read_committed=False)
+            page = forward(client, look, {number: begin}, {number: end}, 1, budget)
             if page.records:
                 found[TopicPartition(topic, number)] = page.records[0].record.timestamp
     return found

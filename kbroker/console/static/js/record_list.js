@@ -224,7 +224,8 @@ function whole(title, shown) {
   text.id = freshId("part");
   choose(Object.keys(views)[0]);
   const schema = shown.schema ? h("p", { class: "quiet" }, schemaOf(shown)) : null;
-  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), schema, text);
+  const broken = shown.not_json ? h("p", { class: "warn-text" }, `It begins like JSON and is none: ${shown.not_json}.`) : null;
+  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), schema, broken, text);
 }
 
 /** By which schema a part is decoded, or why it is not. */

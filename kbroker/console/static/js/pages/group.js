@@ -109,7 +109,7 @@ function draw(body, told) {
       tile("Members", number(told.members.length)),
       tile("Partitions", number(told.partitions.length)),
       tile("Lag", number(lag), "records"),
-      share ? null : tile("Waiting", oldest === null ? "–" : duration(told.now - oldest), oldest === null ? "nothing waits" : "the longest"),
+      share ? null : tile("Waiting", oldest === null ? "–" : duration(told.now - oldest), oldest === null ? (lag ? "not known" : "nothing waits") : "the longest"),
     ),
     drawReasons(told),
     idle && told.members.length && told.type === "Share"

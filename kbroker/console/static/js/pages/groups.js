@@ -50,7 +50,7 @@ export async function show(main, params, scope) {
             { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
             { title: "Protocol", cell: (g) => g.protocol || "–" },
             { title: "Lag", number: true, cell: (g) => number(lagOf(g.group)?.lag) },
-            { title: "Advances", cell: (g) => (lagOf(g.group) ? advances(lagOf(g.group), now) : "–") },
+            { title: "Progress", cell: (g) => (lagOf(g.group) ? advances(lagOf(g.group), now) : "–") },
           ],
           told.rows,
           { empty: filter.value ? "No group fits." : "There are no groups yet: one begins with its first member." },

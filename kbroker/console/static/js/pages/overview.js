@@ -102,7 +102,7 @@ function drawBehind(box, told) {
           { title: "Group", class: "name", cell: (g) => link(g.group, href("group", { group: g.group })) },
           { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
           { title: "Lag", number: true, cell: (g) => plural(g.lag, "record") },
-          { title: "Advances", cell: (g) => advances(g, told.now) },
+          { title: "Progress", cell: (g) => advances(g, told.now) },
         ], rows.slice(0, MOST_BEHIND)),
       left > 0 ? h("p", null, link(`and ${plural(left, "more group")}`, "#/groups")) : null,
     ),
