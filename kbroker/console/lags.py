@@ -13,7 +13,7 @@ from kbroker.client.patience import patience
 from kbroker.client.share_groups import SHARE
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import LATEST, list_offsets
-from kbroker.console.standing import OffsetHistory
+from kbroker.console.standing import STANDS_MS, OffsetHistory
 from kbroker.types import TopicPartition
 
 MAX_GROUPS: Final = 200
@@ -24,11 +24,16 @@ _PATIENCE: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group with committed offsets. ``stands_since``: since when some partition with lag was seen to stand, in ms."""
+    """A group with committed offsets.
+
+    ``stands_since``: since when a partition with lag was seen to stand, in ms, None if none has for long. ``goes_on``:
+    whether each of them was seen to advance.
+    """
 
     listing: GroupListing
     lag: int
     stands_since: int | None
+    goes_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +77,12 @@ def ask_lags(client: Client, history: OffsetHistory) -> Lags:
         if not known:
             continue
         lag = sum(max(ends[partition] - offset, 0) for partition, offset in known.items())
-        since = [
-            history.stands_since(group_id, partition, offset, behind=offset < ends[partition], now_ms=now_ms)
+        stood = [
+            history.look(group_id, partition, offset, behind=offset < ends[partition], now_ms=now_ms)
             for partition, offset in known.items()
         ]
-        rows.append(GroupLag(listings[group_id], lag, min(since) if lag else None))
+        since = min(each.since for each in stood)
+        stands = now_ms - since >= STANDS_MS
+        goes_on = not stands and all(each.moved for each in stood)
+        rows.append(GroupLag(listings[group_id], lag, since if stands else None, goes_on))
     return Lags(tuple(sorted(rows, key=lambda row: row.listing.group_id)), len(listings), groups)

@@ -196,25 +196,33 @@ def _duration(ms: int) -> str:
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
+class Stood(NamedTuple):
+    """A group at a partition. ``since``: when it was first seen there with records behind, in ms; the time of the look
+    if it has them all. ``moved``: whether it was seen to advance to where it is, or to have all records."""
+
+    since: int
+    moved: bool
+
+
 class OffsetHistory:
     """Remembers since when groups have stood, each at an offset with records behind it: Kafka does not tell."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, TopicPartition], tuple[int | None, int]] = {}
+        self._seen: dict[tuple[str, TopicPartition], tuple[int | None, bool, Stood]] = {}
 
-    def stands_since(
-        self, group: str, partition: TopicPartition, committed: int | None, *, behind: bool, now_ms: int
-    ) -> int:
-        """When the group was first seen there with records behind, in ms; ``now_ms`` if it advances, or has them all.
-
-        The groups that nobody has asked about for longest are forgotten where there are too many.
-        """
+    def look(self, group: str, partition: TopicPartition, committed: int | None, *, behind: bool, now_ms: int) -> Stood:
+        """What is known with this look. Groups that nobody has asked about for longest are forgotten."""
         key = (group, partition)
         known = self._seen.pop(key, None)
         if not behind:
-            return now_ms
-        since = known[1] if known is not None and known[0] == committed else now_ms
-        self._seen[key] = (committed, since)
+            stood = Stood(now_ms, True)
+        elif known is None:
+            stood = Stood(now_ms, False)
+        else:
+            before, was_behind, stood = known
+            if before != committed or not was_behind:
+                stood = Stood(now_ms, True)
+        self._seen[key] = (committed, behind, stood)
         if len(self._seen) > _MOST_REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        return since
+        return stood

@@ -161,7 +161,7 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     lags = console.get("groups/lags").json
     assert lags["asked"] == lags["groups"] >= 1
     [row] = [row for row in lags["rows"] if row["group"] == "offsets-only"]
-    assert row == {"group": "offsets-only", "state": "Empty", "lag": 6, "stands_since": None}
+    assert row == {"group": "offsets-only", "state": "Empty", "lag": 6, "stands_since": None, "goes_on": False}
 
 
 def test_a_reset_is_looked_at_before_it_is_done(client: Client, console: ConsoleProcess) -> None:

@@ -87,13 +87,14 @@ def test_the_history_of_a_group() -> None:
     history = OffsetHistory()
     orders = TopicPartition("orders", 0)
 
-    def since(committed: int | None, now_ms: int, *, behind: bool = True) -> int:
-        return history.stands_since("g", orders, committed, behind=behind, now_ms=now_ms)
+    def look(committed: int | None, now_ms: int, *, behind: bool = True) -> tuple[int, bool]:
+        return history.look("g", orders, committed, behind=behind, now_ms=now_ms)
 
-    assert [since(17, 1000), since(17, 5000)] == [1000, 1000]
-    assert since(18, 6000) == 6000
+    # At the first look nobody knows whether it goes on.
+    assert [look(17, 1000), look(17, 5000)] == [(1000, False), (1000, False)]
+    assert [look(18, 6000), look(18, 6500)] == [(6000, True), (6000, True)]
     # It has had all for an hour: a record that comes then has not waited for so long.
-    assert since(18, 7000, behind=False) == 7000
-    assert since(18, 3_600_000) == 3_600_000
-    assert history.stands_since("other", orders, 18, behind=True, now_ms=4_000_000) == 4_000_000
-    assert [since(None, 1), since(None, 2)] == [1, 1]
+    assert look(18, 7000, behind=False) == (7000, True)
+    assert [look(18, 3_600_000), look(18, 3_700_000)] == [(3_600_000, True), (3_600_000, True)]
+    assert history.look("other", orders, 18, behind=True, now_ms=4_000_000) == (4_000_000, False)
+    assert [look(None, 1), look(None, 2)] == [(1, True), (1, True)]

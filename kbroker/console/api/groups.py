@@ -29,7 +29,7 @@ from kbroker.console.call import Call, Refused
 from kbroker.console.holding import ask_holders
 from kbroker.console.lags import ask_lags
 from kbroker.console.scan import Budget, Look, forward
-from kbroker.console.standing import STANDS_MS, OffsetHistory, Stand, findings
+from kbroker.console.standing import OffsetHistory, Stand, findings
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
@@ -65,9 +65,8 @@ async def list_lags(call: Call) -> Json:
             "group": each.listing.group_id,
             "state": each.listing.state,
             "lag": each.lag,
-            "stands_since": None
-            if each.stands_since is None or now_ms - each.stands_since < STANDS_MS
-            else each.stands_since,
+            "stands_since": each.stands_since,
+            "goes_on": each.goes_on,
         }
         for each in lags.of
     ]
@@ -195,7 +194,7 @@ def _reasons(
             member=None if owner is None else (owner.client_id, owner.host.removeprefix("/")),
         )
         is_behind = stand.waiting > 0
-        since = history.stands_since(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
+        since = history.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms).since
         if is_behind:
             stands.append(replace(stand, since=since))
     found = findings(group.state, len(group.members), _with_holders(client, stands), now_ms)

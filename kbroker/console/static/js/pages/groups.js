@@ -10,7 +10,7 @@ export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
 /** Whether a group goes on, of one that has records to read. */
 export function advances(group, now) {
   if (!group.lag) return "has all";
-  if (group.stands_since === null) return badge("goes on", "good");
+  if (group.stands_since === null) return group.goes_on ? badge("goes on", "good") : "watching …";
   return link(badge(`stands for ${duration(now - group.stands_since)}`, "bad"), href("group", { group: group.group }), {
     "aria-label": `Why ${group.group} stands`,
   });

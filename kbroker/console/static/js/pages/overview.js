@@ -85,7 +85,7 @@ const MOST_BEHIND = 5;
 
 /** The groups with records that wait: those that stand first, whose members have more to tell than an empty group's. */
 function drawBehind(box, told) {
-  const rank = (group) => (group.stands_since === null ? 2 : group.state === "Empty" ? 1 : 0);
+  const rank = (group) => (group.stands_since === null ? 1 : group.state === "Empty" ? 2 : 0);
   const rows = told.rows.filter((group) => group.lag).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
   if (!rows.length) {
     refill(box);
