@@ -166,7 +166,7 @@ class TopicCatalogue:
                 return known
 
     def _told_since(self, least: float) -> Topics | None:
-        """What is known, if it was asked for at that time or later."""
+        """The topics that are known, if they were asked for at that time or later."""
         return self._known if self._asked_at >= least else None
 
     async def _ask(self, asking: _Asking) -> None:

@@ -1,4 +1,4 @@
-"""How far the groups of a cluster are behind, asked in few requests: a line for each in lists."""
+"""The lags of a cluster's groups, asked in few requests: a line for each in lists."""
 
 from __future__ import annotations
 

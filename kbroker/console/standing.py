@@ -1,4 +1,4 @@
-"""Why a group does not advance, in words, and for how long its committed offsets have stood. Pure."""
+"""The reasons why a group does not advance, in words, and for how long its committed offsets have stood. Pure."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _records(count: int) -> str:
 
 
 def _duration(ms: int) -> str:
-    """So long, as the page says it: 45 s, 3 min, 2 h."""
+    """A length of time as the page says it: 45 s, 3 min, 2 h."""
     seconds = max(round(ms / 1000), 0)
     if seconds < 90:
         return f"{seconds} s"
@@ -211,7 +211,7 @@ class OffsetHistory:
         self._seen: dict[tuple[str, TopicPartition], tuple[int | None, bool, Stood]] = {}
 
     def look(self, group: str, partition: TopicPartition, committed: int | None, *, behind: bool, now_ms: int) -> Stood:
-        """What is known with this look. Groups that nobody has asked about for longest are forgotten."""
+        """The state of a group with this look. Groups that nobody has asked about for longest are forgotten."""
         key = (group, partition)
         known = self._seen.pop(key, None)
         if not behind:

@@ -29,9 +29,11 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     if not may_on_cluster(ctx, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = ctx.services
-    wanted: set[TopicPartition] | None = None
+    wanted: dict[TopicPartition, None] | None = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = dict.fromkeys(
+            TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
+        )
     knows_cordoned = services.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES
     results = []
     share = FairShare()

@@ -178,7 +178,7 @@ def _reasons(
     ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
     history: OffsetHistory,
 ) -> list[Json]:
-    """Why the group does not have all records, in words; empty if it has them, or advances."""
+    """The reasons why records wait for the group, in words; none if it has them all, or advances."""
     now_ms = time.time_ns() // 1_000_000
     stands: list[Stand] = []
     for partition, limits in ranges.items():

@@ -83,7 +83,7 @@ function drawTroubles(box, told) {
 
 const MOST_BEHIND = 5;
 
-/** The groups with records that wait: those that stand first, whose members have more to tell than an empty group's. */
+/** The groups with records that wait: those that stand first, and those without members, whose programs have ended, last. */
 function drawBehind(box, told) {
   const rank = (group) => (group.stands_since === null ? 1 : group.state === "Empty" ? 2 : 0);
   const rows = told.rows.filter((group) => group.lag).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
