@@ -11,7 +11,7 @@ from compat_tests.console.conftest import SCREENSHOTS
 
 PICTURES = Path(__file__).parents[2] / "docs" / "static" / "console"
 
-NAMES = ("troubles-light", "records-light", "log-light", "protocol-light")
+NAMES = ("troubles-light", "records-light", "log-light", "protocol-light", "stands-light")
 
 
 def main() -> None:

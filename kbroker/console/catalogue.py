@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,17 @@ from kbroker.client.patience import patience
 from kbroker.client.topics import LATEST, TopicDescription, list_offsets, list_topics
 from kbroker.console.asking import Cluster
 from kbroker.console.sizes import ask_sizes
+from kbroker.console.totals import Totals, count
 from kbroker.rates import Meter
 from kbroker.types import TopicPartition
 
 _LEAST_SECONDS: Final = 2.0
 _TIMES_AS_LONG: Final = 10
 """Topics are asked for again after as many times the time that asking took."""
+
+_PATIENCE: Final = 0.3
+"""Seconds that a page waits for topics as they are now, where earlier ones are known. With 100,000 topics the cluster
+takes seconds to tell of them all; the page says of what time its topics are, and asks again by itself."""
 
 _MAX_ENDS: Final = 2000
 """Partitions whose ends are asked for in one look, for the rates of records."""
@@ -49,6 +55,8 @@ class Topics:
 
     records: Mapping[str, float]
     """Topic -> records a second, of the same topics as far as they were asked for."""
+
+    totals: Totals
 
 
 class Rates:
@@ -99,6 +107,7 @@ def ask_topics(client: Client, rates: Rates) -> Topics:
     if found.of is not None and not found.silent:
         rates.bytes.take(time.monotonic(), sizes)
     rates.ends.take(time.monotonic(), _ask_ends(client, rates.busy_partitions(topics)))
+    growth, records = dict(rates.bytes.rates), rates.records_of(topics)
     return Topics(
         topics,
         None if found.of is None else sizes,
@@ -107,8 +116,9 @@ def ask_topics(client: Client, rates: Rates) -> Topics:
         found.of_brokers(),
         found.silent,
         found.failed,
-        dict(rates.bytes.rates),
-        rates.records_of(topics),
+        growth,
+        records,
+        count(topics, growth, records),
     )
 
 
@@ -125,29 +135,61 @@ def _ask_ends(client: Client, partitions: Sequence[TopicPartition]) -> dict[Topi
 
 
 class TopicCatalogue:
-    """The topics, asked for by one task at a time; the others wait for its answer."""
+    """The topics, asked for by one task at a time, which goes on when the page that began it has gone."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._lock = trio.Lock()
         self._known: Topics | None = None
         self._rates = Rates()
         self._asked_at = 0.0
         self._stale_at = 0.0
+        self._changed_at = 0.0
+        self._asking: _Asking | None = None
 
     async def get(self, *, fresh: bool = False) -> Topics:
-        """The topics, at most a little old; with ``fresh`` as they are now."""
+        """The topics; with ``fresh`` as they are now, otherwise perhaps those of a moment ago."""
         wanted_at = time.monotonic()
-        async with self._lock:
-            began = time.monotonic()
-            if self._known is not None and began < self._stale_at and (not fresh or self._asked_at >= wanted_at):
-                return self._known
+        while True:
+            least = wanted_at if fresh else self._changed_at
+            if (known := self._told_since(least)) is not None and (fresh or time.monotonic() < self._stale_at):
+                return known
+            if self._asking is None:
+                self._asking = _Asking()
+                # The task outlives this request, and must never fail: what it raises is told to whoever waits.
+                trio.lowlevel.spawn_system_task(self._ask, self._asking)
+            asking = self._asking
+            with trio.move_on_after(math.inf if fresh or known is None else _PATIENCE):
+                await asking.done.wait()
+            if asking.error is not None:
+                raise asking.error
+            if not fresh and (known := self._told_since(self._changed_at)) is not None:
+                return known
+
+    def _told_since(self, least: float) -> Topics | None:
+        """The topics that are known, if they were asked for at that time or later."""
+        return self._known if self._asked_at >= least else None
+
+    async def _ask(self, asking: _Asking) -> None:
+        began = time.monotonic()
+        try:
             self._known = await self._cluster.ask(lambda client: ask_topics(client, self._rates))
             now = time.monotonic()
             self._asked_at = began
             self._stale_at = now + max(_LEAST_SECONDS, _TIMES_AS_LONG * (now - began))
-            return self._known
+        except Exception as error:
+            asking.error = error
+        finally:
+            self._asking = None
+            asking.done.set()
 
     def forget(self) -> None:
-        """Ask anew the next time: something has been changed."""
-        self._stale_at = 0.0
+        """Wait for what the cluster says from now on: something has been changed."""
+        self._changed_at = time.monotonic()
+
+
+class _Asking:
+    """A question that is under way: when it is done, it may have failed."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: Exception | None = None

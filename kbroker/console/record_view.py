@@ -27,7 +27,8 @@ _HEX_LIMIT: Final = 16 << 10
 def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: bool = False) -> dict[str, Json]:
     """A key, value or header: ``kind`` (null, text, json, binary, masked), ``text``, ``size`` and ``cut``.
 
-    ``whole`` adds ``pretty`` for JSON, and ``hex`` with up to 16 KiB.
+    ``whole`` adds ``pretty`` for JSON, ``not_json`` with the reason for what begins like it and is none, and ``hex``
+    with up to 16 KiB.
     """
     if data is None:
         return {"kind": "null", "text": "", "size": 0, "cut": False}
@@ -49,8 +50,9 @@ def shown_part(data: bytes | None, *, limit: int, masked: bool = False, whole: b
             view["kind"] = "json"
             if whole and len(data) <= WHOLE_LIMIT:
                 view["pretty"] = to_bytes(document, indent=2).decode()
-        except (ValueError, RecursionError):
-            pass
+        except (ValueError, RecursionError) as error:
+            if whole and view["kind"] != "json":
+                view["not_json"] = str(error)
     view["text"] = text[:limit]
     view["cut"] = is_cut or len(text) > limit
     if whole:

@@ -54,6 +54,7 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/log/files", log.list_files),
     ("GET", "/api/log/file", log.describe_file),
     ("GET", "/api/groups", groups.list_all),
+    ("GET", "/api/groups/lags", groups.list_lags),
     ("GET", "/api/group", groups.describe_one),
     ("GET", "/api/group/reset", groups.preview_reset),
     ("POST", "/api/group/reset", groups.reset_offsets),

@@ -13,6 +13,7 @@ import trio
 
 from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
+from kbroker.console.standing import OffsetHistory
 from kbroker.console.troubles import TroubleHistory
 
 _COOKIE: Final = "kbroker_console"
@@ -41,6 +42,7 @@ class View:
         self.cluster = cluster
         self.catalogue = TopicCatalogue(cluster)
         self.history = TroubleHistory()
+        self.offsets = OffsetHistory()
 
 
 @dataclass(slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.patience import patience
-from kbroker.client.topics import add_sizes
+from kbroker.client.topics import add_sizes, sizes_request
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
@@ -43,14 +43,15 @@ class Sizes:
         return found
 
 
-def ask_sizes(client: Client) -> Sizes:
-    """Ask each broker for itself: one that is down harms only its own."""
+def ask_sizes(client: Client, partitions: Collection[TopicPartition] | None = None) -> Sizes:
+    """Ask each broker for itself, of some partitions or of all: one that is down harms only its own."""
+    request = DescribeLogDirsRequest(topics=None) if partitions is None else sizes_request(partitions)
     found: dict[TopicPartition, dict[int, int]] = {}
     sizes = Sizes(found)
     for broker in client.all_nodes():
         try:
             with patience(client, _PATIENCE):
-                response = client.ask_node(broker, DescribeLogDirsRequest(topics=None))
+                response = client.ask_node(broker, request)
             add_sizes(found, broker, response)
         except (ApiNotServed, ResponseError) as error:
             return Sizes(None, str(error), sizes.silent)

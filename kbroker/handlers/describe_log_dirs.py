@@ -9,9 +9,11 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.security.authorizer.types import AclOperation
+from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -27,21 +29,25 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     if not may_on_cluster(ctx, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = ctx.services
-    wanted: set[tuple[str, int]] | None = None
+    wanted: dict[TopicPartition, None] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = dict.fromkeys(
+            TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
+        )
     knows_cordoned = services.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES
     results = []
-    for directory in services.replica_manager.log_dirs.describe():
+    share = FairShare()
+    for directory in services.replica_manager.log_dirs.describe(wanted):
         if directory.offline:
             results.append(
                 DescribeLogDirsResult(log_dir=directory.path, error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=[])
             )
             continue
         by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-        for log in directory.logs:
-            topic, index = log.topic_partition
-            if wanted is None or (topic, index) in wanted:
+        for portion in portions(directory.logs):
+            await share.next(len(portion))
+            for log in portion:
+                topic, index = log.topic_partition
                 by_topic.setdefault(topic, []).append(
                     DescribeLogDirsPartition(
                         partition_index=index,

@@ -22,7 +22,7 @@ from kbroker.handlers.authorization import (
     may_on_cluster,
 )
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.metadata_common import (
     NOT_ASKED,
@@ -69,11 +69,14 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     denied: list[MetadataResponseTopic] = []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not all_topics)
     if all_topics or entries is None:
-        topics += [
-            _describe(image, topic, listener, version)
-            for topic in image.topics.by_name.values()
-            if may_see is None or may_see(topic.name)
-        ]
+        share = FairShare()
+        for portion in portions(image.topics.by_name.values()):
+            await share.next(len(portion))
+            topics += [
+                _describe(image, topic, listener, version)
+                for topic in portion
+                if may_see is None or may_see(topic.name)
+            ]
     elif version < 12 and any(entry.name is None or entry.topic_id != ZERO_UUID for entry in entries):
         return _refused(request, ctx, ErrorCode.INVALID_REQUEST)
     elif any(entry.name is None and entry.topic_id == ZERO_UUID for entry in entries):

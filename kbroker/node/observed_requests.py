@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbroker.round import Round
     from kbroker.security.authorizer.types import Authorizer
     from kbroker.shortcuts.cache import ShortcutCache
+    from kbroker.types import Part
 
 
 class WorkTimes(Protocol):
@@ -225,10 +226,12 @@ class ObservedReplyQueue(ReplyQueue):
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
+    def answer(
+        self, response: Any, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
+    ) -> None:
         """Queue an answer, and tell observers that it is queued."""
         queued = len(self.parts)
-        super().answer(response, api_key, version, correlation_id)
+        super().answer(response, api_key, version, correlation_id, parts)
         for answered in self._on_answered:
             answered(response, api_key, queued)
 

@@ -3,7 +3,7 @@ partitions offline (KIP-112)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
@@ -12,9 +12,11 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.env import Env
+    from kbroker.log.dirs.log_move import LogMove
     from kbroker.log.flushing import FlushTask
     from kbroker.log.log_dir import LogDir
     from kbroker.log.manager import LogManager
+    from kbroker.log.partition_log import PartitionLog
     from kbroker.node.partition import Partition
     from kbroker.node.partition_table import PartitionTable
     from kbroker.node.progress import Progress
@@ -39,8 +41,11 @@ class ReplicaLogDirs:
         self._progress = progress
         self._high_watermarks = high_watermarks
 
-    def describe(self) -> list[LogDirDescription]:
-        """Describe each log dir and the logs in it, as DescribeLogDirs answers."""
+    def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
+        """Describe each log dir and the logs in it, as DescribeLogDirs answers; None wants all of them.
+
+        Where some are wanted, the others cost nothing.
+        """
         log_manager = self._log_manager
         result = []
         for log_dir in log_manager.log_dirs:
@@ -50,12 +55,15 @@ class ReplicaLogDirs:
                 except OSError:
                     pass
                 else:
-                    logs = [LogDescription(log.topic_partition, log.size) for log in log_manager.logs_in(log_dir)]
-                    logs += [
-                        LogDescription(move.topic_partition, move.future.size, move.lag, True)
-                        for move in log_manager.moves.to(log_dir)
-                    ]
-                    result.append(LogDirDescription(log_dir.path, False, total, usable, logs, log_dir.cordoned))
+                    moves = log_manager.moves.to(log_dir)
+                    if wanted is None:
+                        logs = log_manager.logs_in(log_dir)
+                    else:
+                        found = (log_manager.log_of(tp) for tp in wanted if log_manager.log_dir_of(tp) is log_dir)
+                        logs = [log for log in found if log is not None]
+                        moves = [move for move in moves if move.topic_partition in wanted]
+                    described = _described(logs, moves)
+                    result.append(LogDirDescription(log_dir.path, False, total, usable, described, log_dir.cordoned))
                     continue
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
@@ -144,3 +152,10 @@ class ReplicaLogDirs:
             if log_dir is not None and log_dir.offline is not None and not partition.offline:
                 partition.offline = True
                 self._progress.unavailable(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:
+    for log in logs:
+        yield LogDescription(log.topic_partition, log.size)
+    for move in moves:
+        yield LogDescription(move.topic_partition, move.future.size, move.lag, True)

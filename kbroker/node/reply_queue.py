@@ -131,11 +131,17 @@ class ReplyQueue:
         last = self.slots[-1].parts if self.slots else self.parts
         return bool(last) and len(last[-1]) >= LARGE_REPLY
 
-    def answer(self, response: Any, api_key: int, version: int, correlation_id: int) -> None:
+    def answer(
+        self, response: Any, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
+    ) -> None:
         """Queue a handler's response, keep the place of a delayed one; ``None`` if the client expects no reply.
 
-        An error replaces a response that cannot be encoded; ``CloseConnection`` where the API has no place for it.
+        ``parts`` are its ``encoded_frame``, if that is there already. An error replaces a response that cannot be
+        encoded; ``CloseConnection`` where the API has no place for it.
         """
+        if parts is not None:
+            self.add(parts)
+            return
         if response is None:
             return
         if isinstance(response, Later):
@@ -158,7 +164,7 @@ class ReplyQueue:
         """Send ``response`` in the place of a reply that was queued since ``round_open`` was set."""
         (correlation_id,) = _CORRELATION_ID.unpack_from(reply, 4)
         try:
-            parts = _frame(api_key, version, correlation_id, response)
+            parts = encoded_frame(api_key, version, correlation_id, response)
         except CloseConnection:
             self._end()
             return
@@ -188,7 +194,7 @@ class ReplyQueue:
                     slot.parts = [response]
                 else:
                     try:
-                        slot.parts = _frame(slot.api_key, slot.version, slot.correlation_id, response)
+                        slot.parts = encoded_frame(slot.api_key, slot.version, slot.correlation_id, response)
                     except CloseConnection:
                         self._end()
                         return
@@ -358,7 +364,7 @@ def _header_format(api_key: int, version: int) -> tuple[Struct, int]:
     return found
 
 
-def _frame(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+def encoded_frame(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
     """A whole response frame, or the error in its place (:func:`_error_frame`)."""
     try:
         return _encode(api_key, version, correlation_id, response)

@@ -7,6 +7,7 @@
     $.customer.id = 42    $.total >= 9.5   a member of a value that is JSON; = != < <= > >= ~ !~
     header.trace ~ abc    partition = 3    a header by its name; partition, offset, timestamp (ms), size
     value is null                          also: is not null; $.a is null holds for a member that is null or missing
+    value is not json                      it cannot be read as JSON; also: is json
     a and (b or not c)                     and binds closer than or
 
 A comparison with < <= > >= holds only between numbers, or between texts.
@@ -200,8 +201,10 @@ class _Parser:
         if is_null:
             self._take()
             negated = self._takes("not")
+            if token.kind == "word" and token.text == "value" and self._takes("json"):
+                return lambda subject: isinstance(subject.document(), Missing) is negated
             if not self._takes("null"):
-                raise BadFilter(f"after is at {follows.place + 1} comes null, or not null")
+                raise BadFilter(f"after is at {follows.place + 1} comes null, or not null; of value also json")
             return lambda subject: (_is_null(read(subject))) is not negated
         self._take()
         wanted = self._take()

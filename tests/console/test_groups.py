@@ -156,6 +156,12 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     assert behind["waiting_since"] == BEGIN + 8000
     [row] = [row for row in console.get("topic/groups", name="work").json["rows"] if row["group"] == "offsets-only"]
     assert (row["lag"], row["partitions"]) == (6, 2)
+    [reason] = told["reasons"]
+    assert (reason["text"], reason["place"]) == ("Nobody is in the group, and 6 records wait for it.", None)
+    lags = console.get("groups/lags").json
+    assert lags["asked"] == lags["groups"] >= 1
+    [row] = [row for row in lags["rows"] if row["group"] == "offsets-only"]
+    assert row == {"group": "offsets-only", "state": "Empty", "lag": 6, "stands_since": None, "goes_on": False}
 
 
 def test_a_reset_is_looked_at_before_it_is_done(client: Client, console: ConsoleProcess) -> None:

@@ -14,7 +14,7 @@ from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.testing import RunningBroker, running_broker
-from tests.console.console_process import ConsoleProcess, console_process
+from tests.console.console_process import ConsoleProcess, console_process, eventually
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,12 @@ def test_each_user_is_the_clusters_own(console: ConsoleProcess) -> None:
     console.post("sign-in", {"user": "alice", "password": "alice-secret"})
     assert console.get("topics").json["all"] == 0, "alice may see no topic"
     assert console.post("topic/create", {"name": "alices"}).status == 403
-    audit = [(line["user"], line["action"], line["outcome"].split(":")[0]) for line in console.audit()]
-    assert audit == [
+
+    def audit() -> list[tuple[str, str, str]]:
+        return [(line["user"], line["action"], line["outcome"].split(":")[0]) for line in console.audit()]
+
+    eventually(lambda: len(audit()) == 5, "each is audited")
+    assert audit() == [
         ("admin", "sign-in", "done"),
         ("admin", "create-topic", "done"),
         ("admin", "sign-out", "done"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteR
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from kbroker.wire.messages.describe_producers import DescribeProducersRequest
 from kbroker.wire.messages.describe_producers import TopicRequest as ProducersTopic
 from kbroker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -44,7 +50,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -205,6 +211,60 @@ def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, mon
                 answer = await client.ask(request)
                 assert steps.count >= PARTS / 2, (steps.count, answer)
             trio.lowlevel.remove_instrument(steps)
+
+    run(test)
+
+
+def test_others_have_a_turn_while_everything_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that name nothing ask for all topics, and for all logs."""
+    monkeypatch.setattr(fair_share, "PARTS", 2)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+            await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+            steps = Steps()
+            trio.lowlevel.add_instrument(steps)
+            for request in (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None)):
+                await trio.testing.wait_all_tasks_blocked()
+                steps.count = 0
+                answer = await client.ask(request)
+                assert NAMES[-1] in repr(answer)
+                assert steps.count >= PARTS / 2, (steps.count, request)
+            trio.lowlevel.remove_instrument(steps)
+            # Some logs are described as in the list of all.
+            some = [DescribableLogDirTopic(topic=name, partitions=[0, 7]) for name in (NAMES[3], NAMES[5], "none")]
+            answer = await client.ask(DescribeLogDirsRequest(topics=some))
+            [directory] = answer.results
+            assert [(each.name, len(each.partitions)) for each in directory.topics] == [(NAMES[3], 1), (NAMES[5], 1)]
+
+    run(test)
+
+
+def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+            await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+            requests = (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=[]))
+            before = [await client.ask(request) for request in requests]
+            threads: list[bool] = []
+            real = reply_queue.encode_parts
+
+            def encode(*args: Any) -> Any:
+                if isinstance(args[0], MetadataResponse | DescribeLogDirsResponse):
+                    threads.append(threading.current_thread() is threading.main_thread())
+                return real(*args)
+
+            monkeypatch.setattr(dispatcher, "LARGE_ANSWER", PARTS - 1)
+            monkeypatch.setattr(reply_queue, "encode_parts", encode)
+            after = [await client.ask(request) for request in requests]
+            assert threads == [False, False, True]
+            for directory in (*before[1].results, *after[1].results):
+                directory.usable_bytes = 0  # others use the disk, too
+            assert before == after
 
     run(test)
 

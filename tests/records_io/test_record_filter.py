@@ -71,6 +71,8 @@ def fits(text: str, record: Record = RECORD, partition: int = 3) -> bool:
         "size > 10",
         "value is not null",
         "not value is null",
+        "value is json",
+        "not value is not json",
         "nothing or paid",
         "paid and not nothing",
         "(nothing or paid) and $.id = 42",
@@ -113,6 +115,7 @@ def test_records_without_a_value_or_with_bytes_fit_nothing_of_json() -> None:
         record = Record(0, 0, None, value)
         assert not fits("$.id = 42", record)
         assert fits("$.id is null", record)
+        assert fits("value is not json", record) and not fits("value is json", record)
     assert fits("value is null", Record(0, 0, b"k", None))
     assert fits("key is null", Record(0, 0, None, b"v"))
 

@@ -1,14 +1,15 @@
-"""Groups of every type: the list, members, lag of each partition; offsets reset after a preview, with ``--writes``."""
+"""Groups of every type: lists, members, lags, and why one stands; offsets reset after a preview, with ``--writes``."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kbroker.cli.group_reset import offset_states
 from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy, plan
-from kbroker.client import ApiNotServed, Client, ResponseError
+from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.groups import (
     CommittedOffset,
     GroupDescription,
@@ -21,9 +22,12 @@ from kbroker.client.groups import (
 )
 from kbroker.client.share_groups import SHARE, InFlight, describe_share_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS, describe_streams_group
-from kbroker.client.topics import list_ranges
+from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.console.call import Call, Refused
+from kbroker.console.holding import ask_holders
+from kbroker.console.lags import ask_lags
 from kbroker.console.scan import Budget, Look, forward
+from kbroker.console.standing import OffsetHistory, Stand, findings
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
 from kbroker.records_io.log_places import END, START, AtOffset, AtTime
@@ -32,6 +36,9 @@ from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000
 _MAX_IN_FLIGHT: Final = 500
+_MAX_HELD: Final = 10
+"""Partitions of which it is asked which transaction holds them up."""
+
 _MAX_WAITING: Final = 50
 """Partitions of which it is asked for how long their next record has been waiting."""
 
@@ -48,10 +55,28 @@ async def list_all(call: Call) -> Json:
     return {"rows": rows, "total": len(chosen), "all": len(found)}
 
 
+async def list_lags(call: Call) -> Json:
+    """The groups with committed offsets, with their lags, and since when they stand."""
+    history = call.view.offsets
+    lags = await call.ask(lambda client: ask_lags(client, history))
+    now_ms = time.time_ns() // 1_000_000
+    rows: list[Json] = [
+        {
+            "group": each.listing.group_id,
+            "state": each.listing.state,
+            "lag": each.lag,
+            "stands_since": each.stands_since,
+            "goes_on": each.goes_on,
+        }
+        for each in lags.of
+    ]
+    return {"rows": rows, "asked": lags.asked, "groups": lags.groups, "now": now_ms}
+
+
 async def describe_one(call: Call) -> Json:
-    """A group with its members and, for each partition, where it stands and how far it is behind."""
-    group_id = call.text("group")
-    return await call.ask(lambda client: _describe(client, group_id))
+    """A group with its members and, for each partition, where it stands and how far it is behind; and why it stands."""
+    group_id, history = call.text("group"), call.view.offsets
+    return await call.ask(lambda client: _describe(client, group_id, history))
 
 
 def _find(client: Client, group_id: str) -> GroupDescription:
@@ -66,15 +91,16 @@ def _find(client: Client, group_id: str) -> GroupDescription:
     return describe_group(client, group_id)
 
 
-def _describe(client: Client, group_id: str) -> Json:
+def _describe(client: Client, group_id: str, history: OffsetHistory) -> Json:
     group = _find(client, group_id)
     owners = {partition: member for member in group.members for partition in member.assignment}
     partitions: list[Json]
     in_flight: Json = None
+    reasons: list[Json] = []
     if group.type == SHARE:
         partitions, in_flight = _share_partitions(client, group)
     else:
-        partitions = _partitions(client, group_id, owners if group.type != STREAMS else {})
+        partitions, reasons = _partitions(client, group, owners, history)
     return {
         "group": group.group_id,
         "type": group.type,
@@ -86,6 +112,7 @@ def _describe(client: Client, group_id: str) -> Json:
         "assignment_epoch": group.assignment_epoch,
         "members": [_member(member) for member in group.members],
         "partitions": partitions,
+        "reasons": reasons,
         "in_flight": in_flight,
         "now": time.time_ns() // 1_000_000,
     }
@@ -109,11 +136,16 @@ def _member(member: GroupMember) -> Json:
     }
 
 
-def _partitions(client: Client, group_id: str, owners: Mapping[TopicPartition, GroupMember]) -> list[Json]:
-    committed = committed_offsets(client, group_id)
+def _partitions(
+    client: Client, group: GroupDescription, assigned: Mapping[TopicPartition, GroupMember], history: OffsetHistory
+) -> tuple[list[Json], list[Json]]:
+    """The partitions, and the reasons why records of them wait."""
+    owners = assigned if group.type != STREAMS else {}
+    committed = committed_offsets(client, group.group_id)
     wanted = sorted({*committed, *owners})
     ranges = list_ranges(client, wanted)
     waiting = _waiting_since(client, committed, ranges)
+    reasons = [] if group.type == STREAMS else _reasons(client, group, owners, committed, ranges, history)
     rows: list[Json] = []
     for partition in wanted:
         offset = committed.get(partition)
@@ -135,7 +167,62 @@ def _partitions(client: Client, group_id: str, owners: Mapping[TopicPartition, G
                 "problem": str(limits) if isinstance(limits, ResponseError) else "",
             }
         )
-    return rows
+    return rows, reasons
+
+
+def _reasons(
+    client: Client,
+    group: GroupDescription,
+    owners: Mapping[TopicPartition, GroupMember],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
+    history: OffsetHistory,
+) -> list[Json]:
+    """The reasons why records wait for the group, in words; none if it has them all, or advances."""
+    now_ms = time.time_ns() // 1_000_000
+    stands: list[Stand] = []
+    for partition, limits in ranges.items():
+        if not isinstance(limits, tuple):
+            continue
+        offset, owner = committed.get(partition), owners.get(partition)
+        at = None if offset is None else offset.offset
+        stand = Stand(
+            partition,
+            at,
+            *limits,
+            since=now_ms,
+            member=None if owner is None else (owner.client_id, owner.host.removeprefix("/")),
+        )
+        is_behind = stand.waiting > 0
+        since = history.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms).since
+        if is_behind:
+            stands.append(replace(stand, since=since))
+    found = findings(group.state, len(group.members), _with_holders(client, stands), now_ms)
+    return [
+        {
+            "severity": each.severity,
+            "text": each.text,
+            "advice": each.advice,
+            "place": None if each.place is None else each.place._asdict(),
+        }
+        for each in found
+    ]
+
+
+def _with_holders(client: Client, stands: Sequence[Stand]) -> list[Stand]:
+    """The same with their last stable offsets, and the transactions that hold them up, as far as they may be seen."""
+    if not stands:
+        return []
+    told = list_offsets(client, dict.fromkeys([each.partition for each in stands], LATEST), read_committed=True)
+    stable = {partition: each.offset for partition, each in told.items() if not isinstance(each, ResponseError)}
+    known = [replace(each, stable=stable[each.partition]) if each.partition in stable else each for each in stands]
+    known = [each if each.stable is None or each.stable < each.end else replace(each, stable=None) for each in known]
+    held = [each.partition for each in known if each.is_held][:_MAX_HELD]
+    try:
+        holders = ask_holders(client, held)
+    except ClientError:
+        return known  # producers may not be seen, or a broker does not tell of them
+    return [replace(each, holder=holders[each.partition][0]) if holders.get(each.partition) else each for each in known]
 
 
 def _waiting_since(
@@ -158,7 +245,9 @@ def _waiting_since(
         for number, (begin, end) in partitions.items():
             if len(found) >= _MAX_WAITING or budget.spent:
                 return found
-            page = forward(client, Look(topic), {number: begin}, {number: end}, 1, budget)
+            # Behind an open transaction records wait, too.
+            look = Look(topic, read_committed=False)
+            page = forward(client, look, {number: begin}, {number: end}, 1, budget)
             if page.records:
                 found[TopicPartition(topic, number)] = page.records[0].record.timestamp
     return found

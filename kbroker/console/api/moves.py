@@ -51,7 +51,7 @@ def _preview(client: Client, name: str, partitions: list[int] | None, brokers: l
         plan = plan_moves(replicas, {broker: known[broker].rack for broker in brokers}, factor)
     except CannotPlan as error:
         raise Refused(400, str(error)) from None
-    sizes = ask_sizes(client)
+    sizes = ask_sizes(client, [TopicPartition(name, partition) for partition in plan])
     leaders = {entry.partition: entry.leader for entry in topic.partitions}
     rows: list[Json] = []
     total: int | None = 0

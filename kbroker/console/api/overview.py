@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kbroker.cli.cluster_state import NodeState, summarise
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_features, describe_quorum
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 from kbroker.console.call import Call
 from kbroker.console.catalogue import Topics
+from kbroker.console.totals import OfBroker, Totals
 from kbroker.console.troubles import (
     ERROR,
     QuorumNode,
@@ -27,9 +27,6 @@ from kbroker.raft_metadata.metadata_version import metadata_version_name
 from kbroker.records_io.json_types import Json
 
 MAX_TROUBLES: Final = 100
-
-_BUSIEST: Final = 5
-"""Topics whose rates are shown."""
 
 _MAX_ASKED: Final = 50
 """Topics whose min.insync.replicas is asked for in one look."""
@@ -49,7 +46,7 @@ class _Told:
 async def describe_overview(call: Call) -> Json:
     """Everything that the overview shows."""
     topics = await call.view.catalogue.get(fresh=call.flag("fresh"))
-    told = await call.ask(lambda client: _ask(client, topics))
+    told = await call.ask(lambda client: _ask(client, topics.totals))
     return await call.compute(lambda: _answer(call, topics, told))
 
 
@@ -58,7 +55,8 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
     alive = {broker.id for broker in told.cluster.brokers if not broker.fenced}
     troubles = cluster_troubles(told.cluster.brokers, told.leader, told.quorum, now_ms, topics.silent)
     troubles += disk_troubles(topics.failed_dirs)
-    troubles += topic_troubles(topics.all, alive, told.min_isr)
+    totals = topics.totals
+    troubles += topic_troubles(totals.troubled, alive, told.min_isr)
     return {
         "now": now_ms,
         "cluster_id": told.cluster.cluster_id,
@@ -67,16 +65,19 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
         "metadata_version": None if told.level is None else metadata_version_name(told.level),
         "troubles": _troubles(call, troubles, now_ms),
         "troubles_count": len(troubles),
-        "topics": sum(not topic.internal for topic in topics.all),
-        "internal_topics": sum(topic.internal for topic in topics.all),
-        "partitions": sum(len(topic.partitions) for topic in topics.all),
-        "under_replicated": sum(under_replicated(topic) for topic in topics.all),
-        "leaderless": sum(leaderless(topic) for topic in topics.all),
+        "topics": totals.topics,
+        "internal_topics": totals.internal,
+        "partitions": totals.partitions,
+        "under_replicated": totals.under_replicated,
+        "leaderless": totals.leaderless,
         "size": None if topics.sizes is None else sum(topics.sizes.values()),
         "topics_at": topics.at_ms,
-        "bytes_rate": sum(_of_users(topics, topics.growth).values()) if topics.growth else None,
-        "records_rate": sum(_of_users(topics, topics.records).values()) if topics.records else None,
-        "busiest": _busiest(topics),
+        "bytes_rate": totals.bytes_rate,
+        "records_rate": totals.records_rate,
+        "busiest": [
+            {"name": name, "bytes_rate": bytes_rate, "records_rate": records_rate}
+            for name, bytes_rate, records_rate in totals.busiest
+        ],
         "brokers": _brokers(told, topics),
         "quorum": [
             {
@@ -90,19 +91,6 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
         ],
         "quorum_problem": told.quorum_problem,
     }
-
-
-def _of_users(topics: Topics, rates: Mapping[str, float]) -> dict[str, float]:
-    """The rates of topics that are not internal."""
-    return {topic.name: rates[topic.name] for topic in topics.all if not topic.internal and topic.name in rates}
-
-
-def _busiest(topics: Topics) -> list[Json]:
-    """The topics that grow most."""
-    ordered = sorted(_of_users(topics, topics.growth).items(), key=lambda item: (-item[1], item[0]))[:_BUSIEST]
-    return [
-        {"name": name, "bytes_rate": rate, "records_rate": topics.records.get(name)} for name, rate in ordered if rate
-    ]
 
 
 def _troubles(call: Call, troubles: list[Trouble], now_ms: int) -> list[Json]:
@@ -123,13 +111,6 @@ def _troubles(call: Call, troubles: list[Trouble], now_ms: int) -> list[Json]:
 
 
 def _brokers(told: _Told, topics: Topics) -> list[Json]:
-    partitions = [
-        (-1 if entry.leader is None else entry.leader, list(entry.replicas), list(entry.isr))
-        for topic in topics.all
-        for entry in topic.partitions
-    ]
-    fenced = {broker.id: bool(broker.fenced) for broker in told.cluster.brokers}
-    state = summarise(told.cluster.cluster_id, told.leader, fenced, len(topics.all), partitions)
     return [
         {
             "id": broker.id,
@@ -138,19 +119,19 @@ def _brokers(told: _Told, topics: Topics) -> list[Json]:
             "fenced": broker.fenced,
             "controller": broker.id == told.leader,
             "size": None if topics.sizes is None else topics.sizes_of_brokers.get(broker.id, 0),
-            **_counts(state.nodes.get(broker.id)),
+            **_counts(topics.totals.brokers.get(broker.id)),
         }
         for broker in told.cluster.brokers
     ]
 
 
-def _counts(node: NodeState | None) -> dict[str, Json]:
-    known = node or NodeState()
+def _counts(broker: OfBroker | None) -> dict[str, Json]:
+    known = broker or OfBroker()
     return {"leads": known.leads, "replicas": known.replicas, "out_of_sync": known.out_of_sync}
 
 
-def _ask(client: Client, topics: Topics) -> _Told:
-    short = [topic.name for topic in topics.all if under_replicated(topic) or leaderless(topic)]
+def _ask(client: Client, totals: Totals) -> _Told:
+    short = [topic.name for topic in totals.troubled]
     cluster = describe_cluster(client)
     leader: int | None = None
     epoch: int | None = None

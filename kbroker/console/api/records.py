@@ -13,9 +13,10 @@ import trio
 from starlette.responses import Response
 
 from kbroker.cli.record_format import json_formatter
-from kbroker.client import Client, ClientError
+from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
+from kbroker.client.topics import LATEST, TopicDescription, list_offsets
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
 from kbroker.console.masking import Masking
@@ -33,6 +34,7 @@ from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.console.tail import Step, Tail
 from kbroker.records_io.csv_records import CsvWriter
 from kbroker.records_io.json_types import Json
+from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 
 MAX_LIMIT: Final = 1000
@@ -52,7 +54,14 @@ async def list_records(call: Call) -> Json:
 
 def _list(client: Client, wanted: RecordRange, limit: int, per_key: bool, bootstrap: str, secured: bool) -> Json:
     topic = find_topic(client, wanted.look.topic)
+    # Asked for before the last stable offset: what is beyond that later is held up, and has not just been written.
+    all_ends = _ends(client, wanted, topic)
     limits = find_limits(client, wanted, topic)
+    held: list[Json] = [
+        {"partition": partition, "stable": stable, "end": all_ends[partition]}
+        for partition, stable in limits.ends.items()
+        if stable < all_ends.get(partition, 0)
+    ]
     budget = Budget()
     newest_first = wanted.begin == "latest" or per_key
     began = time.monotonic()
@@ -72,9 +81,25 @@ def _list(client: Client, wanted: RecordRange, limit: int, per_key: bool, bootst
         "scanned": page.scanned,
         "milliseconds": round((time.monotonic() - began) * 1000),
         "notes": [*limits.notes, *page.notes],
+        "held": held,
         "ends": show_positions(limits.ends),
         "masked": bool(wanted.look.masking),
         "spark": spark_code(bootstrap, topic.name, shown_begins, shown_ends, secured=secured),
+    }
+
+
+def _ends(client: Client, wanted: RecordRange, topic: TopicDescription) -> dict[int, int]:
+    """Partition -> its end, uncommitted records included, where a first look is to have committed ones to the end."""
+    if not wanted.look.read_committed or wanted.positions or wanted.until is not None:
+        return {}
+    asked = {
+        TopicPartition(topic.name, each.partition): LATEST
+        for each in topic.partitions
+        if each.leader is not None and (wanted.partitions is None or each.partition in wanted.partitions)
+    }
+    found = list_offsets(client, asked)
+    return {
+        partition.partition: each.offset for partition, each in found.items() if not isinstance(each, ResponseError)
     }
 
 

@@ -137,7 +137,7 @@ def _describe(client: Client, name: str) -> Json:
     topic = find_topic(client, name)
     led = [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
     ranges = list_ranges(client, led)
-    sizes = ask_sizes(client)
+    sizes = ask_sizes(client, [TopicPartition(name, entry.partition) for entry in topic.partitions])
     moving = moving_partitions(client, topic)
     return {
         "name": topic.name,

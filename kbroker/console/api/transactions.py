@@ -10,19 +10,17 @@ from kbroker.client.topics import LATEST, list_offsets
 from kbroker.client.transactions import (
     abort_hanging,
     abort_transaction,
-    describe_producers,
     describe_transaction,
     list_transactions,
 )
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
+from kbroker.console.holding import OPEN_STATES, ask_holders
 from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 1000
 _MAX_DESCRIBED: Final = 100
-
-OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 async def list_all(call: Call) -> Json:
@@ -73,24 +71,26 @@ def _held(client: Client, name: str) -> Json:
     wanted = {TopicPartition(name, each.partition): LATEST for each in topic.partitions if each.leader is not None}
     ends = list_offsets(client, wanted)
     stable = list_offsets(client, wanted, read_committed=True)
-    rows: list[Json] = []
+    held: dict[TopicPartition, tuple[int, int]] = {}
     for partition in wanted:
         end, last = ends[partition], stable[partition]
-        if isinstance(end, ResponseError) or isinstance(last, ResponseError) or last.offset >= end.offset:
-            continue
-        rows.extend(
-            {
-                "partition": partition.partition,
-                "stable": last.offset,
-                "end": end.offset,
-                "producer": producer.producer_id,
-                "epoch": producer.producer_epoch,
-                "start": producer.start_offset,
-                "last": producer.last_timestamp,
-            }
-            for producer in describe_producers(client, partition)
-            if producer.start_offset is not None
-        )
+        if not isinstance(end, ResponseError) and not isinstance(last, ResponseError) and last.offset < end.offset:
+            held[partition] = (last.offset, end.offset)
+    rows: list[Json] = [
+        {
+            "partition": partition.partition,
+            "stable": held[partition][0],
+            "end": held[partition][1],
+            "producer": holder.producer_id,
+            "epoch": holder.producer_epoch,
+            "start": holder.start_offset,
+            "last": holder.last_timestamp,
+            "transaction": holder.transactional_id,
+            "since": holder.since,
+        }
+        for partition, holders in ask_holders(client, list(held)).items()
+        for holder in holders
+    ]
     return {"rows": rows, "now": time.time_ns() // 1_000_000}
 
 

@@ -32,7 +32,7 @@ function matches(exchange, wanted) {
   return wanted.words.every((word) => exchange.text.includes(word));
 }
 
-export function showExplorer(main, { base = "", onEnd = null } = {}) {
+export function showExplorer(main, { base = "", onEnd = null, words = "" } = {}) {
   const kept = [];
   const known = new Set(); // their keys
   let chosen = null;
@@ -40,7 +40,8 @@ export function showExplorer(main, { base = "", onEnd = null } = {}) {
   let missed = 0;
   let skipped = 0;
   let silent = ""; // nodes that are not followed now
-  const wanted = { words: [], errors: false, internal: false, sequence: 0 };
+  const split = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = { words: split(words), errors: false, internal: false, sequence: 0 };
 
   const filter = h("input", {
     type: "search",
@@ -48,10 +49,11 @@ export function showExplorer(main, { base = "", onEnd = null } = {}) {
     "aria-label": "Filter: words that a request has to contain",
     placeholder: "client, API, topic, group …",
     oninput: () => {
-      wanted.words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      wanted.words = split(filter.value);
       redraw();
     },
   });
+  filter.value = words;
   const tick = (label, name) => {
     const box = h("input", { type: "checkbox", onchange: () => ((wanted[name] = box.checked), redraw()) });
     return h("label", { class: "tick" }, box, ` ${label}`);

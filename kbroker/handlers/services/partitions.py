@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kbroker.errors import ApiError
@@ -132,8 +132,8 @@ class ThrottledReplication(Protocol):
 class DescribedLogDirs(Protocol):
     """The node's log directories (``node.replica_log_dirs``)."""
 
-    def describe(self) -> list[LogDirDescription]:
-        """Each directory with its logs."""
+    def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
+        """Each directory with its logs: those of some partitions, or all for None."""
         ...
 
 

@@ -25,6 +25,7 @@ export function replayRecords(topic, asked) {
       status,
     ],
     send: async () => {
+      copy.guard(dialog);
       while (!finished && dialog.isConnected) {
         const told = await copy.step({ ...asked, to: to.value, keep_partitions: keep.input.checked, goon, ends });
         for (const input of [to, keep.input]) input.disabled = true; // what goes on is the copy that was begun
@@ -44,6 +45,15 @@ export function replayRecords(topic, asked) {
 class Copy {
   constructor(path, done) {
     Object.assign(this, { path, done, place: "", error: null, over: null });
+  }
+
+  /** Have the browser ask before the page is left: with it goes the place where the copy is. */
+  guard(dialog) {
+    if (this.guarded) return;
+    this.guarded = true;
+    const ask = (event) => event.preventDefault();
+    window.addEventListener("beforeunload", ask);
+    dialog.addEventListener("close", () => window.removeEventListener("beforeunload", ask));
   }
 
   /** The answer to a step. */
@@ -87,6 +97,7 @@ export function importRecords(topic, done) {
     action: "Import",
     fields: [field("File", file, "CSV or JSON lines, as an export of this page or of kbroker export"), keep.element, status],
     send: async () => {
+      copy.guard(dialog);
       const format = /\.csv$/i.test(file.files[0].name) ? "csv" : "jsonl";
       if (!begun) [coming, piece] = [pieces(file.files[0], format === "csv"), null];
       for (;;) {

@@ -34,7 +34,8 @@ export class RecordList {
   }
 
   append(rows) {
-    this.body.append(...rows.map((row) => this.#row(row)));
+    const odd = oddOnes(rows);
+    this.body.append(...rows.map((row) => this.#row(row, odd.has(row))));
     this.count += rows.length;
     fill(this.message, this.count ? "" : "There are no records here.");
     this.message.hidden = this.count > 0;
@@ -70,7 +71,12 @@ export class RecordList {
     this.count = 0;
   }
 
-  #row(record) {
+  /** Open the record on top, to which a link has led. */
+  openFirst() {
+    this.body.querySelector("tr[data-record] td.time")?.click();
+  }
+
+  #row(record, isOdd = false) {
     const place = `${record.partition}:${record.offset}`;
     const button = h(
       "button",
@@ -89,7 +95,7 @@ export class RecordList {
       h("td", { class: "number" }, record.partition),
       h("td", { class: "number" }, number(record.offset)),
       h("td", { class: "mono key" }, part(record.key)),
-      h("td", { class: "mono value" }, part(record.value)),
+      h("td", { class: "mono value" }, isOdd ? [badge("not JSON", "warn"), " "] : null, part(record.value)),
     );
     row.addEventListener("click", (event) => {
       if (event.target.closest("a") || String(getSelection())) return;
@@ -128,6 +134,22 @@ export class RecordList {
     if (!target) return;
     event.preventDefault();
     target.focus();
+  }
+}
+
+/** The records whose values are no JSON, where nearly all others are: what breaks a consumer may be one of them. */
+function oddOnes(rows) {
+  const values = rows.filter((row) => !["null", "masked"].includes(row.value.kind));
+  const odd = values.filter((row) => row.value.kind !== "json" && !row.value.error && !row.value.cut && !isJson(row.value));
+  return new Set(values.length >= 5 && odd.length * 5 <= values.length ? odd : []);
+}
+
+function isJson(shown) {
+  try {
+    JSON.parse(shown.text); // a number or a text alone: the server calls only objects and arrays so
+    return shown.kind === "text";
+  } catch {
+    return false;
   }
 }
 
@@ -202,7 +224,8 @@ function whole(title, shown) {
   text.id = freshId("part");
   choose(Object.keys(views)[0]);
   const schema = shown.schema ? h("p", { class: "quiet" }, schemaOf(shown)) : null;
-  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), schema, text);
+  const broken = shown.not_json ? h("p", { class: "warn-text" }, `It begins like JSON and is none: ${shown.not_json}.`) : null;
+  return h("div", null, h("div", { class: "part-head" }, h("h2", { class: "minor" }, title), buttons, copy), schema, broken, text);
 }
 
 /** By which schema a part is decoded, or why it is not. */

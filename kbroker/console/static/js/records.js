@@ -2,11 +2,12 @@
 
 import { get, post, query, session } from "./api.js";
 import { openDialog, openForm } from "./dialog.js";
-import { field, fill, h, problem, select, tick, toast } from "./dom.js";
+import { field, fill, h, link, problem, select, tick, toast } from "./dom.js";
 import { number, plural, withZone } from "./format.js";
 import { LiveTail } from "./live_tail.js";
 import { importRecords, replayRecords } from "./record_copies.js";
 import { RecordList } from "./record_list.js";
+import { href } from "./router.js";
 
 const FILTER_HELP = [
   ["error", "the text is in the key or the value"],
@@ -16,6 +17,7 @@ const FILTER_HELP = [
   ["header.trace = abc", "a header"],
   ["partition = 3, offset > 100", "also timestamp (ms) and size (bytes)"],
   ["value is null", "also: is not null"],
+  ["value is not json", "cannot be read as JSON; also: is json"],
   ["a and (b or not c)", "and binds closer than or"],
 ];
 
@@ -46,6 +48,7 @@ export async function showRecords(body, topic, scope, params) {
   const timeField = field("At time", time);
   let tail = null;
   let page = null;
+  let opened = false; // the record that a link has led to
   let abort = new AbortController();
   scope.onEnd(() => {
     abort.abort();
@@ -83,7 +86,14 @@ export async function showRecords(body, topic, scope, params) {
       else list.show(told.rows);
       more.hidden = told.finished || perKey.input.checked;
       fill(more, told.rows.length || !filter.value ? "More" : "Look further");
-      fill(status, describe(told, list.count, filter.value), told.notes.map((text) => h("div", { class: "note" }, text)));
+      fill(
+        status,
+        describe(told, list.count, filter.value),
+        told.notes.map((text) => h("div", { class: "note" }, text)),
+        told.held.length ? heldNote(topic.name, told.held) : null,
+      );
+      if (params.open && !opened) list.openFirst();
+      opened = true;
       spark.disabled = false;
     } catch (error) {
       if (error.name === "AbortError" || mine.signal.aborted) return;
@@ -191,6 +201,19 @@ function describe(told, count, filtered) {
   const what = count ? `${plural(count, "record")} shown` : filtered ? "No record fits" : "No record is there";
   const left = told.finished ? "" : " – there are more";
   return `${what} (${scanned})${left}.${told.masked ? " Parts of them are masked." : ""}`;
+}
+
+/** What readers of committed records do not get, and a link to why. */
+function heldNote(name, held) {
+  const waiting = held.reduce((sum, each) => sum + each.end - each.stable, 0);
+  const where = held.length > 4 ? plural(held.length, "partition") : held.map((each) => `${name}-${each.partition} from offset ${number(each.stable)}`).join(", ");
+  return h(
+    "div",
+    { class: "note" },
+    `${plural(waiting, "offset is", "offsets are")} held back from readers of committed records until a transaction has ended: ${where}. `,
+    link("See which one", href("topic", { name, tab: "groups" })),
+    ", or tick “also uncommitted” to read them.",
+  );
 }
 
 function showFilterHelp() {

@@ -10,7 +10,7 @@ export async function show(main, params, scope) {
   if (scope.over) return;
   const box = h("div");
   fill(main, box);
-  showExplorer(box, { base: "api/explorer/", onEnd: (end) => scope.onEnd(end) });
+  showExplorer(box, { base: "api/explorer/", onEnd: (end) => scope.onEnd(end), words: params.filter ?? "" });
 }
 
 let loaded = null;

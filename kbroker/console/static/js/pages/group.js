@@ -1,4 +1,4 @@
-// One group: who is in it, how far it is behind in each partition, in records and in time; what of it is in flight.
+// One group: who is in it, how far it is behind in each partition and why, in records and in time; what is in flight.
 
 import { get, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
@@ -65,6 +65,35 @@ function remove(told) {
 const tile = (name, value, note) =>
   h("div", { class: "tile" }, h("dt", null, name), h("dd", null, value, note ? h("small", null, note) : null));
 
+const PLACES = {
+  record: (place) => href("topic", { name: place.topic, from: "offset", at: place.offset, partitions: place.partition, open: true }),
+  transaction: (place) => href("transactions", { filter: place.transactional_id }),
+  held: (place) => href("topic", { name: place.topic, tab: "groups" }),
+};
+
+/** Why records wait: each reason with what helps, and a link to where more is seen. */
+function drawReasons(told) {
+  if (!told.reasons.length) return null;
+  return h(
+    "section",
+    { "aria-labelledby": "reasons-title" },
+    h("h2", { id: "reasons-title" }, "Why records wait"),
+    h(
+      "ul",
+      { class: "troubles" },
+      told.reasons.map((reason) =>
+        h(
+          "li",
+          { class: reason.severity === "error" ? "bad" : "warn" },
+          h("div", null, badge(reason.severity === "error" ? "stands" : "waits", reason.severity === "error" ? "bad" : "warn")),
+          h("div", null, h("p", null, reason.text), h("p", { class: "quiet" }, reason.advice)),
+          h("div", { class: "since" }, reason.place ? link(reason.place.text, PLACES[reason.place.kind](reason.place), { class: "button" }) : null),
+        ),
+      ),
+    ),
+  );
+}
+
 function draw(body, told) {
   const known = told.partitions.filter((each) => each.lag !== null);
   const lag = known.reduce((sum, each) => sum + each.lag, 0);
@@ -80,9 +109,10 @@ function draw(body, told) {
       tile("Members", number(told.members.length)),
       tile("Partitions", number(told.partitions.length)),
       tile("Lag", number(lag), "records"),
-      share ? null : tile("Waiting", oldest === null ? "–" : duration(told.now - oldest), oldest === null ? "nothing waits" : "the longest"),
+      share ? null : tile("Waiting", oldest === null ? "–" : duration(told.now - oldest), oldest === null ? (lag ? "not known" : "nothing waits") : "the longest"),
     ),
-    idle && told.members.length && told.type !== "Streams"
+    drawReasons(told),
+    idle && told.members.length && told.type === "Share"
       ? h("p", { class: "note" }, `${plural(idle, "partition")} with lag ${idle === 1 ? "has" : "have"} no member that reads it.`)
       : null,
     h(
@@ -115,6 +145,17 @@ function draw(body, told) {
                   p.waiting_since === null
                     ? "–"
                     : h("span", { title: `since ${moment(p.waiting_since)}` }, duration(told.now - p.waiting_since)),
+              },
+          share
+            ? null
+            : {
+                title: "Next record",
+                cell: (p) =>
+                  p.lag
+                    ? link("Look at it", PLACES.record({ ...p, offset: Math.max(p.offset, p.start ?? 0) }), {
+                        "aria-label": `Look at the next record of ${p.topic}-${p.partition}`,
+                      })
+                    : "–",
               },
           { title: "Member", class: "mono", cell: (p) => p.client ?? (p.problem ? h("span", { class: "warn-text" }, p.problem) : "–") },
         ].filter(Boolean),

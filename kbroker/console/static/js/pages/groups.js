@@ -2,10 +2,19 @@
 
 import { get } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
-import { number, plural } from "../format.js";
+import { duration, number, plural } from "../format.js";
 import { href, note } from "../router.js";
 
 export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
+
+/** Whether a group goes on, of one that has records to read. */
+export function advances(group, now) {
+  if (!group.lag) return "has all";
+  if (group.stands_since === null) return group.goes_on ? badge("goes on", "good") : "watching …";
+  return link(badge(`stands for ${duration(now - group.stands_since)}`, "bad"), href("group", { group: group.group }), {
+    "aria-label": `Why ${group.group} stands`,
+  });
+}
 
 export async function show(main, params, scope) {
   const count = h("span", { class: "quiet", role: "status" });
@@ -13,10 +22,22 @@ export async function show(main, params, scope) {
   const filter = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter groups by name" });
   filter.dataset.filter = "";
   filter.value = params.filter ?? "";
+  let lags = new Map();
+  let now = 0;
+  const lagOf = (name) => lags.get(name);
+  const loadLags = async () => {
+    try {
+      const told = await get("groups/lags", {}, scope.signal);
+      lags = new Map(told.rows.map((row) => [row.group, row]));
+      now = told.now;
+    } catch {
+      // Offsets may not be seen: the list is shown without them.
+    }
+  };
   const load = async () => {
     note("groups", { filter: filter.value });
     try {
-      const told = await get("groups", { filter: filter.value }, scope.signal);
+      const [told] = await Promise.all([get("groups", { filter: filter.value }, scope.signal), loadLags()]);
       const all = told.total === told.all ? plural(told.all, "group") : `${number(told.total)} of ${number(told.all)}`;
       fill(count, all, told.total > told.rows.length ? `, ${number(told.rows.length)} shown: filter by name` : "");
       refill(
@@ -28,6 +49,8 @@ export async function show(main, params, scope) {
             { title: "Type", cell: (g) => g.type || "–" },
             { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
             { title: "Protocol", cell: (g) => g.protocol || "–" },
+            { title: "Lag", number: true, cell: (g) => number(lagOf(g.group)?.lag) },
+            { title: "Progress", cell: (g) => (lagOf(g.group) ? advances(lagOf(g.group), now) : "–") },
           ],
           told.rows,
           { empty: filter.value ? "No group fits." : "There are no groups yet: one begins with its first member." },

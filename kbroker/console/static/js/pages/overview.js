@@ -4,10 +4,12 @@ import { get } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
 import { href } from "../router.js";
+import { STATE_KINDS, advances } from "./groups.js";
 
 export async function show(main, params, scope) {
   const status = h("div", { role: "status" });
   const troubles = h("div");
+  const behind = h("div");
   const health = h("section", { "aria-labelledby": "health-title" }, status, troubles);
   const rest = h("div", { class: "stack" });
   const at = h("span", { class: "quiet" });
@@ -16,6 +18,7 @@ export async function show(main, params, scope) {
     main,
     h("div", { class: "page-head" }, h("h1", null, "Overview"), h("div", { class: "spacer" }), at, refresh),
     health,
+    behind,
     rest,
   );
   let drawn = "";
@@ -36,8 +39,16 @@ export async function show(main, params, scope) {
       fill(troubles);
     }
   };
-  await load(false);
+  const loadBehind = async () => {
+    try {
+      drawBehind(behind, await get("groups/lags", {}, scope.signal));
+    } catch {
+      // Groups may not be seen, or are loaded just now: then nothing is said of them.
+    }
+  };
+  await Promise.all([load(false), loadBehind()]);
   scope.every(5000, () => load(false));
+  scope.every(5000, loadBehind);
 }
 
 function drawStatus(status, told) {
@@ -67,6 +78,34 @@ function drawTroubles(box, told) {
     told.troubles_count > told.troubles.length
       ? h("p", { class: "quiet" }, `and ${number(told.troubles_count - told.troubles.length)} more of the same kinds`)
       : null,
+  );
+}
+
+const MOST_BEHIND = 5;
+
+/** The groups with records that wait: those that stand first, and those without members, whose programs have ended, last. */
+function drawBehind(box, told) {
+  const rank = (group) => (group.stands_since === null ? 1 : group.state === "Empty" ? 2 : 0);
+  const rows = told.rows.filter((group) => group.lag).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
+  if (!rows.length) {
+    refill(box);
+    return;
+  }
+  const left = rows.length - MOST_BEHIND;
+  refill(
+    box,
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Groups that are behind"),
+      table("Groups that are behind", [
+          { title: "Group", class: "name", cell: (g) => link(g.group, href("group", { group: g.group })) },
+          { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
+          { title: "Lag", number: true, cell: (g) => plural(g.lag, "record") },
+          { title: "Progress", cell: (g) => advances(g, told.now) },
+        ], rows.slice(0, MOST_BEHIND)),
+      left > 0 ? h("p", null, link(`and ${plural(left, "more group")}`, "#/groups")) : null,
+    ),
   );
 }
 

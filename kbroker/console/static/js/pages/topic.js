@@ -4,7 +4,7 @@ import { get, post, session } from "../api.js";
 import { configTable } from "../configs.js";
 import { confirmByName, openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
-import { bytes, moment, number, plural } from "../format.js";
+import { bytes, duration, moment, number, plural } from "../format.js";
 import { go, href } from "../router.js";
 import { showLog } from "../log.js";
 import { movePartitions, movesUnderWay } from "../moves.js";
@@ -211,6 +211,7 @@ async function groups(body, topic, scope) {
   const told = await get("topic/groups", { name: topic.name }, scope.signal);
   fill(
     body,
+    await held(topic, scope),
     told.groups > told.asked
       ? h("p", { class: "quiet" }, `${number(told.asked)} of ${number(told.groups)} groups were asked.`)
       : null,
@@ -229,7 +230,6 @@ async function groups(body, topic, scope) {
         { empty: "No group has committed offsets of this topic." },
       ),
     ),
-    await held(topic, scope),
   );
 }
 
@@ -247,12 +247,22 @@ async function held(topic, scope) {
     "section",
     { class: "card" },
     h("h2", null, "Held up by open transactions"),
+    h("p", { class: "quiet" }, "Readers of committed records do not get beyond “Readable to” until these have ended."),
     table(
       "Open transactions",
       [
         { title: "Partition", number: true, cell: (r) => r.partition },
         { title: "Readable to", number: true, cell: (r) => number(r.stable) },
         { title: "End offset", number: true, cell: (r) => number(r.end) },
+        {
+          title: "Transaction",
+          class: "mono",
+          cell: (r) =>
+            r.transaction === null
+              ? h("span", { class: "warn-text" }, "no coordinator tells of it")
+              : link(r.transaction, href("transactions", { filter: r.transaction })),
+        },
+        { title: "Open for", number: true, cell: (r) => (r.since === null ? "–" : duration(told.now - r.since)) },
         { title: "Producer id", number: true, cell: (r) => String(r.producer) },
         { title: "Begins at", number: true, cell: (r) => number(r.start) },
         { title: "Last write", cell: (r) => moment(r.last) },

@@ -3,8 +3,8 @@
 import { get, post, session } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { badge, fill, h, link, problem, refill, table, tick, toast } from "../dom.js";
-import { duration, moment, number, plural } from "../format.js";
-import { href } from "../router.js";
+import { clock, duration, moment, number, plural } from "../format.js";
+import { href, note } from "../router.js";
 
 const KINDS = { Ongoing: "warn", PrepareCommit: "warn", PrepareAbort: "warn", CompleteCommit: "good" };
 
@@ -13,12 +13,21 @@ export async function show(main, params, scope) {
   const body = h("div", { class: "card grow" });
   const filter = h("input", { type: "search", placeholder: "Filter by id", "aria-label": "Filter transactions by id" });
   filter.dataset.filter = "";
-  const open = tick("open only", false);
+  filter.value = params.filter ?? "";
+  const open = tick("open only", params.open === "true");
+  const seen = new Course();
+  const course = h("div");
   const load = async () => {
+    note("transactions", { filter: filter.value, open: open.input.checked });
     try {
-      const told = await get("transactions", { filter: filter.value, open: open.input.checked }, scope.signal);
-      fill(count, told.total === told.all ? plural(told.all, "transactional id") : `${number(told.total)} of ${number(told.all)}`);
-      refill(body, drawTable(told, load));
+      const words = filter.value;
+      const told = await get("transactions", { filter: words }, scope.signal);
+      if (words !== filter.value) return;
+      const rows = open.input.checked ? told.rows.filter((row) => row.open) : told.rows;
+      const fits = open.input.checked ? rows.length : told.total;
+      fill(count, fits === told.all ? plural(told.all, "transactional id") : `${number(fits)} of ${number(told.all)}`);
+      refill(body, drawTable({ ...told, rows }, load));
+      if (seen.take(told, words)) drawCourse(course, seen.events);
     } catch (error) {
       if (error.name !== "AbortError") fill(body, problem(error, load));
     }
@@ -41,9 +50,74 @@ export async function show(main, params, scope) {
       " forgotten is on the tab Groups of its topic.",
     ),
     body,
+    course,
   );
   await load();
-  scope.every(4000, load);
+  scope.every(1000, load);
+}
+
+const ENDS = {
+  CompleteCommit: ["has committed", "good"],
+  CompleteAbort: ["has aborted", "bad"],
+  PrepareCommit: ["commits: markers are written", "warn"],
+  PrepareAbort: ["aborts: markers are written", "warn"],
+  Ongoing: ["has begun", "warn"],
+};
+
+/** What has happened to transactions since the page was opened, as far as it has looked in time. */
+class Course {
+  events = [];
+  #known = null;
+  #words = "";
+
+  /** The answer to a look for ids with these words; true if something has happened since the one before. */
+  take(told, words) {
+    const before = this.#words === words ? this.#known : null;
+    this.#known = new Map(told.rows.map((row) => [row.id, row]));
+    this.#words = words;
+    if (before === null) return false;
+    const events = told.rows.filter((row) => row.state in ENDS && row.state !== before.get(row.id)?.state).map((row) => {
+      const last = before.get(row.id);
+      const since = last?.since ?? null;
+      return {
+        at: told.now,
+        id: row.id,
+        state: row.state,
+        took: row.open || since === null ? null : told.now - since,
+        partitions: row.partitions.length ? row.partitions : (last?.partitions ?? []),
+      };
+    });
+    this.events = [...events, ...this.events].slice(0, 50);
+    return events.length > 0;
+  }
+}
+
+function drawCourse(box, events) {
+  refill(
+    box,
+    h(
+      "section",
+      { class: "card" },
+      h("h2", null, "Seen since this page was opened"),
+      h(
+        "p",
+        { class: "quiet" },
+        "It looks once a second: a transaction that is shorter may begin and end unseen.",
+        session.explorer ? [" “Watch” shows each of its requests."] : null,
+      ),
+      table(
+        "Seen since this page was opened",
+        [
+          { title: "Time", cell: (e) => clock(e.at) },
+          { title: "Transactional id", class: "name mono", cell: (e) => e.id },
+          { title: "What", cell: (e) => badge(...ENDS[e.state]) },
+          { title: "Was open for", number: true, cell: (e) => (e.took === null ? "–" : duration(e.took)) },
+          { title: "Partitions", class: "mono wrap", cell: (e) => e.partitions.map((name, index) => [index ? ", " : "", partitionLink(name)]) },
+        ],
+        events,
+      ),
+    ),
+  );
 }
 
 function drawTable(told, again) {
@@ -66,6 +140,13 @@ function drawTable(told, again) {
       },
       { title: "Producer id", number: true, cell: (t) => String(t.producer) },
       { title: "Coordinator", number: true, cell: (t) => t.coordinator },
+      session.explorer
+        ? {
+            title: "Protocol",
+            cell: (t) =>
+              link("Watch", href("explorer", { filter: t.id }), { "aria-label": `Watch the requests of ${t.id} as they happen` }),
+          }
+        : null,
       session.writes
         ? {
             title: "Change",

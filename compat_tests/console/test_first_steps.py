@@ -1,0 +1,76 @@
+"""The way of somebody who has not read a manual: from the overview to what is wrong, by what the page says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
+from compat_tests.console.story import Story
+
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+pytest.importorskip("confluent_kafka")
+from playwright.sync_api import expect
+
+PATIENCE = 60_000
+"""ms: a group is said to stand after ten seconds, and the machine may be slow."""
+
+
+@pytest.fixture(scope="module")
+def story(bootstrap: str) -> Iterator[Story]:
+    """A consumer that fails at a record, and a transaction that stays open."""
+    told = Story(bootstrap)
+    told.begin()
+    yield told
+    told.end()
+
+
+def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage, story: Story) -> None:
+    page = open_page("#/overview")
+    behind = page.get_by_role("table", name="Groups that are behind")
+    expect(behind.get_by_role("row", name=story.billing)).to_contain_text("stands for", timeout=PATIENCE)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "behind-light.png")
+    behind.get_by_role("link", name=story.billing, exact=True).click()
+    expect(page.get_by_role("heading", name="Why records wait")).to_be_visible()
+    partition, offset = story.bad
+    reason = page.locator(".troubles li", has_text=f"{story.orders}-{partition}")
+    expect(reason).to_contain_text(f"{story.billing}-1 at 127.0.0.1 has stood at offset {offset}")
+    page.screenshot(path=SCREENSHOTS / "stands-light.png")
+    reason.get_by_role("link").click()
+    first = page.locator("tr[data-record]").first
+    expect(first).to_have_attribute("data-record", f"{partition}:{offset}")
+    expect(first).to_contain_text("not JSON")
+    expect(page.locator("tr.detail").get_by_label("Value", exact=True)).to_have_text(re.compile(r'^\{"id": 157'))
+    expect(page.locator("tr.detail")).to_contain_text("It begins like JSON and is none")
+    page.get_by_label("Filter", exact=True).fill("value is not json")
+    page.get_by_label("Partitions").fill("")
+    page.get_by_label("From", exact=True).select_option("earliest")
+    page.get_by_label("Filter", exact=True).press("Enter")
+    expect(page.locator(".status")).to_contain_text(re.compile(r"1 record shown \(300 records read"))
+
+    page.goto(page.url.split("#")[0] + f"#/groups?filter={story.ledger}")
+    page.get_by_role("link", name=f"Why {story.ledger} stands").click(timeout=PATIENCE)
+    reason = page.locator(".troubles li", has_text=f"{story.payments}-0")
+    expect(reason).to_contain_text(
+        "holds up readers of committed records at offset 10; 16 records wait", timeout=PATIENCE
+    )
+    reason.get_by_role("link", name="See the transaction").click()
+    expect(page.get_by_label("Filter transactions by id")).to_have_value(story.settlement)
+    expect(page.get_by_role("table", name="Transactions")).to_contain_text("Ongoing")
+    # The records' own page says so, too.
+    page.get_by_role("link", name=f"{story.payments}-0").click()
+    expect(page.locator(".status")).to_contain_text("held back from readers of committed records")
+    page.get_by_role("link", name="See which one").click()
+    expect(
+        page.get_by_role("table", name="Open transactions").get_by_role("link", name=story.settlement)
+    ).to_be_visible()
+
+
+def test_a_transaction_is_watched_as_it_commits(open_page: OpenPage, story: Story) -> None:
+    page = open_page(f"#/transactions?filter={story.checkout}")
+    course = page.get_by_role("table", name="Seen since this page was opened")
+    expect(course).to_contain_text("has committed", timeout=PATIENCE)
+    expect(course.get_by_role("row", name="has committed").first).to_contain_text(f"{story.shipments}-0")

@@ -1,0 +1,228 @@
+"""The reasons why a group does not advance, in words, and for how long its committed offsets have stood. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kbroker.console.holding import Holder
+from kbroker.console.troubles import ERROR, WARNING
+from kbroker.types import TopicPartition
+
+STANDS_MS: Final = 10_000
+"""A group is said to stand after so long: stock consumers commit every 5 s."""
+
+MAX_FINDINGS: Final = 12
+
+_MOST_REMEMBERED: Final = 20_000
+_REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A partition with records that a group has not had.
+
+    ``committed`` is None before the first commit. ``stable``: the last stable offset where it is not the end.
+    ``member``: client id and host of the member that has the partition, None without one. ``since``: when it was
+    first seen to stand there, in ms. ``holder``: the transaction that holds up readers at ``stable``.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    start: int
+    end: int
+    since: int
+    stable: int | None = None
+    member: tuple[str, str] | None = None
+    holder: Holder | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record for the group."""
+        return self.start if self.committed is None else max(self.committed, self.start)
+
+    @property
+    def waiting(self) -> int:
+        """Offsets between the group and the end."""
+        return self.end - self.next_offset
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all that readers of committed records may have is read."""
+        return self.stable is not None and self.next_offset >= self.stable
+
+
+class Place(NamedTuple):
+    """A place in the page that shows more, with the words of its link."""
+
+    kind: str
+    """``record``, ``transaction`` or ``held``."""
+
+    text: str
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    transactional_id: str = ""
+
+
+class Finding(NamedTuple):
+    """A reason, what helps, and where to look."""
+
+    severity: str
+    text: str
+    advice: str
+    place: Place | None = None
+
+
+def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> list[Finding]:
+    """The reasons why a group with so many members does not have all records, the most certain first."""
+    if not stands:
+        return []
+    if not members:
+        waiting = sum(each.waiting for each in stands)
+        return [
+            Finding(
+                ERROR,
+                f"Nobody is in the group, and {_records(waiting)} for it.",
+                "Its consumers are not running, or have another group.id. They go on where they have committed last.",
+            )
+        ]
+    found: list[Finding] = []
+    if state in _REBALANCING:
+        found.append(
+            Finding(
+                WARNING,
+                f"The group is rebalancing ({state}): nobody reads until it has finished.",
+                "It waits for members to come back. One that is busy with its records and does not poll holds up the"
+                " others, for up to its max.poll.interval.ms.",
+            )
+        )
+    found += [_held(each, now_ms) for each in stands if each.is_held and _is_long(each, now_ms)]
+    found += _without_member([each for each in stands if each.member is None and not each.is_held])
+    found += [
+        _stands(each, now_ms)
+        for each in stands
+        if each.member is not None and not each.is_held and now_ms - each.since >= STANDS_MS
+    ]
+    return found[:MAX_FINDINGS]
+
+
+def _is_long(stand: Stand, now_ms: int) -> bool:
+    """Whether a transaction has been open for long: short ones are nothing to tell of."""
+    since = stand.since if stand.holder is None or stand.holder.since is None else stand.holder.since
+    return now_ms - min(since, stand.since) >= STANDS_MS
+
+
+def _held(stand: Stand, now_ms: int) -> Finding:
+    topic, partition = stand.partition
+    stable = stand.stable if stand.stable is not None else stand.end
+    text = (
+        f"{stand.partition}: an open transaction holds up readers of committed records at offset {stable:,};"
+        f" {_records(stand.end - stable)} behind it."
+    )
+    holder = stand.holder
+    if holder is None:
+        place = Place("held", "See what holds it up", topic)
+        return Finding(ERROR, text, "They become visible when the transaction commits or aborts.", place)
+    if holder.transactional_id is None:
+        return Finding(
+            ERROR,
+            text,
+            f"No coordinator tells of a transaction of producer {holder.producer_id}: it hangs, and ends only if"
+            " somebody aborts it.",
+            Place("held", "See what holds it up", topic),
+        )
+    age = "" if holder.since is None else f" has been open for {_duration(now_ms - holder.since)}, and"
+    return Finding(
+        ERROR,
+        text,
+        f"The transaction of {holder.transactional_id}{age} has to commit or abort: look at that producer.",
+        Place("transaction", "See the transaction", topic, partition, transactional_id=holder.transactional_id),
+    )
+
+
+def _without_member(stands: Sequence[Stand]) -> list[Finding]:
+    """One finding for each topic."""
+    by_topic: dict[str, list[Stand]] = {}
+    for stand in stands:
+        by_topic.setdefault(stand.partition.topic, []).append(stand)
+    return [
+        Finding(
+            ERROR,
+            f"{topic}: no member reads {_partitions(those)}, where {_records(sum(each.waiting for each in those))}.",
+            "The members have not subscribed to the topic, or have chosen their partitions themselves.",
+        )
+        for topic, those in by_topic.items()
+    ]
+
+
+def _partitions(stands: Sequence[Stand]) -> str:
+    numbers = [str(each.partition.partition) for each in stands]
+    if len(numbers) == 1:
+        return f"partition {numbers[0]}"
+    if len(numbers) > 8:
+        return f"{len(numbers)} partitions"
+    return f"partitions {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def _stands(stand: Stand, now_ms: int) -> Finding:
+    topic, partition = stand.partition
+    client, host = stand.member or ("", "")
+    where = f"{client} at {host}" if host else client
+    stood = _duration(now_ms - stand.since)
+    if stand.committed is None:
+        text = f"{stand.partition}: {where} has it, and has committed nothing for at least {stood}."
+    else:
+        text = f"{stand.partition}: {where} has stood at offset {stand.committed:,} for at least {stood}."
+    return Finding(
+        ERROR,
+        f"{text} {_records(stand.waiting)}.",
+        "A consumer that fails at a record comes back to it again and again: look at that record, and at the"
+        " consumer's own log. Or it is busy with it, or reads without committing.",
+        Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset),
+    )
+
+
+def _records(count: int) -> str:
+    return f"{count:,} record waits" if count == 1 else f"{count:,} records wait"
+
+
+def _duration(ms: int) -> str:
+    """A length of time as the page says it: 45 s, 3 min, 2 h."""
+    seconds = max(round(ms / 1000), 0)
+    if seconds < 90:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
+class Stood(NamedTuple):
+    """A group at a partition. ``since``: when it was first seen there with records behind, in ms; the time of the look
+    if it has them all. ``moved``: whether it was seen to advance to where it is, or to have all records."""
+
+    since: int
+    moved: bool
+
+
+class OffsetHistory:
+    """Remembers since when groups have stood, each at an offset with records behind it: Kafka does not tell."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, TopicPartition], tuple[int | None, bool, Stood]] = {}
+
+    def look(self, group: str, partition: TopicPartition, committed: int | None, *, behind: bool, now_ms: int) -> Stood:
+        """The state of a group with this look. Groups that nobody has asked about for longest are forgotten."""
+        key = (group, partition)
+        known = self._seen.pop(key, None)
+        if not behind:
+            stood = Stood(now_ms, True)
+        elif known is None:
+            stood = Stood(now_ms, False)
+        else:
+            before, was_behind, stood = known
+            if before != committed or not was_behind:
+                stood = Stood(now_ms, True)
+        self._seen[key] = (committed, behind, stood)
+        if len(self._seen) > _MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return stood

@@ -1,0 +1,100 @@
+"""Why a group does not advance, in words, and for how long."""
+
+from __future__ import annotations
+
+from kbroker.console.holding import Holder
+from kbroker.console.standing import MAX_FINDINGS, STANDS_MS, OffsetHistory, Stand, findings
+from kbroker.console.troubles import ERROR, WARNING
+from kbroker.types import TopicPartition
+
+NOW = 1_700_000_000_000
+LONG = NOW - 42_000
+MEMBER = ("billing-1", "10.0.0.7")
+
+
+def stand(partition: int = 0, committed: int | None = 17, end: int = 20, **more: object) -> Stand:
+    given = {"since": LONG, "member": MEMBER, **more}
+    return Stand(TopicPartition("orders", partition), committed, 0, end, **given)  # type: ignore[arg-type]
+
+
+def test_a_group_that_has_everything_or_advances_has_no_reason() -> None:
+    assert findings("Stable", 1, [], NOW) == []
+    assert findings("Stable", 1, [stand(since=NOW - STANDS_MS + 1)], NOW) == []
+
+
+def test_a_member_that_stands_is_told_with_the_record() -> None:
+    [found] = findings("Stable", 1, [stand()], NOW)
+    assert found.severity == ERROR
+    assert found.text == ("orders-0: billing-1 at 10.0.0.7 has stood at offset 17 for at least 42 s. 3 records wait.")
+    assert found.place is not None
+    assert (found.place.kind, found.place.text) == ("record", "Look at record 17")
+    assert (found.place.topic, found.place.partition, found.place.offset) == ("orders", 0, 17)
+
+
+def test_a_member_that_has_never_committed() -> None:
+    [found] = findings("Stable", 1, [stand(committed=None)], NOW)
+    assert "has committed nothing for at least 42 s. 20 records wait." in found.text
+    assert found.place is not None and found.place.offset == 0
+
+
+def test_nobody_is_there() -> None:
+    [found] = findings("Empty", 0, [stand(member=None), stand(1, member=None)], NOW)
+    assert found.text == "Nobody is in the group, and 6 records wait for it."
+
+
+def test_partitions_without_a_member() -> None:
+    stands = [stand(number, member=None, since=NOW) for number in (1, 2, 4)]
+    [found] = findings("Stable", 2, stands, NOW)
+    assert found.text == "orders: no member reads partitions 1, 2 and 4, where 9 records wait."
+
+
+def test_a_rebalance_that_does_not_end() -> None:
+    first, *_ = findings("PreparingRebalance", 2, [stand()], NOW)
+    assert first.severity == WARNING and "rebalancing (PreparingRebalance)" in first.text
+
+
+def test_an_open_transaction_holds_up_readers() -> None:
+    holder = Holder(7, 0, 17, LONG, "mover", NOW - 180_000)
+    [found] = findings("Stable", 1, [stand(stable=17, holder=holder)], NOW)
+    assert found.text == (
+        "orders-0: an open transaction holds up readers of committed records at offset 17; 3 records wait behind it."
+    )
+    assert found.advice.startswith("The transaction of mover has been open for 3 min, and has to")
+    assert found.place is not None
+    assert (found.place.kind, found.place.transactional_id) == ("transaction", "mover")
+
+
+def test_a_transaction_that_nobody_knows_or_that_may_not_be_seen() -> None:
+    hanging, unseen = findings("Stable", 1, [stand(stable=17, holder=Holder(7, 0, 17, LONG)), stand(1, stable=17)], NOW)
+    assert "it hangs" in hanging.advice and "producer 7" in hanging.advice
+    assert hanging.place is not None and hanging.place.kind == "held"
+    assert "commits or aborts" in unseen.advice
+
+
+def test_a_short_transaction_or_one_behind_the_group_is_no_reason() -> None:
+    young = Holder(7, 0, 17, NOW, "mover", NOW - 1000)
+    assert findings("Stable", 1, [stand(stable=17, holder=young, since=NOW)], NOW) == []
+    # The group has not read what it could.
+    [found] = findings("Stable", 1, [stand(stable=19)], NOW)
+    assert found.place is not None and found.place.kind == "record"
+
+
+def test_findings_are_bounded() -> None:
+    assert len(findings("Stable", 1, [stand(number) for number in range(50)], NOW)) == MAX_FINDINGS
+
+
+def test_the_history_of_a_group() -> None:
+    history = OffsetHistory()
+    orders = TopicPartition("orders", 0)
+
+    def look(committed: int | None, now_ms: int, *, behind: bool = True) -> tuple[int, bool]:
+        return history.look("g", orders, committed, behind=behind, now_ms=now_ms)
+
+    # At the first look nobody knows whether it goes on.
+    assert [look(17, 1000), look(17, 5000)] == [(1000, False), (1000, False)]
+    assert [look(18, 6000), look(18, 6500)] == [(6000, True), (6000, True)]
+    # It has had all for an hour: a record that comes then has not waited for so long.
+    assert look(18, 7000, behind=False) == (7000, True)
+    assert [look(18, 3_600_000), look(18, 3_700_000)] == [(3_600_000, True), (3_600_000, True)]
+    assert history.look("other", orders, 18, behind=True, now_ms=4_000_000) == (4_000_000, False)
+    assert [look(None, 1), look(None, 2)] == [(1, True), (1, True)]
