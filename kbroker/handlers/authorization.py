@@ -131,6 +131,27 @@ def may_each(
     return may_one
 
 
+def rules_version(ctx: RequestContext) -> int | None:
+    """Another number whenever a decision may be another; None without an authorizer."""
+    authorizer = ctx.services.authorizer
+    return None if authorizer is None else authorizer.version
+
+
+def may_each_now(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType) -> May | None:
+    """Asks as :func:`may_each`, and anew once the rules have changed: for a request that waits."""
+    rules, may_one = rules_version(ctx), may_each(ctx, operation, resource_type)
+    if may_one is None:
+        return None
+
+    def may_now(name: str) -> bool:
+        nonlocal rules, may_one
+        if rules_version(ctx) != rules:
+            rules, may_one = rules_version(ctx), may_each(ctx, operation, resource_type)
+        return may_one is None or may_one(name)
+
+    return may_now
+
+
 async def ask_each(
     ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
 ) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may_each, may_on_cluster
+from kbroker.handlers.authorization import may_each_now, may_on_cluster, rules_version
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import handler
@@ -124,28 +124,15 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
 def _authorize(params: FetchParams, ctx: RequestContext) -> None:
     """Have the reader refuse what the principal may not read: followers act for the cluster, consumers for a topic.
 
-    A consumer that waits for records may lose its right meanwhile, and is then refused. (Apache Kafka's
-    ``DelayedFetch`` goes on with what was allowed when it began.)
+    A consumer that waits for records may lose its right meanwhile, and is then refused.
     """
-    authorizer = ctx.services.authorizer
-    assert authorizer is not None
-    first = version = authorizer.version
-    params.reader = first, ctx.principal, ctx.host
+    params.reader = rules_version(ctx), ctx.principal, ctx.host
     if params.replica_id >= 0:
         if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
             params.may_read = lambda name: False
         return
-    may_one = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
-
-    def may_read(name: str | None) -> bool:
-        nonlocal version, may_one
-        if authorizer.version != version:
-            version = authorizer.version
-            may_one = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
-        return name is None or may_one is None or may_one(name)
-
-    params.may_read = may_read
-    params.rules_changed = lambda: authorizer.version != first
+    may_read = may_each_now(ctx, AclOperation.READ, ResourceType.TOPIC)
+    params.may_read = None if may_read is None else lambda name: name is None or may_read(name)
 
 
 def _response_size(plan: FetchPlan, result: FetchResult, version: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import May, may_each, require_group
+from kbroker.handlers.authorization import May, may_each_now, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.services.share_groups import SharePartitions
@@ -59,11 +59,12 @@ def share_partitions(ctx: RequestContext) -> SharePartitions:
 
 
 class TopicAccess:
-    """Says why a partition cannot be served: for the topic's id, the permission, or the index."""
+    """Says why a partition cannot be served: for the topic's id, the permission (by the rules of the moment), or the
+    index."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._manager = ctx.services.replica_manager
-        self._may: May | None = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
+        self._may: May | None = may_each_now(ctx, AclOperation.READ, ResourceType.TOPIC)
 
     def refusal(self, wanted: TopicIdPartition) -> ErrorCode | None:
         """The error of a partition; None if it is there and may be read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.handlers.authorization import rules_version
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.services.quotas import RequestMeter
@@ -84,24 +85,30 @@ class _Fetch:
             for each in topic.partitions
         }
         self._acknowledges = any(self._named.values())
-        self._rules = self._version_of_rules()
-        """The rules by which the member may come and read."""
+        self._access = TopicAccess(ctx)
 
     async def answer(self) -> ShareFetchResponse:
         """Serve the request. ``ApiError`` if it is refused as a whole."""
         request, ctx = self._request, self._ctx
         session = self._take_up_session()
-        access = TopicAccess(ctx)
         acknowledged: dict[TopicIdPartition, ApiError | None] = {}
         if self._acknowledges:
+            rules = rules_version(ctx)
             acknowledged = await acknowledge(
-                self._group_id, self._member_id, self._named, is_renewal=request.is_renew_ack, access=access, ctx=ctx
+                self._group_id,
+                self._member_id,
+                self._named,
+                is_renewal=request.is_renew_ack,
+                access=self._access,
+                ctx=ctx,
             )
+            if rules_version(ctx) != rules:  # while the acknowledgements were kept
+                self._check_member()
         fetched: dict[TopicIdPartition, ShareFetched] = {}
         throttle_ms = 0
         if session is not None and not (ctx.api_version >= 2 and request.is_renew_ack):
             meter = None if ctx.services.quotas is None else ctx.meter
-            fetched, throttle_ms = await self._fetch(session.partitions, access, meter)
+            fetched, throttle_ms = await self._fetch(session.partitions, meter)
             if request.share_session_epoch != INITIAL_EPOCH:
                 fetched = {
                     wanted: part
@@ -137,48 +144,35 @@ class _Fetch:
         return session
 
     async def _fetch(
-        self, partitions: Sequence[TopicIdPartition], access: TopicAccess, meter: RequestMeter | None
+        self, partitions: Sequence[TopicIdPartition], meter: RequestMeter | None
     ) -> tuple[dict[TopicIdPartition, ShareFetched], int]:
         """Records for the session's partitions, and for how long (ms) the client is throttled instead."""
-        refused: dict[TopicIdPartition, ShareFetched] = {}
-        readable = []
-        for wanted in partitions:
-            code = access.refusal(wanted)
-            if code is None:
-                readable.append(wanted)
-            else:
-                refused[wanted] = ShareFetched(error=code)
+        refused = self._refused(partitions)
+        readable = [wanted for wanted in partitions if wanted not in refused]
         params = self._params(meter)
-        fetched = await self._shares.fetch(params, readable, self._ctx.connection)
-        if self._version_of_rules() != self._rules:
-            fetched = self._asked_again(params, fetched)
+        fetched = await self._shares.fetch(params, readable, self._ctx.connection, self._denied)
         if meter is not None:
             throttle_ms = meter.fetched(self._size(fetched))
             if throttle_ms:  # the client asks for the same again afterwards, which has been no delivery
                 self._shares.give_back(params, fetched)
                 return {}, throttle_ms
-        return {**fetched, **refused}, 0
+        return {**fetched, **{wanted: ShareFetched(error=code) for wanted, code in refused.items()}}, 0
 
-    def _version_of_rules(self) -> int | None:
-        authorizer = self._ctx.services.authorizer
-        return None if authorizer is None else authorizer.version
+    def _check_member(self) -> None:
+        """``ApiError`` if the member may not be in the group any more."""
+        check_member(self._group_id, self._member_id, self._ctx)
 
-    def _asked_again(
-        self, params: ShareFetchParams, fetched: dict[TopicIdPartition, ShareFetched]
-    ) -> dict[TopicIdPartition, ShareFetched]:
-        """Refuse what the member may not read by rules that have changed since it came; that is no delivery.
+    def _refused(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, ErrorCode]:
+        """The partitions that cannot be served, by the rules of the moment."""
+        refusals = ((wanted, self._access.refusal(wanted)) for wanted in partitions)
+        return {wanted: code for wanted, code in refusals if code is not None}
 
-        ``ApiError`` if it may not be in the group any more.
-        """
-        try:
-            check_member(self._group_id, self._member_id, self._ctx)
-        except ApiError:
-            self._shares.give_back(params, fetched)
-            raise
-        access, denied = TopicAccess(self._ctx), ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        refused = {wanted: part for wanted, part in fetched.items() if access.refusal(wanted) is denied}
-        self._shares.give_back(params, refused)
-        return {**fetched, **{wanted: ShareFetched(error=denied) for wanted in refused}}
+    def _denied(self, partitions: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
+        """The partitions that the member may not read any more, once rules have changed while it waited. ``ApiError`` if
+        it may not be in the group."""
+        self._check_member()
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return [wanted for wanted, code in self._refused(partitions).items() if code is denied]
 
     def _params(self, meter: RequestMeter | None) -> ShareFetchParams:
         request, config = self._request, self._ctx.services.config

@@ -413,20 +413,23 @@ class Connection:
         """Whether a request of another API waits behind the Fetch that is being served."""
         return self._wait.is_asked_more
 
-    async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> None:
+    async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
         A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
-        request arrives on this connection.
+        request arrives on this connection. True if the authorizer's rules have changed meanwhile.
         """
+        authorizer = self.services.authorizer
+        rules = None if authorizer is None else authorizer.version
         try:
             await self._replies.flush()
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost("") from error
         if self.session_ended and timeout < inf:
-            return
+            return False
         await self._wait.until_done(operation, timeout, gives_way=gives_way)
         self.active = True
+        return authorizer is not None and authorizer.version != rules
 
     def _progressed(self) -> None:
         """Called when the peer has taken bytes that it was sent."""

@@ -86,7 +86,7 @@ class InProcess:
         """Nothing is served in a round here."""
         raise NotImplementedError
 
-    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> None:
+    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> bool:
         """No API of the controller waits on its connection."""
         raise NotImplementedError
 

@@ -75,18 +75,18 @@ class FetchReader:
                     await read.in_turns()
                 continue
             read.watch()
-            await connection.wait_for(view, min(remaining, policy.max_idle_s), gives_way=policy.gives_way)
+            idle = min(remaining, policy.max_idle_s)
+            rules_changed = await connection.wait_for(view, idle, gives_way=policy.gives_way)
             if connection.session_ended:
                 return  # with what was read before
             woken = view.done
             if not woken:
                 policy.waited_in_vain()
-            changed = params.rules_changed is not None and params.rules_changed()
-            if changed:
+            if rules_changed:
                 view.look_at_all()
             if not read.at_once(again=True):
                 await read.in_turns()
-            if changed:
+            if rules_changed:
                 return  # whoever may not read any more is told so now
             if not woken and (policy.hw_unknown or (policy.gives_way and connection.is_asked_more)):
                 return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.share_records import readable_bytes, take
 from kbroker.replication.fetch_view import FetchView, PartitionKey
-from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
@@ -42,12 +42,16 @@ class Leader(Protocol):
 class ShareFetch:
     """The reading and waiting of one request."""
 
-    def __init__(self, leader: Leader, params: ShareFetchParams, partitions: Sequence[TopicIdPartition]) -> None:
+    def __init__(
+        self, leader: Leader, params: ShareFetchParams, partitions: Sequence[TopicIdPartition], denied: Denied
+    ) -> None:
+        """``denied`` says what the member may not read once rules have changed, and raises if it may read nothing."""
         first = params.session_epoch % len(partitions) if params.session_epoch > 0 else 0
         self._partitions = [*partitions[first:], *partitions[:first]]
         """Another one comes first in each request, so that none starves."""
         self._leader = leader
         self._params = params
+        self._denied = denied
         self._led: dict[TopicIdPartition, LedSharePartition] = {}
         self._errors: dict[TopicIdPartition, ErrorCode] = {}
         self._not_led: set[TopicIdPartition] = set()
@@ -62,19 +66,24 @@ class ShareFetch:
         view.min_bytes = 1
         self._take_up()
         not_led = len(self._not_led)
+        is_denied = False
         try:
             while True:
                 view.begin_read()
                 view.committed_only = committed = self._leader.settings(self._params.group_id).read_committed
-                is_over = now() >= deadline or self._must_tell(not_led)
+                is_over = is_denied or now() >= deadline or self._must_tell(not_led)
                 ready = self._ready()
                 if is_over or self._is_enough(ready, committed):
                     fetched = self._take(ready, committed)
                     if is_over or any(fetched[wanted].is_news for wanted in ready):
                         return fetched
-                await connection.wait_for(view, deadline - now())
+                rules_changed = await connection.wait_for(view, deadline - now())
                 if connection.session_ended:
                     return {}
+                if rules_changed:  # before anything is handed out
+                    denied = self._denied(self._partitions)
+                    self._errors.update(dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                    is_denied = bool(denied)
                 self._take_up()
         finally:
             self._unwatch()

@@ -21,7 +21,7 @@ from kbroker.node.led_share_partition import LedSharePartition
 from kbroker.node.share_fetch import ShareFetch
 from kbroker.raft_metadata.features import SHARE_VERSION
 from kbroker.share_partitions.partition import AcknowledgementBatch
-from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.share_partitions.sessions import ShareSession, ShareSessions
 from kbroker.share_state import SharePartitionKey
 
@@ -170,15 +170,16 @@ class SharePartitionManager:
     # --- requests ---------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, params: ShareFetchParams, partitions: Sequence[TopicIdPartition], connection: Connection
+        self, params: ShareFetchParams, partitions: Sequence[TopicIdPartition], connection: Connection, denied: Denied
     ) -> dict[TopicIdPartition, ShareFetched]:
         """Hand out records; if there are less than ``min_bytes``, wait for some. Those that were read, in order.
 
-        A partition's error is in its part. ``ConnectionLost`` when the client goes away meanwhile.
+        A partition's error is in its part. ``ConnectionLost`` when the client goes away meanwhile. ``denied`` is asked
+        when rules have changed during a wait.
         """
         if not partitions or params.max_records <= 0 or params.max_bytes <= 0:
             return {}
-        fetched = await ShareFetch(self, params, partitions).run(connection)
+        fetched = await ShareFetch(self, params, partitions, denied).run(connection)
         if self.replicas.progress.traffic is not None:
             self._count_fetch(params.group_id, fetched, len(partitions))
         return fetched

@@ -33,11 +33,10 @@ class FetchParams:
     uses_topic_ids: bool
     """Topics are named by id (Fetch 13+), and not by name."""
     may_read: Callable[[str | None], bool] | None = None
-    """Whether the reader may read the topic of this name (None: an id that is not known); None if all may read all."""
+    """Whether the reader may read the topic of this name (None: an id that is not known), by the rules of the moment;
+    None if all may read all."""
     reader: Hashable = None
     """The reader and the rules for it: with another one the partitions of a session are all looked at again."""
-    rules_changed: Callable[[], bool] | None = None
-    """Whether the rules for the reader are others than when the request came; ``may_read`` goes by those of now."""
 
 
 class FetchResult(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -14,6 +15,10 @@ class TopicIdPartition(NamedTuple):
 
     topic_id: Uuid
     partition: int
+
+
+Denied = Callable[[Sequence[TopicIdPartition]], Collection[TopicIdPartition]]
+"""Those of the partitions that a member may not read."""
 
 
 class ShareFetchParams(NamedTuple):

@@ -58,10 +58,13 @@ class Connection(Protocol):
         """Send ``response`` instead of ``reply``, which was queued in the poller's present round."""
         ...
 
-    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> None:
+    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises).
 
         A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
         request arrives on this connection.
+
+        True if the authorizer's rules have changed meanwhile: the request is to be asked for its right again. (Apache
+        Kafka's delayed operations go on with what was allowed when they began.)
         """
         ...

@@ -12,7 +12,7 @@ from kbroker.handlers.services.coordinators import Coordinator
 from kbroker.later import Later
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_partitions.partition import AcknowledgementBatch
-from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.share_partitions.sessions import ShareSessions
 from kbroker.share_partitions.settings import ShareGroupSettings
 from kbroker.share_state import SharePartitionKey
@@ -57,11 +57,13 @@ class SharePartitions(Protocol):
         ...
 
     async def fetch(
-        self, params: ShareFetchParams, partitions: Sequence[TopicIdPartition], connection: Connection
+        self, params: ShareFetchParams, partitions: Sequence[TopicIdPartition], connection: Connection, denied: Denied
     ) -> dict[TopicIdPartition, ShareFetched]:
         """Hand out records; if there are less than ``min_bytes``, wait for some. Those that were read, in order.
 
-        A partition's error is in its part. ``ConnectionLost`` when the client goes away meanwhile.
+        A partition's error is in its part. ``ConnectionLost`` when the client goes away meanwhile. ``denied`` is asked
+        when the authorizer's rules have changed during a wait, before anything is handed out; its ``ApiError`` is
+        raised.
         """
         ...
 
