@@ -37,7 +37,10 @@ class Console:
         return json.loads(self.ask(path, accept="application/json"))
 
     def await_json(self, path: str, is_right: Callable[[Any], bool], what: str) -> Any:
-        """The answer of a path once it is right. While a node goes or comes, it may be an error or older before."""
+        """The answer of a path once it is right. While a node goes or comes, it may be an error or older before.
+
+        Records may be missing at first: Kafdrop gives up after some polls without any.
+        """
         found: Any = None
 
         def is_so() -> bool:
@@ -50,6 +53,10 @@ class Console:
 
         wait_until(is_so, what, 120)
         return found
+
+    def await_page(self, path: str, text: str) -> None:
+        """Return once the page of a path has a text; records may be missing at first."""
+        wait_until(lambda: text in self.ask(path), f"{text} in {path}", 120)
 
 
 @contextmanager
