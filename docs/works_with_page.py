@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from compat_tests.works_with.program import KINDS, Program, Seen, programs, read_seen
+from compat_tests.works_with.program import (
+    KINDS,
+    Program,
+    Seen,
+    SeenOnApache,
+    programs,
+    read_seen,
+    read_seen_on_apache,
+)
 
 LANGUAGES = {
     ".java": "java",
@@ -30,16 +38,16 @@ def page(note: str) -> str:
         "Each of these programs ran a recipe on kbroker, and another client judged what came out, record by record.",
         "The recipes are the files that ran, unchanged; they take the brokers' addresses from outside. Each test can",
         "be run again, on kbroker or on Apache Kafka: [compat_tests/works_with](../compat_tests/works_with/README.md).",
+        "The last column says where and when the same test has passed on Apache Kafka.",
         "Clients and Kafka's own tools have [a page of their own](compatibility.md).",
         "",
-        "| Program | Kind | Version | Seen on kbroker | Nodes |",
-        "| --- | --- | --- | --- | ---: |",
+        "| Program | Kind | Version | Seen on kbroker | Nodes | Same test on Apache Kafka |",
+        "| --- | --- | --- | --- | ---: | --- |",
     ]
     for program, seen in shown:
         link = f"[{program.name}](#{anchor(program.name)})"
-        lines.append(
-            f"| {link} | {KINDS[program.kind]} | {seen.program} | {seen.kbroker}, {seen.date} | {seen.nodes} |"
-        )
+        cells = [link, KINDS[program.kind], seen.program, f"{seen.kbroker}, {seen.date}", str(seen.nodes)]
+        lines.append(f"| {' | '.join([*cells, on_apache(read_seen_on_apache(program.folder))])} |")
     for program, seen in shown:
         lines += ["", *section(program, seen)]
     return "\n".join([*lines, ""])
@@ -54,12 +62,24 @@ def section(program: Program, seen: Seen) -> list[str]:
         text = path.read_text("utf-8").rstrip("\n")
         lines += [f"`{name}`:", "", f"```{LANGUAGES.get(path.suffix, 'text')}", text, "```", ""]
     runtime = f", {seen.runtime}" if seen.runtime else ""
-    nodes = "one node" if seen.nodes == 1 else f"{seen.nodes} nodes"
-    lines += [f"Seen on {nodes} of kbroker {seen.kbroker}, with {program.name} {seen.program}{runtime}:", ""]
+    lines += [
+        f"Seen on {nodes_in_words(seen.nodes)} of kbroker {seen.kbroker}, with {program.name} {seen.program}{runtime}:",
+        "",
+    ]
     lines += [f"- {line}" for line in seen.lines]
     if program.note:
         lines += ["", program.note]
     return [*lines, "", f"The test: {', '.join(links_to_tests(program))}."]
+
+
+def on_apache(seen: SeenOnApache | None) -> str:
+    """Cell of the table: where the same test has passed on Apache Kafka."""
+    return "not run" if seen is None else f"{seen.kafka}, {nodes_in_words(seen.nodes)}, {seen.date}"
+
+
+def nodes_in_words(count: int) -> str:
+    """So many nodes."""
+    return "one node" if count == 1 else f"{count} nodes"
 
 
 def links_to_tests(program: Program) -> list[str]:

@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.works_with.program import FOLDER, Program, ProgramError, Seen, programs, read_program, read_seen
+from compat_tests.works_with.program import (
+    FOLDER,
+    Program,
+    ProgramError,
+    Seen,
+    SeenOnApache,
+    programs,
+    read_program,
+    read_seen,
+    read_seen_on_apache,
+    write_seen_on_apache,
+)
 from compat_tests.works_with.program import write_seen as write
 from docs.generate import DOCS
-from docs.works_with_page import LANGUAGES, anchor, links_to_tests, page
+from docs.works_with_page import LANGUAGES, anchor, links_to_tests, on_apache, page
 
 PROGRAMS = programs()
 WHOLE = """name = "Name"
@@ -54,6 +65,10 @@ def test_the_page_has_what_was_seen(program: Program) -> None:
         return
     assert seen.program == program.version, "another version: run its test with --works-with --write-seen"
     assert f"## {program.name}\n" in text and f"](#{anchor(program.name)})" in text
+    judged = read_seen_on_apache(program.folder)
+    assert judged is None or judged.program == program.version, "another version: run it with --broker apache again"
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| [{program.name}](")]
+    assert row.endswith(f"| {on_apache(judged)} |")
     for line in seen.lines:
         assert f"- {line}\n" in text
     for name in program.recipe:
@@ -87,3 +102,8 @@ def test_what_was_seen_is_read_as_written(tmp_path: Path) -> None:
     write(tmp_path, seen)
     assert read_seen(tmp_path) == seen
     assert set(tomllib.loads((tmp_path / "seen.toml").read_text("utf-8"))) == set(Seen.__dataclass_fields__)
+    assert read_seen_on_apache(tmp_path) is None
+    judged = SeenOnApache("2025-01-31", "4.4.0", 1, 'a "quoted" version')
+    write_seen_on_apache(tmp_path, judged)
+    assert read_seen_on_apache(tmp_path) == judged
+    assert (on_apache(judged), on_apache(None)) == ("4.4.0, one node, 2025-01-31", "not run")

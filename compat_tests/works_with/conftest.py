@@ -1,7 +1,8 @@
 """Broker of three nodes for programs that work with Kafka, and the fixtures of their tests.
 
 ``program`` is the folder's program.toml, ``seen`` takes the facts that the page shows. ``--works-with`` runs these
-tests, which install much on first use; ``--write-seen`` writes what they have seen into each folder's seen.toml.
+tests, which install much on first use; ``--write-seen`` writes what they have seen into each folder's seen.toml, or,
+on Apache Kafka, that they have passed there into seen_on_apache.toml.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.works_with.nodes import node_count
-from compat_tests.works_with.program import Program, Seen, read_program, write_seen
+from compat_tests.works_with.program import (
+    Program,
+    Seen,
+    SeenOnApache,
+    read_program,
+    write_seen,
+    write_seen_on_apache,
+)
 from kbroker.version import __version__
 
 NODES = 3
@@ -62,14 +71,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if not config.getoption("--write-seen"):
         return
-    if config.getoption("--broker") != "kbroker" or config.getoption("--bootstrap"):
-        raise pytest.UsageError("--write-seen is for what is seen on kbroker")
+    if config.getoption("--bootstrap"):
+        raise pytest.UsageError("--write-seen is for what is seen on the broker that the tests start")
     for folder, course in config.stash.get(_COURSES, {}).items():
         if course.is_whole and course.lines:
-            program = read_program(folder)
-            today = datetime.datetime.now(datetime.UTC).date().isoformat()
-            lines = tuple(course.lines)
-            write_seen(folder, Seen(today, __version__, course.nodes, program.runtime(), program.version, lines))
+            _write(folder, course, on_apache=config.getoption("--broker") == "apache")
+
+
+def _write(folder: Path, course: _Course, *, on_apache: bool) -> None:
+    """Write what the tests of a folder have seen, all of which have passed."""
+    program = read_program(folder)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    if on_apache:
+        write_seen_on_apache(folder, SeenOnApache(today, SERVER_VERSION, course.nodes, program.version))
+        return
+    lines = tuple(course.lines)
+    write_seen(folder, Seen(today, __version__, course.nodes, program.runtime(), program.version, lines))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """A program that works with Kafka: what its folder says of it, and where its packages or jars are.
 
-``program.toml`` has the text and names the files of the recipe; ``seen.toml`` has what a run of its test has seen.
+``program.toml`` has the text and names the files of the recipe; ``seen.toml`` has what a run of its test has seen, and
+``seen_on_apache.toml`` that the same test has passed on Apache Kafka.
 """
 
 from __future__ import annotations
@@ -42,6 +43,16 @@ class Seen:
     runtime: str
     program: str
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SeenOnApache:
+    """The content of seen_on_apache.toml: when, and on how many nodes of which Apache Kafka the same test passed."""
+
+    date: str
+    kafka: str
+    nodes: int
+    program: str
 
 
 @dataclass(frozen=True)
@@ -148,17 +159,34 @@ def read_seen(folder: Path) -> Seen | None:
 
 def write_seen(folder: Path, seen: Seen) -> None:
     """Write seen.toml."""
-    names = ("date", "kbroker", "nodes", "runtime", "program")
     lines = ["# Written by the test: pytest --works-with --write-seen"]
-    lines += [f"{name} = {json.dumps(getattr(seen, name), ensure_ascii=False)}" for name in names]
+    lines += _assignments(seen, "date", "kbroker", "nodes", "runtime", "program")
     lines += ["lines = [", *(f"    {json.dumps(line, ensure_ascii=False)}," for line in seen.lines), "]"]
     (folder / "seen.toml").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def read_seen_on_apache(folder: Path) -> SeenOnApache | None:
+    """Content of a folder's seen_on_apache.toml, None where the test has not passed there yet."""
+    path = folder / "seen_on_apache.toml"
+    return SeenOnApache(**tomllib.loads(path.read_text("utf-8"))) if path.exists() else None
+
+
+def write_seen_on_apache(folder: Path, seen: SeenOnApache) -> None:
+    """Write seen_on_apache.toml."""
+    lines = ["# Written by the test: pytest --works-with --broker apache --write-seen"]
+    lines += _assignments(seen, "date", "kafka", "nodes", "program")
+    (folder / "seen_on_apache.toml").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def programs() -> list[Program]:
     """All programs: by kind, then by name."""
     found = [read_program(path.parent) for path in FOLDER.glob("*/program.toml")]
     return sorted(found, key=lambda program: (list(KINDS).index(program.kind), program.name.lower()))
+
+
+def _assignments(of: Seen | SeenOnApache, *names: str) -> list[str]:
+    """Lines of TOML with these fields."""
+    return [f"{name} = {json.dumps(getattr(of, name), ensure_ascii=False)}" for name in names]
 
 
 def _interpreter(version: str) -> str:
