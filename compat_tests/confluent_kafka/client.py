@@ -219,7 +219,12 @@ class ConfluentKafkaClient(Client):
                 "linger.ms": 5,
                 "batch.size": batch_bytes,
                 "message.timeout.ms": int(timeout * 1000),
-                **({"transactional.id": transactional_id} if transactional_id else {}),
+                # librdkafka wants that no message outlives its transaction.
+                **(
+                    {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+                    if transactional_id
+                    else {}
+                ),
             }
         )
         errors: list[KafkaError] = []

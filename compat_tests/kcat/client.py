@@ -186,7 +186,9 @@ class KcatClient(Client):
             options += ["-X", "linger.ms=5", "-X", f"batch.size={batch_bytes}"]
             options += ["-X", "max.in.flight=5", "-X", f"message.timeout.ms={int(timeout * 1000)}"]
             if transactional_id:
-                options += ["-X", f"transactional.id={transactional_id}"]
+                # librdkafka wants that no message outlives its transaction.
+                options += ["-X", f"transactional.id={transactional_id}", "-X"]
+                options += [f"transaction.timeout.ms={int(timeout * 1000)}"]
             lines = [(record.key or b"") + b"\x1f" + (record.value or b"") for record in run]
             result = self._kcat(*options, stdin=b"\x1e".join(lines), timeout=timeout + 30)
             if result.returncode or _FAILED.search(result.stderr):

@@ -10,10 +10,9 @@ import pytest
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
 from compat_tests.clients import skip_without
 
-LATER_MS = 7 * 86_400_000
 UNHURRIED = (
-    f"log.initial.task.delay.ms={LATER_MS}",
-    f"log.cleaner.backoff.ms={LATER_MS}",
+    "log.retention.ms=-1",
+    "log.cleaner.backoff.ms=86400000",
     "broker.session.timeout.ms=300000",
 )
 """Properties that keep time out of the answers. The records are of the past, so retention would take them away half a
