@@ -2,8 +2,8 @@
 
     python -m compat_tests.class_archive     make those of both releases, unless they are there
 
-A node and some tools are run once, so that Java says which classes they load; an archive of these is made for the JDK
-that is on the PATH, beside the release's jars. Without one everything works as well, and takes more processor time.
+A node and some tools are run once, so that Java says which classes they load; archives of these are made for the JDK
+that is on the PATH, beside each release's jars. Without them everything works as well, and takes more processor time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import itertools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,42 +31,56 @@ from compat_tests.apache_kafka import (
 _SECONDS = 300
 
 
-def make(version: str) -> Path:
-    """The release's archive, made unless it is there. ApacheKafkaError where it cannot be."""
-    archive = class_archive(version)
-    with locked(f"{archive.stem}-{version}"), tempfile.TemporaryDirectory(prefix="class-archive-") as scratch:
-        if not archive.exists():
-            lists = Path(scratch, "lists")
-            lists.mkdir()
-            numbers = itertools.count()
-            _run_once(version, lambda: (*TOOL_JVM_OPTIONS, f"-XX:DumpLoadedClassList={lists / str(next(numbers))}"))
-            classes = Path(scratch, "classes")
-            loaded = dict.fromkeys(line for path in sorted(lists.iterdir()) for line in path.read_text().splitlines())
-            classes.write_text("\n".join(loaded) + "\n")
-            _dump(version, classes, archive)
-    return archive
+class Classes:
+    """The lists of classes that the JVMs of one release load, each in a file."""
+
+    def __init__(self, version: str, directory: Path) -> None:
+        self.version = version
+        self._directory = directory / version
+        self._directory.mkdir()
+        self._numbers = itertools.count()
+
+    def options(self) -> tuple[str, ...]:
+        """JVM options that have the next list written."""
+        return (*TOOL_JVM_OPTIONS, f"-XX:DumpLoadedClassList={self._directory / str(next(self._numbers))}")
+
+    def loaded_by_tools(self, node: ApacheKafka) -> None:
+        """Have the tools that load most of what others do ask a node."""
+
+        def ask(name: str, *arguments: str, text: str = "") -> None:
+            place = ("--bootstrap-server", node.bootstrap)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the classes that count are loaded long before
+                options = self.options()
+                tool(name, *place, *arguments, stdin=text, version=self.version, jvm_options=options, timeout=60)
+
+        topic = f"of-{self.version}"
+        ask("kafka-topics", "--create", "--topic", topic, "--partitions", "1")
+        ask("kafka-console-producer", "--topic", topic, text="value\n")
+        reading = ("--topic", topic, "--from-beginning", "--max-messages", "1", "--timeout-ms", "20000")
+        ask("kafka-console-consumer", *reading, "--group", topic)
+
+    def archive(self) -> Path:
+        """Make the release's archive of all of them."""
+        lists = sorted(self._directory.iterdir())
+        loaded = dict.fromkeys(line for path in lists for line in path.read_text().splitlines())
+        path = self._directory / "all"
+        path.write_text("\n".join(loaded) + "\n")
+        archive = class_archive(self.version)
+        _dump(self.version, path, archive)
+        return archive
 
 
-def _run_once(version: str, options: Callable[[], Sequence[str]]) -> None:
-    """Have a node format, serve and stop, and tools ask it; each JVM has `options` of its own."""
-    with tempfile.TemporaryDirectory(prefix="class-archive-") as scratch:
-        node = ApacheKafka(Path(scratch, "node"), heap=(), version=version, jvm_options=options())
-        with node:
-
-            def ask(name: str, *arguments: str, text: str = "") -> None:
-                place = ("--bootstrap-server", node.bootstrap)
-                with contextlib.suppress(subprocess.TimeoutExpired):  # the classes that count are loaded long before
-                    tool(name, *place, *arguments, stdin=text, version=version, jvm_options=options(), timeout=60)
-
-            properties = str(Path(scratch, "node", "server.properties"))
-            tool("kafka-storage", "info", "-c", properties, version=version, jvm_options=options())
-            ask("kafka-topics", "--create", "--topic", "a", "--partitions", "1")
-            ask("kafka-console-producer", "--topic", "a", text="value\n")
-            some = ("--topic", "a", "--from-beginning", "--max-messages", "1", "--timeout-ms", "20000")
-            ask("kafka-console-consumer", *some, "--group", "g")
-            ask("kafka-console-consumer", *some, "--group", "h", "--command-property", "group.protocol=consumer")
-            ask("kafka-consumer-groups", "--describe", "--all-groups")
-            ask("kafka-configs", "--describe", "--entity-type", "topics")
+def make() -> list[Path]:
+    """The archives of both releases, made unless they are there. ApacheKafkaError where they cannot be."""
+    archives = [class_archive(KAFKA_VERSION), class_archive(SERVER_VERSION)]
+    with locked("class-archives"), tempfile.TemporaryDirectory(prefix="class-archives-") as scratch:
+        if not all(path.exists() for path in archives):
+            tools, server = Classes(KAFKA_VERSION, Path(scratch)), Classes(SERVER_VERSION, Path(scratch))
+            with ThreadPoolExecutor() as pool:
+                with ApacheKafka(Path(scratch, "node"), heap=(), jvm_options=server.options()) as node:
+                    list(pool.map(lambda classes: classes.loaded_by_tools(node), (tools, server)))
+                list(pool.map(Classes.archive, (tools, server)))
+    return archives
 
 
 def _dump(version: str, classes: Path, archive: Path) -> None:
@@ -85,6 +98,4 @@ def _dump(version: str, classes: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    with ThreadPoolExecutor() as pool:  # each is one process after another
-        for path in pool.map(make, (KAFKA_VERSION, SERVER_VERSION)):
-            print(path)
+    print(*make(), sep="\n")

@@ -18,7 +18,7 @@ from kbroker.testing import RunningBroker, running_broker
 ROOT = Path(__file__).parent.parent
 
 # How long an example takes says something of the machine; what is too slow shows in benchmarks.
-settings.register_profile("kbroker", deadline=None)
+settings.register_profile("kbroker", deadline=None, max_examples=int(os.environ.get("KBROKER_EXAMPLES", "100")))
 settings.load_profile("kbroker")
 
 
