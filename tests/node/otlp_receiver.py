@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -148,13 +147,3 @@ def hang(handler: BaseHTTPRequestHandler) -> None:
     """Say nothing until the exporter gives up."""
     handler.connection.settimeout(LIMIT)
     handler.rfile.read(1)
-
-
-def drip(handler: BaseHTTPRequestHandler) -> None:
-    """An answer without an end: a byte from time to time."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-    ends = time.monotonic() + LIMIT
-    while time.monotonic() < ends:
-        handler.wfile.write(b"x")
-        handler.wfile.flush()
-        time.sleep(0.02)
