@@ -110,7 +110,7 @@ def test_what_the_library_raises_is_a_failure() -> None:
 
     made = exports(Exporter(lack))
     made.add(metrics(1))
-    assert made.end() == "MemoryError: "
+    assert made.end() == "MemoryError"
 
 
 def test_it_ends_with_its_input() -> None:
