@@ -59,11 +59,11 @@ class Receiver:
         with self.condition:
             assert self.condition.wait_for(condition, LIMIT)
 
-    def await_look(self, node: str = "1") -> None:
-        """Wait for an export whose every value is of a time after this call."""
+    def await_look(self, *nodes: str) -> None:
+        """Wait for an export of each node whose every value is of a time after this call."""
         with self.condition:
-            seen = self.looks.get(node, 0)
-        self.await_that(lambda: self.looks.get(node, 0) >= seen + 2)
+            seen = {node: self.looks.get(node, 0) for node in nodes or ("1",)}
+        self.await_that(lambda: all(self.looks.get(node, 0) >= looks + 2 for node, looks in seen.items()))
 
     def value(self, name: str, node: str = "1", **attributes: Any) -> float:
         """The last value of a series."""
