@@ -185,7 +185,7 @@ def test_a_receiver_that_behaves_badly_holds_up_nobody(
 ) -> None:
     it, _ = receiver
     it.await_look()
-    with caplog.at_level(logging.INFO, "kbroker.node.otlp"):
+    with caplog.at_level(logging.INFO, "kbroker.node.metrics.otlp"):
         it.behave = behave
         with it.condition:
             seen = it.requests
@@ -212,7 +212,7 @@ def test_a_receiver_that_is_down_and_comes(caplog: pytest.LogCaptureFixture) -> 
     it = Receiver()
     with running_receiver(it) as endpoint:
         port = int(endpoint.rpartition(":")[2])
-    with caplog.at_level(logging.INFO, "kbroker.node.otlp"), running_broker(otlp(endpoint)) as broker:
+    with caplog.at_level(logging.INFO, "kbroker.node.metrics.otlp"), running_broker(otlp(endpoint)) as broker:
         _await_log(caplog, "metrics cannot be exported to")
         produce(broker.bootstrap_servers, "meanwhile")
         with running_receiver(it, port):

@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from kbroker.metrics.otlp import Line, Metric, Point, Shape
-from kbroker.node.otlp.process import MOST_POINTS, Exports, OutOfTime, deadline_seconds, serve
+from kbroker.node.metrics.otlp.process import MOST_POINTS, Exports, OutOfTime, deadline_seconds, serve
 
 SUCCESS, FAILURE = MetricExportResult.SUCCESS, MetricExportResult.FAILURE
 
