@@ -1,7 +1,7 @@
 """Metrics for OpenTelemetry: lines of figures become metrics under the names that its dashboards know.
 
 Pure, and without OpenTelemetry's packages. A node writes the lines, a process beside it reads them
-(`kbroker.node.otlp`). Names of brokers are those of the JMX rules in OpenTelemetry's instrumentation for Java
+(`kbroker.node.metrics.otlp`). Names of brokers are those of the JMX rules in OpenTelemetry's instrumentation for Java
 (``kafka-broker``), names of groups and partitions those of the collector's ``kafkametricsreceiver``, names of the
 process those of the semantic conventions. Whatever has none keeps the page's, without a unit, as a collector that
 scrapes the page would send it.
@@ -260,8 +260,10 @@ def _percentiles(line: Line) -> Iterator[Metric]:
 def _renamed(line: Line, named: _Named) -> Metric:
     points = [
         Point(
-            {named.renamed.get(label, label): _typed(label, text) for label, text in attributes.items()}
-            | named.constants,
+            {
+                **{named.renamed.get(label, label): _typed(label, text) for label, text in attributes.items()},
+                **named.constants,
+            },
             time_ns,
             value,
         )

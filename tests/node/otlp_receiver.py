@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -60,11 +59,11 @@ class Receiver:
         with self.condition:
             assert self.condition.wait_for(condition, LIMIT)
 
-    def await_look(self, node: str = "1") -> None:
-        """Wait for an export whose every value is of a time after this call."""
+    def await_look(self, *nodes: str) -> None:
+        """Wait for an export of each node whose every value is of a time after this call."""
         with self.condition:
-            seen = self.looks.get(node, 0)
-        self.await_that(lambda: self.looks.get(node, 0) >= seen + 2)
+            seen = {node: self.looks.get(node, 0) for node in nodes or ("1",)}
+        self.await_that(lambda: all(self.looks.get(node, 0) >= looks + 2 for node, looks in seen.items()))
 
     def value(self, name: str, node: str = "1", **attributes: Any) -> float:
         """The last value of a series."""
@@ -148,13 +147,3 @@ def hang(handler: BaseHTTPRequestHandler) -> None:
     """Say nothing until the exporter gives up."""
     handler.connection.settimeout(LIMIT)
     handler.rfile.read(1)
-
-
-def drip(handler: BaseHTTPRequestHandler) -> None:
-    """An answer without an end: a byte from time to time."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-    ends = time.monotonic() + LIMIT
-    while time.monotonic() < ends:
-        handler.wfile.write(b"x")
-        handler.wfile.flush()
-        time.sleep(0.02)

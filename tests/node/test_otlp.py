@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from metrics_pages import LISTENER, Values, port_of, ports_of, scrape
-from otlp_receiver import Receiver, drip, hang, number, refuse, running_receiver, talk_nonsense
+from metrics_pages import LISTENER, Values, port_of, ports_of, scrape, total
+from otlp_receiver import Receiver, hang, number, refuse, running_receiver, talk_nonsense
 
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
@@ -21,12 +21,12 @@ from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscr
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.telemetry.test_otlp import Point, payload, point
 
-RECORDS, COMMITTED = 50, 20
+RECORDS, COMMITTED, SIZE = 50, 20, 100
 TOPICS = "kafka_server_brokertopicmetrics_"
 
 
-def otlp(endpoint: str) -> dict[str, str]:
-    return {"otel.exporter.otlp.endpoint": endpoint, "otel.metric.export.interval": "100"}
+def otlp(endpoint: str, interval_ms: int = 100) -> dict[str, str]:
+    return {"otel.exporter.otlp.endpoint": endpoint, "otel.metric.export.interval": str(interval_ms)}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,10 +54,10 @@ def broker(receiver: tuple[Receiver, str]) -> Iterator[RunningBroker]:
         yield it
 
 
-def produce(bootstrap: str, topic: str, partitions: int = 1) -> None:
+def produce(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
-    for number_ in range(RECORDS):
-        producer.produce(topic, b"x" * 100, partition=number_ % partitions)
+    for _ in range(RECORDS):
+        producer.produce(topic, b"x" * SIZE, partition=0)
     assert producer.flush(100) == 0
 
 
@@ -110,7 +110,6 @@ def test_what_is_exported_is_what_the_page_shows(receiver: tuple[Receiver, str],
     assert it.value("kafka.consumer_group.lag_sum", **group) == RECORDS - COMMITTED
     assert it.value("kafka.partition.current_offset", topic="traffic", partition=0) == RECORDS
     assert (it.value("kafka.brokers"), it.value("kafka.controller.active.count")) == (1, 1)
-    assert it.value("kafka.request.time.99p", type="Produce") > 0
 
 
 def test_shapes_and_times(receiver: tuple[Receiver, str], broker: RunningBroker) -> None:
@@ -128,6 +127,7 @@ def test_shapes_and_times(receiver: tuple[Receiver, str], broker: RunningBroker)
     assert metrics[name].histogram.aggregation_temporality == 2
     times = it.values["1"][name, (("request", "Produce"),)]
     assert times.count == sum(times.bucket_counts) >= 1
+    assert it.value("kafka.request.time.99p", type="Produce") > 0, "of recent times, as no page has taken them"
     assert times.sum > 0 and len(times.bucket_counts) == len(times.explicit_bounds) + 1
 
 
@@ -137,7 +137,7 @@ def test_a_histogram_grows_whatever_the_page_forgets(receiver: tuple[Receiver, s
     produce(broker.bootstrap_servers, "histograms")
     it.await_look()
     before = it.values["1"][key]
-    for _ in range(20):
+    for _ in range(5):
         scrape(port_of(broker))
     it.await_look()
     after = it.values["1"][key]
@@ -179,25 +179,26 @@ def test_what_clients_push_goes_on_under_their_names(receiver: tuple[Receiver, s
     assert attributes == {"client_id": "mine", "shop": "a"}
 
 
-@pytest.mark.parametrize("behave", [refuse, talk_nonsense, hang, drip], ids=lambda it: it.__name__)
+@pytest.mark.parametrize("behave", [refuse, talk_nonsense, hang], ids=lambda it: it.__name__)
 def test_a_receiver_that_behaves_badly_holds_up_nobody(
     receiver: tuple[Receiver, str], broker: RunningBroker, caplog: pytest.LogCaptureFixture, behave: Any
 ) -> None:
     it, _ = receiver
     it.await_look()
-    with caplog.at_level(logging.INFO, "kbroker.node.otlp"):
+    with caplog.at_level(logging.INFO, "kbroker.node.metrics.otlp"):
         it.behave = behave
         with it.condition:
             seen = it.requests
         it.await_that(lambda: it.requests > seen)
         produce(broker.bootstrap_servers, f"despite.{behave.__name__}")
         _await_log(caplog, "metrics cannot be exported to")
+        it.await_that(lambda: it.requests > seen + 1)
+        warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(warnings) == 1 and warnings[0].isprintable(), "one line, however often it fails"
         it.behave = None
         it.await_look()
+        _await_log(caplog, "metrics are exported to")
     assert it.value(f"{TOPICS}messagesin_total", topic=f"despite.{behave.__name__}") == RECORDS
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 1 and warnings[0].isprintable()
-    _await_log(caplog, "metrics are exported to")
 
 
 def _await_log(caplog: pytest.LogCaptureFixture, text: str) -> None:
@@ -211,21 +212,26 @@ def test_a_receiver_that_is_down_and_comes(caplog: pytest.LogCaptureFixture) -> 
     it = Receiver()
     with running_receiver(it) as endpoint:
         port = int(endpoint.rpartition(":")[2])
-    with caplog.at_level(logging.INFO, "kbroker.node.otlp"), running_broker(otlp(endpoint)) as broker:
+    with caplog.at_level(logging.INFO, "kbroker.node.metrics.otlp"), running_broker(otlp(endpoint)) as broker:
         _await_log(caplog, "metrics cannot be exported to")
         produce(broker.bootstrap_servers, "meanwhile")
         with running_receiver(it, port):
             it.await_look()
             assert it.value(f"{TOPICS}messagesin_total", topic="meanwhile") == RECORDS
     told = [record.getMessage() for record in caplog.records if "exported" in record.getMessage()]
-    assert len(told) == 2 and "refused" in told[0]
-    assert told[1] == f"metrics are exported to {endpoint}/v1/metrics"
+    assert (
+        told[0].startswith(f"metrics cannot be exported to {endpoint}/v1/metrics")
+        and told[1] == f"metrics are exported to {endpoint}/v1/metrics"
+    )
 
 
 def test_three_nodes() -> None:
+    """Each partition is told of by its leader alone, and the cluster by its active controller; as on their pages."""
     it = Receiver()
-    with running_receiver(it) as endpoint, running_cluster(3, {**LISTENER, **otlp(endpoint)}) as cluster:
-        produce(cluster.bootstrap_servers, "spread", partitions=1)
+    messages = f"{TOPICS}messagesin_total"
+    few = {"offsets.topic.num.partitions": "3"}
+    with running_receiver(it) as endpoint, running_cluster(3, {**LISTENER, **few, **otlp(endpoint, 300)}) as cluster:
+        produce(cluster.bootstrap_servers, "spread")
         consume(cluster.bootstrap_servers, "spread", "readers")
         nodes = [str(node.id) for node in cluster.nodes]
         sum_ = "kafka.consumer_group.lag_sum", (("group", "readers"), ("topic", "spread"))
@@ -236,12 +242,18 @@ def test_three_nodes() -> None:
 
         it.await_that(lambda: lags() == [RECORDS - COMMITTED])
         before = [scrape(port) for port in ports_of(cluster)]
-        for node in nodes:
-            it.await_look(node)
+        it.await_look(*nodes)
         after = [scrape(port) for port in ports_of(cluster)]
         for node, first, last in zip(nodes, before, after, strict=True):
             assert "kafka_log_log_logendoffset" in compare(it, node, first, last)
-    assert sum(it.value("kafka.controller.active.count", node) for node in nodes) == 1
-    assert {it.value("kafka.brokers", node) for node in nodes} == {3}
-    produced = [it.values[node].get((f"{TOPICS}messagesin_total", (("topic", "spread"),))) for node in nodes]
+        assert sum(it.value("kafka.controller.active.count", node) for node in nodes) == 1
+        assert {it.value("kafka.brokers", node) for node in nodes} == {3}
+        produced = [it.values[node].get((messages, (("topic", "spread"),))) for node in nodes]
     assert sum(number(point) for point in produced if point is not None) == RECORDS
+    assert total(before, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert total(before, messages, topic="spread") == RECORDS
+    assert total(before, "kafka_topic_partition_current_offset", topic="spread", partition="0") == RECORDS
+    assert total(before, "kafka_topic_partition_replicas", topic="spread", partition="0") == 3
+    assert total(before, f"{TOPICS}replicationbytesout_total") > 2 * RECORDS * SIZE
+    lag = total(before, "kafka_consumergroup_lag", consumergroup="readers", topic="spread", partition="0")
+    assert lag == RECORDS - COMMITTED

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from kbroker.config.otlp import OtlpSettings
     from kbroker.env import Env
     from kbroker.node.metrics.measured_node import MeasuredNode
+    from kbroker.node.metrics.otlp.export import OtlpExport
     from kbroker.node.metrics.server import MetricsServer
-    from kbroker.node.otlp.export import OtlpExport
 
 
 class MetricsService:
@@ -26,7 +26,7 @@ class MetricsService:
         self._server: MetricsServer | None = None
         self._export: OtlpExport | None = None
         if otlp is not None:
-            from kbroker.node.otlp import export, feed
+            from kbroker.node.metrics.otlp import export, feed
 
             export.check_packages()
             feed.keep_observations()

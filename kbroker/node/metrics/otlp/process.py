@@ -69,9 +69,9 @@ class Reasons(logging.Handler):
             self._text = record.getMessage().partition(", retrying in")[0]
 
     def take(self) -> str:
-        """The message since the last call, fit for a log."""
+        """The message since the last call."""
         text, self._text = self._text, ""
-        return "".join(each if each.isprintable() else " " for each in text)[:LONGEST_REASON]
+        return text
 
 
 class Exports:
@@ -122,12 +122,16 @@ class Exports:
         try:
             outcome = self._exporter.export(data)
         except Exception as error:  # whatever a receiver makes the library raise
-            outcome, self._failure = MetricExportResult.FAILURE, f"{type(error).__name__}: {error}"
+            outcome, self._failure = MetricExportResult.FAILURE, f"{type(error).__name__}: {error}".removesuffix(": ")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         reason = self._reasons.take()
         if outcome is not MetricExportResult.SUCCESS:
-            self._failure = reason or self._failure or "no reason is given"
+            self._failure = _fit_for_a_log(reason or self._failure or "no reason is given")
+
+
+def _fit_for_a_log(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)[:LONGEST_REASON]
 
 
 def _weight(point: Point) -> int:

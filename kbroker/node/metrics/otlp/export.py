@@ -17,7 +17,7 @@ from kbroker.errors import FatalError
 from kbroker.metrics.dialect import Dialect
 from kbroker.node.child_process import end_child, open_child
 from kbroker.node.metrics.node_figures import NodeFigures
-from kbroker.node.otlp import feed
+from kbroker.node.metrics.otlp import feed
 from kbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class OtlpExport:
     async def _run_process(self) -> str:
         """Feed a process until it ends; the reason."""
         try:
-            process = await open_child("kbroker.node.otlp.process", own_session=True)
+            process = await open_child("kbroker.node.metrics.otlp.process", own_session=True)
         except OSError as error:
             return str(error)
         try:
