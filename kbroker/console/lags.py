@@ -27,7 +27,7 @@ class GroupLag:
     """A group with committed offsets.
 
     ``stands_since``: since when a partition with lag was seen to stand, in ms, None if none has for long. ``goes_on``:
-    whether each of them was seen to advance.
+    whether others were seen to advance meanwhile, or all of them if none stands.
     """
 
     listing: GroupListing
@@ -77,12 +77,14 @@ def ask_lags(client: Client, history: OffsetHistory) -> Lags:
         if not known:
             continue
         lag = sum(max(ends[partition] - offset, 0) for partition, offset in known.items())
-        stood = [
-            history.look(group_id, partition, offset, behind=offset < ends[partition], now_ms=now_ms)
+        looks = {
+            partition: history.look(group_id, partition, offset, behind=offset < ends[partition], now_ms=now_ms)
             for partition, offset in known.items()
-        ]
-        since = min(each.since for each in stood)
+        }
+        stood = [look for partition, look in looks.items() if known[partition] < ends[partition]]
+        since = min((look.since for look in stood), default=now_ms)
         stands = now_ms - since >= STANDS_MS
-        goes_on = not stands and all(each.moved for each in stood)
+        moving = [look.moved and now_ms - look.since < STANDS_MS for look in stood]
+        goes_on = any(moving) if stands else all(moving)
         rows.append(GroupLag(listings[group_id], lag, since if stands else None, goes_on))
     return Lags(tuple(sorted(rows, key=lambda row: row.listing.group_id)), len(listings), groups)

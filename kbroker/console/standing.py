@@ -24,8 +24,8 @@ class Stand:
     """A partition with records that a group has not had.
 
     ``committed`` is None before the first commit. ``stable``: the last stable offset where it is not the end.
-    ``member``: client id and host of the member that has the partition, None without one. ``since``: when it was
-    first seen to stand there, in ms. ``holder``: the transaction that holds up readers at ``stable``.
+    ``member``: client id and host of the member that has the partition, None without one. ``since`` and ``moved`` are
+    those of ``Stood``. ``holder``: the transaction that holds up readers at ``stable``.
     """
 
     partition: TopicPartition
@@ -33,6 +33,7 @@ class Stand:
     start: int
     end: int
     since: int
+    moved: bool = False
     stable: int | None = None
     member: tuple[str, str] | None = None
     holder: Holder | None = None
@@ -100,8 +101,9 @@ def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> 
         )
     found += [_held(each, now_ms) for each in stands if each.is_held and _is_long(each, now_ms)]
     found += _without_member([each for each in stands if each.member is None and not each.is_held])
+    slow = {each.member for each in stands if each.moved and now_ms - each.since < STANDS_MS}
     found += [
-        _stands(each, now_ms)
+        _stands(each, now_ms, goes_on=each.member in slow)
         for each in stands
         if each.member is not None and not each.is_held and now_ms - each.since >= STANDS_MS
     ]
@@ -166,7 +168,7 @@ def _partitions(stands: Sequence[Stand]) -> str:
     return f"partitions {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def _stands(stand: Stand, now_ms: int) -> Finding:
+def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
     topic, partition = stand.partition
     client, host = stand.member or ("", "")
     where = f"{client} at {host}" if host else client
@@ -175,11 +177,18 @@ def _stands(stand: Stand, now_ms: int) -> Finding:
         text = f"{stand.partition}: {where} has it, and has committed nothing for at least {stood}."
     else:
         text = f"{stand.partition}: {where} has stood at offset {stand.committed:,} for at least {stood}."
-    return Finding(
-        ERROR,
-        f"{text} {_records(stand.waiting)}.",
+    advice = (
         "A consumer that fails at a record comes back to it again and again: look at that record, and at the"
-        " consumer's own log. Or it is busy with it, or reads without committing.",
+        " consumer's own log. Or it is busy with it, or reads without committing."
+    )
+    if goes_on:
+        advice = (
+            "It goes on in other partitions: it may be slow, and come to this one later. If not, look at the record."
+        )
+    return Finding(
+        WARNING if goes_on else ERROR,
+        f"{text} {_records(stand.waiting)}.",
+        advice,
         Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset),
     )
 

@@ -12,7 +12,7 @@ from kbroker.client.reader import Reader, Skipped
 from kbroker.console.scan import Found, Look, ranges
 
 STEP_SECONDS: Final = 0.25
-STEP_RECORDS: Final = 100
+STEP_RECORDS: Final = 50
 """Records that one step shows; what else came in it is counted."""
 
 _CHECK_SECONDS: Final = 1.0

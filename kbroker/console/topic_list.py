@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -10,7 +11,10 @@ from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 
 SORTS: Final = ("name", "partitions", "replicas", "size", "bytes_rate")
 
+_SEPARATORS: Final = "._-"
 _SEGMENT: Final = re.compile(r"[^._-]*[._-]?")
+_AFTER_ALL: Final = "\uffff"
+"""Sorts after whatever may be in a name."""
 
 
 def choose(
@@ -30,7 +34,7 @@ def choose(
         topic
         for topic in topics
         if (internal or not topic.internal)
-        and all(word in topic.name.lower() for word in words)
+        and (not words or _has_each(topic.name.lower(), words))
         and (not troubled or under_replicated(topic) or leaderless(topic))
     ]
     match sort:
@@ -50,6 +54,10 @@ def choose(
     return chosen
 
 
+def _has_each(name: str, words: Sequence[str]) -> bool:
+    return all(word in name for word in words)
+
+
 class Branch(NamedTuple):
     """A level of the tree: topics whose names begin with ``prefix``; a topic itself where ``topic`` is true."""
 
@@ -63,28 +71,42 @@ class Branch(NamedTuple):
 def branches(
     topics: Sequence[TopicDescription], prefix: str, *, sizes: Mapping[str, int] | None = None
 ) -> list[Branch]:
-    """The next level below a prefix, by name. Names are cut after dots, dashes and underscores.
+    """The next level below a prefix, by name; ``topics`` are by name already. Names are cut after dots, dashes and
+    underscores.
 
     A level with one branch only is passed over: below ``shop.`` comes ``shop.eu.orders`` if nothing else is there.
     """
-    groups: dict[str, list[TopicDescription]] = {}
-    for topic in topics:
-        if topic.name.startswith(prefix):
-            match = _SEGMENT.match(topic.name, len(prefix))
-            end = match.end() if match is not None else len(topic.name)
-            groups.setdefault(topic.name[:end], []).append(topic)
     found: list[Branch] = []
-    for name, members in groups.items():
+    at, end = _run(topics, prefix, 0)
+    while at < end:
+        name = topics[at].name
+        match = _SEGMENT.match(name, len(prefix))
+        segment = name[: match.end()] if match is not None else name
+        # Without a separator at its end the segment is the rest of a name, and so it is where nothing is left of one.
+        goes_on = segment != prefix and segment[-1] in _SEPARATORS
+        last = _run(topics, segment, at)[1] if goes_on else at + 1
+        members = topics[at:last]
         if len(members) == 1:
-            found.append(_branch(members[0].name, True, members, sizes))
-            continue
-        found.append(_branch(_common(name, members), False, members, sizes))
-    return sorted(found, key=lambda branch: branch.prefix)
+            found.append(_branch(name, True, members, sizes))
+        else:
+            found.append(_branch(_common(segment, members), False, members, sizes))
+        at = last
+    return found
+
+
+def _run(topics: Sequence[TopicDescription], prefix: str, least: int) -> tuple[int, int]:
+    """The places between which the names begin with a prefix, from a place on."""
+    begin = bisect_left(topics, prefix, least, key=_name)
+    return begin, bisect_left(topics, prefix + _AFTER_ALL, begin, key=_name)
+
+
+def _name(topic: TopicDescription) -> str:
+    return topic.name
 
 
 def _common(prefix: str, members: Sequence[TopicDescription]) -> str:
     """The longest run of whole segments that all the members' names begin with, and none of them ends at."""
-    shortest, longest = min(each.name for each in members), max(each.name for each in members)
+    shortest, longest = members[0].name, members[-1].name
     while True:
         match = _SEGMENT.match(shortest, len(prefix))
         end = match.end() if match is not None else len(shortest)

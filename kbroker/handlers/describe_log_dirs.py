@@ -43,12 +43,14 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
                 DescribeLogDirsResult(log_dir=directory.path, error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=[])
             )
             continue
-        by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+        by_topic: dict[str, DescribeLogDirsTopic] = {}
         for portion in portions(directory.logs):
             await share.next(len(portion))
             for log in portion:
                 topic, index = log.topic_partition
-                by_topic.setdefault(topic, []).append(
+                if (entry := by_topic.get(topic)) is None:
+                    entry = by_topic[topic] = DescribeLogDirsTopic(name=topic, partitions=[])
+                entry.partitions.append(
                     DescribeLogDirsPartition(
                         partition_index=index,
                         partition_size=log.size,
@@ -59,7 +61,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
         results.append(
             DescribeLogDirsResult(
                 log_dir=directory.path,
-                topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
+                topics=list(by_topic.values()),
                 total_bytes=directory.total_bytes,
                 usable_bytes=directory.usable_bytes,
                 is_cordoned=directory.cordoned and knows_cordoned,

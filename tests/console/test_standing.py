@@ -37,6 +37,14 @@ def test_a_member_that_has_never_committed() -> None:
     assert found.place is not None and found.place.offset == 0
 
 
+def test_a_member_that_goes_on_elsewhere_may_be_slow() -> None:
+    elsewhere = stand(1, since=NOW - 1000, moved=True)
+    [found] = findings("Stable", 1, [stand(), elsewhere], NOW)
+    assert found.severity == WARNING and "it may be slow" in found.advice
+    others = stand(1, since=NOW - 1000, moved=True, member=("billing-2", "10.0.0.8"))
+    assert findings("Stable", 2, [stand(), others], NOW)[0].severity == ERROR
+
+
 def test_nobody_is_there() -> None:
     [found] = findings("Empty", 0, [stand(member=None), stand(1, member=None)], NOW)
     assert found.text == "Nobody is in the group, and 6 records wait for it."

@@ -194,9 +194,9 @@ def _reasons(
             member=None if owner is None else (owner.client_id, owner.host.removeprefix("/")),
         )
         is_behind = stand.waiting > 0
-        since = history.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms).since
+        stood = history.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
         if is_behind:
-            stands.append(replace(stand, since=since))
+            stands.append(replace(stand, since=stood.since, moved=stood.moved))
     found = findings(group.state, len(group.members), _with_holders(client, stands), now_ms)
     return [
         {

@@ -5,7 +5,7 @@ import { badge, fill, h, link } from "./dom.js";
 import { number, plural } from "./format.js";
 import { href } from "./router.js";
 
-const KEPT = 500;
+const KEPT = 300;
 
 export class LiveTail {
   constructor({ params, bar, list, onStop }) {

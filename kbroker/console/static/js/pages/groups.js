@@ -11,7 +11,9 @@ export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
 export function advances(group, now) {
   if (!group.lag) return "has all";
   if (group.stands_since === null) return group.goes_on ? badge("goes on", "good") : "watching …";
-  return link(badge(`stands for ${duration(now - group.stands_since)}`, "bad"), href("group", { group: group.group }), {
+  const stood = `for ${duration(now - group.stands_since)}`;
+  const told = group.goes_on ? badge(`stands in part ${stood}`, "warn") : badge(`stands ${stood}`, "bad");
+  return link(told, href("group", { group: group.group }), {
     "aria-label": `Why ${group.group} stands`,
   });
 }

@@ -7,7 +7,7 @@ import { href } from "../router.js";
 import { STATE_KINDS, advances } from "./groups.js";
 
 export async function show(main, params, scope) {
-  const status = h("div", { role: "status" });
+  const status = h("div", { role: "status" }, h("p", { class: "quiet" }, "Asking the cluster …"));
   const troubles = h("div");
   const behind = h("div");
   const health = h("section", { "aria-labelledby": "health-title" }, status, troubles);

@@ -16,7 +16,7 @@ export async function show(main, params, scope) {
     troubled: params.troubled === "true",
     view: params.view === "tree" ? "tree" : "list",
   };
-  const count = h("span", { class: "quiet", role: "status" });
+  const count = h("span", { class: "quiet", role: "status" }, "asking for all topics …"); // 100,000 take a while
   const filter = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter topics by name" });
   filter.dataset.filter = "";
   filter.value = state.filter;
