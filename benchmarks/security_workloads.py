@@ -101,13 +101,17 @@ def small_requests(bench: Bench, server: Server) -> Figures:
     frames = bench.scratch / "frames"
     frames.write_bytes(b"".join(raw.produce_frame(topic, index, b"x" * 100) for index in range(PARTITIONS)))
     offset, seconds = raw.produce_error_offset(topic), bench.amount(8, 4)
-    load = _load_tls(bench, server, "requests", frames, PARTITIONS, 100, seconds, offset)
-    result = _figures(load)
+    before = server.cpu_seconds()
+    result = _figures(_load_tls(bench, server, "requests", frames, PARTITIONS, 100, seconds, offset))
+    cpu = server.cpu_seconds() - before
     stored = stored_records(server, topic, PARTITIONS)
     if stored < result["requests"]:
         raise LoadError(f"{result['requests']:,} requests were answered, {stored:,} records are there")
     bench.delete_topic(server, topic)
-    return {"requests_per_s": result["requests"] / result["seconds"]}
+    return {
+        "requests_per_s": result["requests"] / result["seconds"],
+        "cpu_us_per_request": cpu / result["requests"] * 1e6,
+    }
 
 
 def handshakes(bench: Bench, server: Server) -> Figures:
