@@ -59,8 +59,7 @@ def share_partitions(ctx: RequestContext) -> SharePartitions:
 
 
 class TopicAccess:
-    """Says why a partition cannot be served: for the topic's id, the permission (by the rules of the moment), or the
-    index."""
+    """Says why a partition cannot be served: for the topic's id, the index, or the permission, by the rules of now."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._manager = ctx.services.replica_manager

@@ -168,8 +168,10 @@ class _Fetch:
         return {wanted: code for wanted, code in refusals if code is not None}
 
     def _denied(self, partitions: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
-        """The partitions that the member may not read any more, once rules have changed while it waited. ``ApiError`` if
-        it may not be in the group."""
+        """The partitions that the member may not read any more, once rules have changed while it waited.
+
+        ``ApiError`` if it may not be in the group.
+        """
         self._check_member()
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return [wanted for wanted, code in self._refused(partitions).items() if code is denied]

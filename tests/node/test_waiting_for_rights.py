@@ -44,15 +44,23 @@ def rule(resource: ResourceType, name: str, permission: AclPermission) -> Create
     return CreateAclsRequest(creations=[acl])
 
 
+def versions(cluster: Quorum) -> dict[int, int]:
+    """The rules that each node decides by."""
+    found = {}
+    for node_id, node in cluster.nodes.items():
+        authorizer = node.services.authorizer
+        assert authorizer is not None
+        found[node_id] = authorizer.version
+    return found
+
+
 async def everywhere(cluster: Quorum, client: Client, request: CreateAclsRequest | DeleteAclsRequest) -> None:
     """Change ACLs by way of a node, and wait until each decides by them."""
-    before = {node_id: node.services.authorizer.version for node_id, node in cluster.nodes.items()}
+    before = versions(cluster)
     answer = await client.ask(request)
     [result] = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
     assert result.error_code == 0, result
-    await cluster.until(
-        lambda: all(node.services.authorizer.version > before[node_id] for node_id, node in cluster.nodes.items())
-    )
+    await cluster.until(lambda: all(version > before[node_id] for node_id, version in versions(cluster).items()))
 
 
 def share_request(
