@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import cast
+from typing import TypeVar, cast
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, ConsumerGroupDescription, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.works_with.running import RunningError, wait_until
 
 Bytes = bytes | str | None
+T = TypeVar("T")
+
+REQUEST_SECONDS = 15
+"""How long an administrator asks about a group before another is tried."""
+_PASSING = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""Errors while a group has no coordinator."""
 
 
 def create_topics(bootstrap: str, topics: Mapping[str, int], **config: str) -> None:
@@ -175,9 +196,12 @@ def text_of(value: Bytes) -> str:
 
 def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     """The offsets that a group has committed."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    partitions = cast("list[TopicPartition]", future.result().topic_partitions)
+
+    def ask(admin: AdminClient) -> Future[ConsumerGroupTopicPartitions]:
+        wanted = [ConsumerGroupTopicPartitions(group)]
+        return admin.list_consumer_group_offsets(wanted, request_timeout=REQUEST_SECONDS)[group]
+
+    partitions = cast("list[TopicPartition]", _of_group(bootstrap, ask).topic_partitions)
     return {(each.topic, each.partition): each.offset for each in partitions}
 
 
@@ -203,16 +227,42 @@ def await_no_lag(bootstrap: str, group: str, topic: str, seconds: float = 60) ->
 
 def members(bootstrap: str, group: str) -> dict[str, int]:
     """The members of a group, each with the number of its partitions."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (future,) = admin.describe_consumer_groups([group]).values()
-    return {each.member_id: len(each.assignment.topic_partitions) for each in future.result().members}
+    return {each.member_id: len(each.assignment.topic_partitions) for each in _described(bootstrap, group).members}
 
 
 def coordinator(bootstrap: str, group: str) -> int:
     """The node that coordinates a group."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (future,) = admin.describe_consumer_groups([group]).values()
-    return int(future.result().coordinator.id)
+    return int(_described(bootstrap, group).coordinator.id)
+
+
+def _described(bootstrap: str, group: str) -> ConsumerGroupDescription:
+    """What its coordinator tells of a group."""
+
+    def ask(admin: AdminClient) -> Future[ConsumerGroupDescription]:
+        return admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
+
+    return _of_group(bootstrap, ask)
+
+
+def _of_group(bootstrap: str, ask: Callable[[AdminClient], Future[T]]) -> T:
+    """An answer about a group. `KafkaException` for an error that does not pass, `RunningError` for one that stays.
+
+    The group's coordinator may not be there yet, as the first group of all makes the topic of offsets; nor yet again,
+    after its node was lost. A new administrator looks for it anew.
+    """
+    found: list[T] = []
+
+    def is_told() -> bool:
+        admin = AdminClient({"bootstrap.servers": bootstrap})  # kept until it has its answer
+        try:
+            found.append(ask(admin).result())
+        except KafkaException as error:
+            if error.args[0].code() not in _PASSING:
+                raise
+        return bool(found)
+
+    wait_until(is_told, "an answer about a group", 120)
+    return found[0]
 
 
 def leader(bootstrap: str, topic: str, partition: int = 0) -> int:

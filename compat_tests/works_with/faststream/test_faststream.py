@@ -32,7 +32,7 @@ def test_orders_become_invoices(
         Running(command, tmp_path, "one", environment) as one,
         Running(command, tmp_path, "two", environment) as two,
     ):
-        one.until(lambda: sorted(members(bootstrap, GROUP).values()) == [3, 3], "to share the partitions")
+        one.until(lambda: sorted(members(bootstrap, GROUP).values()) == [3, 3], "to share the partitions", 120)
         write(bootstrap, "orders", (order(number) for number in range(300)))
         await_no_lag(bootstrap, GROUP, "orders")
         first = invoices(bootstrap, 300)
@@ -41,7 +41,7 @@ def test_orders_become_invoices(
 
         two.kill()
         write(bootstrap, "orders", (order(number) for number in range(300, 600)))
-        one.until(lambda: list(members(bootstrap, GROUP).values()) == [6], "to take over the partitions")
+        one.until(lambda: list(members(bootstrap, GROUP).values()) == [6], "to take over the partitions", 120)
         await_no_lag(bootstrap, GROUP, "orders")
 
         with without_a_node(broker, coordinator(bootstrap, GROUP)):
