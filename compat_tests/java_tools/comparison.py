@@ -120,11 +120,15 @@ class Comparison:
 
     def server_until(self, pattern: str, name: str, *arguments: str, seconds: float = 120, **how: object) -> None:
         """`server`, again and again until both outputs have `pattern`: the last ones are compared."""
+        self.until(pattern, name, "--bootstrap-server", "{server}", *arguments, seconds=seconds, **how)
+
+    def until(self, pattern: str, name: str, *arguments: str, seconds: float = 120, **how: object) -> None:
+        """`run`, again and again until both outputs have `pattern`: the last ones are compared."""
         deadline = time.monotonic() + seconds
 
         def last(side: Side) -> Output:
             while True:
-                output = side.run(name, "--bootstrap-server", "{server}", *arguments)
+                output = side.run(name, *arguments)
                 if re.search(pattern, output.out + output.err) or time.monotonic() > deadline:
                     return output
 
