@@ -63,7 +63,9 @@ def _check_headers(environment: Mapping[str, str]) -> None:
     for number, text in enumerate(environment.get(variable, "").split(","), 1):
         header = text.strip()
         if header and not (_HEADER.fullmatch(header) and unquote(header).isprintable()):
-            raise FatalError(f"{variable}: entry {number} is not of the form NAME=VALUE, with %20 and the like in VALUE")
+            raise FatalError(
+                f"{variable}: entry {number} is not of the form NAME=VALUE, with %20 and the like in VALUE"
+            )
 
 
 def _url(text: str) -> str:
