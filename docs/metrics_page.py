@@ -154,7 +154,7 @@ do what they do elsewhere; a variable alone does not turn the export on, `--otlp
 | Variable | What it sets |
 | --- | --- |
 | `OTEL_METRIC_EXPORT_INTERVAL` | milliseconds between exports, 60000 by default; also `otel.metric.export.interval` |
-| `OTEL_EXPORTER_OTLP_HEADERS` | headers, such as `authorization=Bearer%20...`; a wrong one is refused at the start, unseen |
+| `OTEL_EXPORTER_OTLP_HEADERS` | headers, such as `authorization=Bearer%20...`; wrong ones are refused at the start |
 | `OTEL_EXPORTER_OTLP_CERTIFICATE`, `..._CLIENT_KEY`, `..._CLIENT_CERTIFICATE` | PEM files, for an `https` address |
 | `OTEL_EXPORTER_OTLP_COMPRESSION` | `gzip` or `deflate` |
 | `OTEL_EXPORTER_OTLP_TIMEOUT` | seconds until an attempt is given up, 10 by default |
