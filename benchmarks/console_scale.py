@@ -112,7 +112,7 @@ def process(*words: str, log: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def first_match(running: subprocess.Popen[str], pattern: str, log: Path) -> str:
-    """What the first line that matches says; RuntimeError with the log if the process ends before."""
+    """The match in the first line that has one; RuntimeError with the log if the process ends before."""
     assert running.stdout is not None
     for line in running.stdout:
         if found := re.search(pattern, line):
@@ -191,7 +191,7 @@ def make_topics(bootstrap: str, count: int, node: subprocess.Popen[str]) -> Figu
 
 
 def hold_ups(bootstrap: str) -> Figures:
-    """How long others wait while one client asks for everything."""
+    """Measure the wait of others while a client asks for everything."""
     probe = Probe(bootstrap)
     asking = subprocess.run([sys.executable, "-c", ASK_ALL, bootstrap], capture_output=True, text=True, check=True)
     probe.close()

@@ -1,4 +1,4 @@
-"""Why a group does not advance, in words, and for how long."""
+"""The console says why a group does not advance, in words, and for how long it has not."""
 
 from __future__ import annotations
 
