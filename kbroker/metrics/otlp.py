@@ -29,7 +29,7 @@ class Shape(StrEnum):
 
 
 class Buckets(NamedTuple):
-    """What was observed: its sum, and its number by size."""
+    """Observations: their sum, and their number by size."""
 
     total: float
     counts: list[int]
