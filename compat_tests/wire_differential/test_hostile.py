@@ -59,7 +59,7 @@ class Target:
         return int(told.stdout) * 1024
 
     def busy_seconds(self) -> float:
-        """The seconds for which the node has had a processor: they do not tell what else runs, as the time of day does."""
+        """The seconds for which the node has had a processor: unlike the time of day, whatever else runs."""
         assert self.node.process is not None
         used = psutil.Process(self.node.process.pid).cpu_times()
         return float(used.user + used.system)
