@@ -149,12 +149,12 @@ Prometheus takes them with `--web.enable-otlp-receiver` at `http://localhost:909
 
 The page for Prometheus and OTLP can be had together, or one alone. The variables of OpenTelemetry's specification
 do what they do elsewhere; a variable alone does not turn the export on, `--otlp` without a URL takes that of
-`OTEL_EXPORTER_OTLP_ENDPOINT`.
+`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`, and appends to either.
 
 | Variable | What it sets |
 | --- | --- |
 | `OTEL_METRIC_EXPORT_INTERVAL` | milliseconds between exports, 60000 by default; also `otel.metric.export.interval` |
-| `OTEL_EXPORTER_OTLP_HEADERS` | headers, such as `authorization=Bearer%20...` |
+| `OTEL_EXPORTER_OTLP_HEADERS` | headers, such as `authorization=Bearer%20...`; wrong ones are refused at the start |
 | `OTEL_EXPORTER_OTLP_CERTIFICATE`, `..._CLIENT_KEY`, `..._CLIENT_CERTIFICATE` | PEM files, for an `https` address |
 | `OTEL_EXPORTER_OTLP_COMPRESSION` | `gzip` or `deflate` |
 | `OTEL_EXPORTER_OTLP_TIMEOUT` | seconds until an attempt is given up, 10 by default |

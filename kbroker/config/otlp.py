@@ -6,20 +6,25 @@ letters. To Kafka they are none of a node's own properties: DescribeConfigs does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kbroker.errors import FatalError
 
 ENDPOINT: Final = "otel.exporter.otlp.endpoint"
 INTERVAL: Final = "otel.metric.export.interval"
 INTERVAL_VARIABLE: Final = "OTEL_METRIC_EXPORT_INTERVAL"
+HEADERS_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+"""The first goes before the second."""
 DEFAULT_ENDPOINT: Final = "http://localhost:4318"
 PATH: Final = "/v1/metrics"
 
 _DEFAULT_INTERVAL_MS: Final = 60_000
 _LEAST_INTERVAL_MS: Final = 100
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+[ \t]*=[ \t]*[ !#-+\--:<-\[\]-~]*")
+"""The headers that OpenTelemetry's exporter takes: of any other it logs all, with the secret that it may be."""
 
 
 class OtlpSettings(NamedTuple):
@@ -31,13 +36,17 @@ class OtlpSettings(NamedTuple):
 
 
 def otlp_settings(raw: Mapping[str, str], environment: Mapping[str, str]) -> OtlpSettings | None:
-    """The settings of a node; None if it exports nothing. ``FatalError`` names the property that is wrong."""
+    """The settings of a node; None if it exports nothing.
+
+    ``FatalError`` names the property or the variable that is wrong, and shows no header.
+    """
     endpoint = raw.get(ENDPOINT, "").strip()
     interval = raw.get(INTERVAL, "").strip()
     if not endpoint:
         if interval:
             raise FatalError(f"{INTERVAL} has no effect without {ENDPOINT}")
         return None
+    _check_headers(environment)
     if interval:
         return OtlpSettings(_url(endpoint), _interval(INTERVAL, interval))
     return OtlpSettings(_url(endpoint), _interval(INTERVAL_VARIABLE, environment.get(INTERVAL_VARIABLE, "").strip()))
@@ -49,7 +58,21 @@ def endpoint_of(environment: Mapping[str, str]) -> str:
     return environment.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") or environment.get(name) or DEFAULT_ENDPOINT
 
 
+def _check_headers(environment: Mapping[str, str]) -> None:
+    variable = next(filter(environment.get, HEADERS_VARIABLES), "")
+    for number, text in enumerate(environment.get(variable, "").split(","), 1):
+        header = text.strip()
+        if header and not (_HEADER.fullmatch(header) and unquote(header).isprintable()):
+            raise FatalError(
+                f"{variable}: entry {number} is not of the form NAME=VALUE, with %20 and the like in VALUE"
+            )
+
+
 def _url(text: str) -> str:
+    if "@" in text:
+        raise FatalError(f"{ENDPOINT}: credentials belong into OTEL_EXPORTER_OTLP_HEADERS, not into the address")
+    if "?" in text or "#" in text:
+        raise FatalError(f"{ENDPOINT}: the address ends with its path, without a ? or # and more")
     try:
         url = urlsplit(text)
         valid = url.scheme in ("http", "https") and url.hostname and (url.port is None or url.port > 0)
@@ -57,10 +80,6 @@ def _url(text: str) -> str:
         valid = False
     if not valid or not text.isprintable() or " " in text:
         raise FatalError(f"{ENDPOINT}: {text!r} is not of the form http://HOST:PORT or https://HOST:PORT")
-    if url.username is not None or url.password is not None:
-        raise FatalError(f"{ENDPOINT}: credentials belong into OTEL_EXPORTER_OTLP_HEADERS, not into the address")
-    if url.query or url.fragment:
-        raise FatalError(f"{ENDPOINT}: {text!r} has more than a path")
     return text if text.endswith(PATH) else text.rstrip("/") + PATH
 
 

@@ -139,14 +139,15 @@ def rules_version(ctx: RequestContext) -> int | None:
 
 def may_each_now(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType) -> May | None:
     """Asks as :func:`may_each`, and anew once the rules have changed: for a request that waits."""
-    rules, may_one = rules_version(ctx), may_each(ctx, operation, resource_type)
-    if may_one is None:
+    authorizer, may_one = ctx.services.authorizer, may_each(ctx, operation, resource_type)
+    if authorizer is None or may_one is None:
         return None
+    rules = authorizer.version
 
     def may_now(name: str) -> bool:
         nonlocal rules, may_one
-        if rules_version(ctx) != rules:
-            rules, may_one = rules_version(ctx), may_each(ctx, operation, resource_type)
+        if authorizer.version != rules:
+            rules, may_one = authorizer.version, may_each(ctx, operation, resource_type)
         return may_one is None or may_one(name)
 
     return may_now

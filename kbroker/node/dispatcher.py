@@ -18,7 +18,6 @@ from kbroker.handlers.api_versions import unsupported_version
 from kbroker.handlers.context import CloseConnection, MeteredContext, RequestContext
 from kbroker.handlers.forwarding import NotForwarded, by_controller, error_codes
 from kbroker.handlers.registration import Forwarding, Registration
-from kbroker.node.reply_queue import encoded_frame
 from kbroker.node.request_wait import ConnectionLost
 from kbroker.shortcuts.cache import ShortcutCache
 from kbroker.wire.compiler import decode
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.quotas import DispatchedMeter
+    from kbroker.node.large_answer import LargeAnswer
     from kbroker.node.reply_queue import ReplyQueue
     from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round
     from kbroker.security.principal import KafkaPrincipal
     from kbroker.types import Part
-    from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse
-    from kbroker.wire.messages.metadata import MetadataResponse
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +41,6 @@ API_VERSIONS_KEY = 18
 
 LONG_REQUEST = 64 * 1024
 """Bytes of a request from which on others have a turn between decoding, serving and encoding it."""
-
-LARGE_ANSWER = 2000
-"""Topics of an answer from which on it is encoded in a thread: it would hold up the others for ten milliseconds, and
-with 100,000 topics for half a second."""
 
 _ANSWERS_ALL = frozenset({3, 35})
 """The keys of Metadata and DescribeLogDirs, which are asked for all topics."""
@@ -167,21 +161,28 @@ class Dispatcher:
         request, context = self._decode(frame, registration, None)
         if is_long:
             await self._give_way(registration)
-        try:
-            if registration.is_async:
-                response = await self._handle(registration, request, context)
-            else:
-                await self._ask_ahead(registration, request, context)
-                response = registration.handle(request, context)
-        except (CloseConnection, ConnectionLost):
-            raise
-        except Exception as error:
-            response = self._failed(request, context, error)
-        if is_long:
-            await self._give_way(registration)
+        large = self._large_answer() if api_key in _ANSWERS_ALL else None
         parts: list[Part] | None = None
-        if api_key in _ANSWERS_ALL and _topics_of(response) > LARGE_ANSWER:
-            parts = await self._services.env.run_blocking(encoded_frame, api_key, version, correlation_id, response)
+        try:
+            try:
+                if large is not None:
+                    await large.begin(request, version)
+                if registration.is_async:
+                    response = await self._handle(registration, request, context)
+                else:
+                    await self._ask_ahead(registration, request, context)
+                    response = registration.handle(request, context)
+            except (CloseConnection, ConnectionLost):
+                raise
+            except Exception as error:
+                response = self._failed(request, context, error)
+            if is_long:
+                await self._give_way(registration)
+            if large is not None and await large.is_large(response):
+                parts = await large.encoded(api_key, version, correlation_id, response)
+        finally:
+            if large is not None:
+                large.end()
         self._replies.answer(response, api_key, version, correlation_id, parts)
 
     # --- clients with a quota ---------------------------------------------------------------------------------
@@ -217,24 +218,36 @@ class Dispatcher:
         meter.stop()
         if is_long:
             await self._give_way(registration)
-        try:
-            if registration.is_async:
-                response = await meter.run(self._handle(registration, request, context))
-            else:
-                if is_long:
-                    await self._ask_ahead(registration, request, context)
-                meter.start()
-                response = registration.handle(request, context)
-        except (CloseConnection, ConnectionLost):
-            raise
-        except Exception as error:
-            response = self._failed(request, context, error)
-        meter.stop()
-        if is_long:
-            await self._give_way(registration)
         header = context.header
-        throttle_ms = meter.finish(header.api_key, request, response, len(frame))
-        self._replies.answer(response, header.api_key, header.api_version, header.correlation_id)
+        api_key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+        large = self._large_answer() if api_key in _ANSWERS_ALL else None
+        parts: list[Part] | None = None
+        try:
+            try:
+                if large is not None:
+                    await large.begin(request, version)
+                if registration.is_async:
+                    response = await meter.run(self._handle(registration, request, context))
+                else:
+                    if is_long:
+                        await self._ask_ahead(registration, request, context)
+                    meter.start()
+                    response = registration.handle(request, context)
+            except (CloseConnection, ConnectionLost):
+                raise
+            except Exception as error:
+                response = self._failed(request, context, error)
+            meter.stop()
+            if is_long:
+                await self._give_way(registration)
+            is_large = large is not None and await large.is_large(response)
+            throttle_ms = meter.finish(api_key, request, response, len(frame))
+            if large is not None and is_large:
+                parts = await large.encoded(api_key, version, correlation_id, response)
+        finally:
+            if large is not None:
+                large.end()
+        self._replies.answer(response, api_key, version, correlation_id, parts)
         meter.close()
         if throttle_ms:
             await self._connection.mute(throttle_ms / 1000)
@@ -264,6 +277,11 @@ class Dispatcher:
         if end != len(frame):
             self._count_surplus(header.api_key, header.api_version, len(frame) - end)
         return request, RequestContext(header, self._connection, self._services, round)
+
+    def _large_answer(self) -> LargeAnswer:
+        from kbroker.node.large_answer import LargeAnswer  # with the first request that may have such an answer
+
+        return LargeAnswer(self._services)
 
     async def _give_way(self, registration: Registration) -> None:
         """Let others have a turn before a step of a large request; for one to the controller, other such steps too."""
@@ -301,10 +319,3 @@ class Dispatcher:
                 self._connection.peer,
             )
         self.surplus_bytes += size
-
-
-def _topics_of(response: MetadataResponse | DescribeLogDirsResponse) -> int:
-    """The topics of an answer to Metadata, or to DescribeLogDirs in its directories."""
-    if hasattr(response, "results"):
-        return sum(len(directory.topics) for directory in response.results)
-    return len(response.topics)

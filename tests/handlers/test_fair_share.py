@@ -11,9 +11,10 @@ import pytest
 import trio
 import trio.testing
 from node_harness import run, running_node
+from test_client_quotas import set_quota
 
 from kbroker.handlers import fair_share, list_offsets
-from kbroker.node import dispatcher, fetch_reader, reply_queue, timestamp_lookup_queue
+from kbroker.node import dispatcher, fetch_reader, large_answer, reply_queue, timestamp_lookup_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -226,12 +227,17 @@ def test_others_have_a_turn_while_everything_is_described(tmp_path: Path, monkey
             await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
             steps = Steps()
             trio.lowlevel.add_instrument(steps)
-            for request in (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None)):
+            with_rights = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+            for request, turns in (
+                (MetadataRequest(topics=None), PARTS / 2),
+                (with_rights, PARTS),
+                (DescribeLogDirsRequest(topics=None), PARTS / 2),
+            ):
                 await trio.testing.wait_all_tasks_blocked()
                 steps.count = 0
                 answer = await client.ask(request)
                 assert NAMES[-1] in repr(answer)
-                assert steps.count >= PARTS / 2, (steps.count, request)
+                assert steps.count >= turns, (steps.count, request)
             trio.lowlevel.remove_instrument(steps)
             # Some logs are described as in the list of all.
             some = [DescribableLogDirTopic(topic=name, partitions=[0, 7]) for name in (NAMES[3], NAMES[5], "none")]
@@ -258,13 +264,94 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
                     threads.append(threading.current_thread() is threading.main_thread())
                 return real(*args)
 
-            monkeypatch.setattr(dispatcher, "LARGE_ANSWER", PARTS - 1)
+            monkeypatch.setattr(large_answer, "MANY", PARTS - 1)
             monkeypatch.setattr(reply_queue, "encode_parts", encode)
-            after = [await client.ask(request) for request in requests]
-            assert threads == [False, False, True]
-            for directory in (*before[1].results, *after[1].results):
-                directory.usable_bytes = 0  # others use the disk, too
-            assert before == after
+            await set_quota(node, {"client_id": "limited"}, producer_byte_rate=1e9)
+            for client_id in ("test", "limited"):
+                threads.clear()
+                after = [await client.ask(request, client_id=client_id) for request in requests]
+                assert threads == [False, False, True], client_id
+                for directory in (*before[1].results, *after[1].results):
+                    directory.usable_bytes = 0  # others use the disk, too
+                assert before == after
+
+    run(test)
+
+
+def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few topics may have most partitions of a cluster."""
+    counted = 0
+    give_way, encoded_frame = fair_share.FairShare.next, large_answer.encoded_frame
+    encoded: list[bool] = []
+
+    async def count(self: fair_share.FairShare, parts: int = 1) -> None:
+        nonlocal counted
+        counted += parts
+        await give_way(self, parts)
+
+    def encode(*args: Any) -> Any:
+        encoded.append(threading.current_thread() is not threading.main_thread())
+        return encoded_frame(*args)
+
+    async def test() -> None:
+        nonlocal counted
+        async with running_node(tmp_path) as node:
+            topic_id = await node.create_topic("wide", partitions=80)
+            client = await node.connect()
+            monkeypatch.setattr(fair_share.FairShare, "next", count)
+            monkeypatch.setattr(large_answer, "MANY", 79)
+            monkeypatch.setattr(large_answer, "encoded_frame", encode)
+            by_id = MetadataRequestTopic(name=None, topic_id=topic_id)
+            for topics in (None, [MetadataRequestTopic(name="wide")], [by_id]):
+                counted = 0
+                [topic] = (await client.ask(MetadataRequest(topics=topics))).topics
+                assert len(topic.partitions) == 80 and counted == 11
+            await client.ask(DescribeLogDirsRequest(topics=None))
+            assert encoded == [True] * 4
+
+    run(test)
+
+
+def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes much memory until it is encoded. A request for little does not wait."""
+    monkeypatch.setattr(fair_share, "PARTS", 2)
+    events: list[str] = []
+    handle, encoded_frame = dispatcher.Dispatcher._handle, large_answer.encoded_frame
+
+    async def begun(*args: Any) -> Any:
+        events.append("begun")
+        return await handle(*args)
+
+    def encoded(*args: Any) -> Any:
+        frame = encoded_frame(*args)
+        events.append("encoded")
+        return frame
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            clients = [await node.connect() for _ in range(4)]
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+            await clients[0].ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+            monkeypatch.setattr(large_answer, "MANY", PARTS - 1)
+            monkeypatch.setattr(large_answer, "encoded_frame", encoded)
+            monkeypatch.setattr(dispatcher.Dispatcher, "_handle", begun)
+            every = [MetadataRequestTopic(name=name) for name in NAMES]
+            requests = [MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=None)]
+            turn = node.broker.services.long_steps.large_answers
+            async with turn:
+                for client, request in zip(clients, requests, strict=False):
+                    await client.send(request)
+                some = await clients[3].ask(MetadataRequest(topics=every[:3]))
+                assert len(some.topics) == 3
+                while turn.statistics().tasks_waiting < len(requests):
+                    await trio.lowlevel.checkpoint()
+                assert events == ["begun"], "of the one that is answered"
+            for client in clients[:3]:
+                await client.receive()
+            assert events[1:] == ["begun", "encoded"] * len(requests)
+            # As many topics by their names are described at once, and encoded in turn.
+            assert len((await clients[0].ask(MetadataRequest(topics=every))).topics) == PARTS
+            assert events[-2:] == ["begun", "encoded"] and not turn.locked()
 
     run(test)
 

@@ -172,3 +172,27 @@ def test_settings_that_cannot_be(properties: dict[str, str]) -> None:
         otlp_settings(properties, {})
     assert str(raised.value).startswith("otel.") and "secret" not in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Authorization: Bearer secret",
+        "Bearer secret",
+        "a=1,secret",
+        'a="secret"',
+        "a=secret;b=1",
+        "a=secr%0Aet",
+        "secret\u00e9=1",
+        "a=secret\\",
+    ],
+)
+def test_headers_that_cannot_be_are_refused_without_being_shown(headers: str) -> None:
+    """OpenTelemetry's exporter logs them."""
+    variable = "OTEL_EXPORTER_OTLP_HEADERS"
+    with pytest.raises(FatalError, match=f"^{variable}: entry [12] is not of the form NAME=VALUE") as raised:
+        otlp_settings({BASE: "http://c"}, {variable: headers})
+    assert "secret" not in str(raised.value)
+    metrics = {"OTEL_EXPORTER_OTLP_METRICS_HEADERS": " a = b c, ,d=%20e==,", variable: headers}
+    assert otlp_settings({BASE: "http://c"}, metrics), "this one goes first, and the other is not read"
+    assert otlp_settings({}, {variable: headers}) is None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +27,11 @@ from tests.telemetry.test_otlp import Point, payload, point
 
 RECORDS, COMMITTED, SIZE = 50, 20, 100
 TOPICS = "kafka_server_brokertopicmetrics_"
+
+
+def env(**variables: str) -> dict[str, str]:
+    """The environment of a node that is a process of its own."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), **variables}
 
 
 def otlp(endpoint: str, interval_ms: int = 100) -> dict[str, str]:
@@ -223,6 +232,31 @@ def test_a_receiver_that_is_down_and_comes(caplog: pytest.LogCaptureFixture) -> 
         told[0].startswith(f"metrics cannot be exported to {endpoint}/v1/metrics")
         and told[1] == f"metrics are exported to {endpoint}/v1/metrics"
     )
+
+
+def test_the_process_ends_with_a_node_that_is_killed(tmp_path: Path) -> None:
+    it = Receiver()
+    with running_receiver(it) as endpoint:
+        command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--otlp", endpoint]
+        command += ["-o", "otel.metric.export.interval=100"]
+        node = subprocess.Popen(
+            command, cwd=tmp_path, env=env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            it.await_look()
+        finally:
+            node.kill()
+            _, log = node.communicate(timeout=100)  # until its process has let go of the pipe, too
+    assert f"metrics are exported to {endpoint}/v1/metrics" in log and "Traceback" not in log
+
+
+def test_headers_that_are_wrong_keep_a_node_from_starting_and_are_not_shown(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--otlp"]
+    environment = env(OTEL_EXPORTER_OTLP_HEADERS="Authorization: Bearer secret")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and "secret" not in done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("kbroker: OTEL_EXPORTER_OTLP_HEADERS: entry 1 is not") and "Traceback" not in done.stderr
 
 
 def test_three_nodes() -> None:

@@ -12,11 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.util.re import parse_env_headers
 
+from kbroker.config.otlp import ENDPOINT, otlp_settings
+from kbroker.errors import FatalError
 from kbroker.metrics.otlp import Line, Metric, Point, Shape
-from kbroker.node.metrics.otlp.process import MOST_POINTS, Exports, OutOfTime, deadline_seconds, serve
+from kbroker.node.metrics.otlp.process import MOST_POINTS, Exports, OutOfTime, Reasons, deadline_seconds, serve
 
 SUCCESS, FAILURE = MetricExportResult.SUCCESS, MetricExportResult.FAILURE
 
@@ -114,9 +120,9 @@ def test_what_the_library_raises_is_a_failure() -> None:
 
 
 def test_it_ends_with_its_input() -> None:
-    """Within figures as well as between them."""
+    """Within figures, and within a line, as well as between them."""
     line = Line("x", Shape.GAUGE, "", [], 1, [[[], 1]]).encode()
-    for text, outcomes in ((b"", 1), (line, 1), (line + b"\n", 2)):
+    for text, outcomes in ((b"", 1), (line, 1), (line[:-5], 1), (line + line[:1], 1), (line + b"\n", 2)):
         reading, writing = os.pipe()
         os.write(writing, text)
         os.close(writing)
@@ -126,6 +132,23 @@ def test_it_ends_with_its_input() -> None:
         told = [json.loads(each) for each in asked.getvalue().splitlines()]
         assert told[0] is None and len(told) <= outcomes
         assert exporter.sizes == ([1] if outcomes == 2 else [])
+
+
+@given(st.text(st.sampled_from('ab=,;: \t\n%0A2C"\\\u00e9\x1f'), max_size=30))
+def test_headers_that_the_library_would_log_are_refused_at_the_start(headers: str) -> None:
+    try:
+        assert otlp_settings({ENDPOINT: "http://c"}, {"OTEL_EXPORTER_OTLP_HEADERS": headers})
+    except FatalError:
+        return
+    reasons = Reasons()
+    library = logging.getLogger("opentelemetry")
+    library.addHandler(reasons)
+    try:
+        found = parse_env_headers(headers, liberal=True)
+    finally:
+        library.removeHandler(reasons)
+    assert not reasons.take().rpartition("occurrences:")[2].strip()
+    requests.Request("POST", "http://c", headers=dict(found)).prepare()  # it would show one that it does not take
 
 
 def test_the_deadline_is_beyond_the_librarys_own() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.handlers.services.connection import Connection
 from kbroker.later import Later
+
+if TYPE_CHECKING:
+    import trio
 
 T = TypeVar("T")
 
@@ -21,6 +24,9 @@ class TimestampLookupQueue(Protocol):
 
 class LongSteps(Protocol):
     """Keeps changes of very many parts, which clients ask the controller for, apart (``node.long_steps``)."""
+
+    large_answers: trio.Lock
+    """Held by the request whose large answer is made."""
 
     async def turn(self) -> None:
         """Wait until the caller may make a step that takes long."""

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import BinaryIO, Final
 
@@ -118,13 +119,14 @@ class Exports:
         self._metrics, self._points = {}, 0
         scope = ScopeMetrics(InstrumentationScope("kbroker", __version__), metrics, "")
         data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
         try:
-            outcome = self._exporter.export(data)
-        except Exception as error:  # whatever a receiver makes the library raise
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+            try:
+                outcome = self._exporter.export(data)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except Exception as error:  # whatever a receiver makes the library raise, and the alarm
             outcome, self._failure = MetricExportResult.FAILURE, f"{type(error).__name__}: {error}".removesuffix(": ")
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         reason = self._reasons.take()
         if outcome is not MetricExportResult.SUCCESS:
             self._failure = _fit_for_a_log(reason or self._failure or "no reason is given")
@@ -183,15 +185,17 @@ def deadline_seconds(environment: Mapping[str, str]) -> float:
 
 
 def serve(exports: Exports, interval_seconds: float, source: BinaryIO, questions: BinaryIO) -> None:
-    """Ask, export and wait, until the input ends."""
+    """Ask, export and wait, until the input ends. ``questions`` keeps nothing back.
+
+    ``BrokenPipeError`` if nobody takes questions any more.
+    """
     outcome: dict[str, str] | None = None
     while True:
         due = time.monotonic() + interval_seconds
         questions.write(json.dumps(outcome).encode() + b"\n")
-        questions.flush()
         translation = Translation()
         while (line := source.readline()) != b"\n":
-            if not line:
+            if not line.endswith(b"\n"):  # the node was killed
                 return
             exports.add(translation.take(Line.decode(line)))
         exports.add(translation.rest())
@@ -212,14 +216,17 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(MOST_MEMORY, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-    questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # questions are the node's alone
     source = sys.stdin.buffer
-    greeting = json.loads(source.readline())
+    if not (line := source.readline()).endswith(b"\n"):
+        return
+    greeting = json.loads(line)
     about = Resource(greeting["resource"]).merge(OTELResourceDetector().detect())
     exporter = OTLPMetricExporter(endpoint=greeting["endpoint"])
     exports = Exports(exporter, about, greeting["started_ns"], deadline_seconds(os.environ))
-    serve(exports, greeting["interval_ms"] / 1000, source, questions)
+    with suppress(BrokenPipeError):  # the node was killed
+        serve(exports, greeting["interval_ms"] / 1000, source, questions)
 
 
 if __name__ == "__main__":
