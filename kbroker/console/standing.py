@@ -26,8 +26,8 @@ class Stand:
     """A partition with records that a group has not had.
 
     ``committed`` is None before the first commit. ``stable``: the last stable offset where it is not the end.
-    ``member``: client id and host of the member that has the partition, None without one. ``since`` and ``moved`` are
-    those of ``Stood``. ``holder``: the transaction that holds up readers at ``stable``.
+    ``member``: id, client id and host of the member that has the partition, None without one. ``since`` and ``moved``
+    are those of ``Stood``. ``holder``: the transaction that holds up readers at ``stable``.
     """
 
     partition: TopicPartition
@@ -37,7 +37,7 @@ class Stand:
     since: int
     moved: bool = False
     stable: int | None = None
-    member: tuple[str, str] | None = None
+    member: tuple[str, str, str] | None = None
     holder: Holder | None = None
 
     @property
@@ -179,7 +179,7 @@ def _partitions(stands: Sequence[Stand]) -> str:
 
 def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
     topic, partition = stand.partition
-    client, host = stand.member or ("", "")
+    _, client, host = stand.member or ("", "", "")
     where = f"{client} at {host}" if host else client
     stood = _duration(now_ms - stand.since)
     place = Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset)

@@ -194,7 +194,7 @@ def _reasons(
             at,
             *limits,
             since=now_ms,
-            member=None if owner is None else (owner.client_id, owner.host.removeprefix("/")),
+            member=None if owner is None else (owner.member_id, owner.client_id, owner.host.removeprefix("/")),
         )
         is_behind = stand.waiting > 0 and not view.gaps.knows(_spot(stand), stand.end)
         stood = view.offsets.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
