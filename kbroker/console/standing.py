@@ -194,7 +194,7 @@ def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
         )
     advice = (
         "A consumer that fails at a record comes back to it again and again: look at that record, and at the"
-        " consumer's own log. Or it is busy with it, or reads without committing."
+        " consumer's own log. Or it is busy with it, commits more seldom than that, or not at all."
     )
     if goes_on:
         advice = (
