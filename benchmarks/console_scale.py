@@ -112,7 +112,7 @@ def process(*words: str, log: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def first_match(running: subprocess.Popen[str], pattern: str, log: Path) -> str:
-    """What the first line that matches says; RuntimeError with the log if the process ends before."""
+    """The match in the first line that has one; RuntimeError with the log if the process ends before."""
     assert running.stdout is not None
     for line in running.stdout:
         if found := re.search(pattern, line):
@@ -134,32 +134,33 @@ class Probe:
         self._over = threading.Event()
         self.seen: list[tuple[float, float]] = []
         """When each was asked, and the seconds that its answer took."""
+        self._gone = False
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
 
     def _ask(self) -> None:
         request = frame(API_VERSIONS, 0, b"")
-        while not self._over.wait(0.002):
-            began = time.monotonic()
-            self._socket.sendall(request)
-            left = 4
-            size = b""
-            while left:
-                size += self._socket.recv(left)
-                left = 4 - len(size)
-            left = int.from_bytes(size, "big")
-            while left:
-                left -= len(self._socket.recv(left))
-            self.seen.append((began, time.monotonic() - began))
+        with self._socket.makefile("rb") as answers:
+            while not self._over.wait(0.002):
+                began = time.monotonic()
+                self._socket.sendall(request)
+                size = answers.read(4)
+                if len(answers.read(int.from_bytes(size, "big"))) == 0:
+                    self._gone = True
+                    return
+                self.seen.append((began, time.monotonic() - began))
 
     def longest(self, begin: float, end: float) -> float:
         """The longest wait of a question asked between two moments, in ms."""
         return 1000 * max((took for at, took in self.seen if begin <= at <= end), default=0)
 
     def close(self) -> None:
+        """Ask no more. RuntimeError if the node has closed the connection: the figures are not whole."""
         self._over.set()
         self._thread.join(60)
         self._socket.close()
+        if self._gone:
+            raise RuntimeError("the node has closed the connection")
 
 
 def make_topics(bootstrap: str, count: int, node: subprocess.Popen[str]) -> Figures:
@@ -191,7 +192,7 @@ def make_topics(bootstrap: str, count: int, node: subprocess.Popen[str]) -> Figu
 
 
 def hold_ups(bootstrap: str) -> Figures:
-    """How long others wait while one client asks for everything."""
+    """Measure the wait of others while a client asks for everything."""
     probe = Probe(bootstrap)
     asking = subprocess.run([sys.executable, "-c", ASK_ALL, bootstrap], capture_output=True, text=True, check=True)
     probe.close()

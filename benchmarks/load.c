@@ -7,7 +7,6 @@
  *   load produce  BOOTSTRAP TOPIC RECORDS SIZE [name=value ...]        all acknowledged: records/s
  *   load consume  BOOTSTRAP TOPIC PARTITIONS RECORDS [name=value ...]  assigned by hand, from the beginning
  *   load latency  BOOTSTRAP TOPIC RECORDS SIZE [name=value ...]        one record at a time, produce to delivery report
- *   load paced    BOOTSTRAP TOPIC RECORDS SIZE PAUSE [name=value ...]  the same with a pause, in ms, before each record
  *   load spread   BOOTSTRAP TOPIC PARTITIONS [name=value ...]          one record to each partition
  *   load requests PORT FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET   COUNT equal-sized requests in the file FRAMES, one per
  *                                                                      connection at a time; the 2 bytes at ERROR_OFFSET of a
@@ -213,17 +212,15 @@ static int by_value(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-static void latency(char **a, int n, useconds_t pause) {
+static void latency(char **a, int n) {
     enum { WARM_UP = 300 };
     long records = atol(a[2]);
     size_t size = (size_t)atol(a[3]);
     char *value = filler(size);
     double *took = calloc((size_t)records, sizeof *took);
-    int settings = pause ? 5 : 4;
-    rd_kafka_t *rk = client(PRODUCER, a[0], a + settings, n - settings);
+    rd_kafka_t *rk = client(PRODUCER, a[0], a + 4, n - 4);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, a[1], NULL);
     for (long i = 0; i < records + WARM_UP; i++) {
-        if (pause) usleep(pause);
         double start = now();
         send_one(rk, topic, 0, value, size);
         await_delivered(rk, i + 1);
@@ -352,8 +349,7 @@ int main(int argc, char **argv) {
         open_library();
         if (!strcmp(mode, "produce") && n >= 4) produce(a, n);
         else if (!strcmp(mode, "consume") && n >= 4) consume(a, n);
-        else if (!strcmp(mode, "latency") && n >= 4) latency(a, n, 0);
-        else if (!strcmp(mode, "paced") && n >= 5) latency(a, n, (useconds_t)(atof(a[4]) * 1e3));
+        else if (!strcmp(mode, "latency") && n >= 4) latency(a, n);
         else if (!strcmp(mode, "spread") && n >= 3) spread(a, n);
         else fail("usage: see the head of load.c");
     }

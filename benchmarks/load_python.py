@@ -96,15 +96,9 @@ def consume(bootstrap: str, topic: str, partitions: str, records: str, *settings
 
 
 def latency(bootstrap: str, topic: str, records: str, size: str, *settings: str) -> dict[str, Any]:
-    return paced(bootstrap, topic, records, size, "0", *settings)
-
-
-def paced(bootstrap: str, topic: str, records: str, size: str, pause: str, *settings: str) -> dict[str, Any]:
     load, value, count = _Counting(bootstrap, list(settings)), os.urandom(int(size)), int(records)
     took = []
     for number in range(count + 300):
-        if float(pause):
-            time.sleep(float(pause) / 1e3)
         start = time.monotonic()
         load.send(topic, value, 0)
         load.await_delivered(number + 1)
@@ -155,12 +149,5 @@ def _version() -> str:
 
 if __name__ == "__main__":
     modes: dict[str, Callable[..., dict[str, Any]]]
-    modes = {
-        "produce": produce,
-        "consume": consume,
-        "latency": latency,
-        "paced": paced,
-        "spread": spread,
-        "requests": requests,
-    }
+    modes = {"produce": produce, "consume": consume, "latency": latency, "spread": spread, "requests": requests}
     print(json.dumps(modes[sys.argv[1]](*sys.argv[2:])))

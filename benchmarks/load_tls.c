@@ -4,7 +4,7 @@
  *
  *   load_tls requests   PORT CA CERT USER PASSWORD FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET  as in load.c
  *   load_tls handshakes PORT CA CERT USER PASSWORD THREADS SECONDS RATE   connect, authenticate, close: so many a second
- *                                                                         (0: as many as go); with a rate it comes last
+ *                                                                         (0: as many as go)
  *
  * CERT is a PEM file with key and certificates. One JSON object on standard output; exit code 1 and a line on standard
  * error when anything failed. Build: cc -O2 load_tls.c -lssl -lcrypto -lpthread
@@ -19,7 +19,6 @@
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -176,19 +175,9 @@ static void *shake_hands(void *unused) {
     }
 }
 
-/* A storm comes from other machines: here it is to have what nobody else wants of the processors. A low priority alone
- * does not do: it lets a thread end its slice of time, a millisecond or more, before one goes on that has been woken. */
-static void come_last(void) {
-#ifdef SCHED_IDLE
-    struct sched_param none = {0};
-    if (sched_setscheduler(0, SCHED_IDLE, &none)) fail("sched_setscheduler: %s", strerror(errno));
-#endif
-}
-
 static void handshakes(char **a) {
     int count = atoi(a[0]);
     rate = atof(a[2]);
-    if (rate > 0) come_last();
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     started = now();
     until = started + atof(a[1]);

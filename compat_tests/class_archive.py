@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import shutil
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,4 +99,7 @@ def _dump(version: str, classes: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(*make(), sep="\n")
+    try:
+        print(*make(), sep="\n")
+    except (ApacheKafkaError, OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"error: {error}")

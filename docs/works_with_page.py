@@ -78,7 +78,7 @@ def on_apache(seen: SeenOnApache | None) -> str:
 
 
 def nodes_in_words(count: int) -> str:
-    """So many nodes."""
+    """A number of nodes, in words."""
     return "one node" if count == 1 else f"{count} nodes"
 
 

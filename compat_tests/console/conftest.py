@@ -34,7 +34,7 @@ FLAGS = [
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
 PATIENCE_MS = 60_000
-"""What only a broken page takes, in Chromium beside others on a slow machine."""
+"""A limit that only a broken page reaches, in Chromium beside others on a slow machine."""
 
 SCREENSHOTS = Path(__file__).parents[2] / "out" / "screenshots"
 

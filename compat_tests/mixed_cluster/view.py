@@ -28,6 +28,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SECONDS = 180.0
+PATIENCE_MS = 180_000
 TOPIC_RESOURCE = 2
 TOPIC_SOURCE = 1
 """``config_source`` of what was set for the topic itself."""
@@ -43,7 +44,7 @@ PRODUCER: Mapping[str, Any] = {
     **CLIENT,
     "acks": "all",
     "enable.idempotence": True,
-    "message.timeout.ms": 180_000,
+    "message.timeout.ms": PATIENCE_MS,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
 }
@@ -214,7 +215,9 @@ def send(producer: Producer, topic: str, values: Mapping[int, list[bytes]]) -> C
 
 def transact(servers: str, name: str, topic: str, values: Mapping[int, list[bytes]]) -> None:
     """Abort one transaction with other values, and commit one with these."""
-    producer = Producer({**PRODUCER, "bootstrap.servers": servers, "transactional.id": name})
+    # A transaction may not end before its messages.
+    own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": PATIENCE_MS}
+    producer = Producer({**PRODUCER, **own})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
     send(producer, topic, {index: [b"aborted"] for index in values})()

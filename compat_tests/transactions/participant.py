@@ -22,6 +22,7 @@ from typing import Any
 Command = dict[str, Any]
 
 PATIENCE_SECONDS = 120
+COPY_SECONDS = 180
 
 
 class Participant:
@@ -102,7 +103,7 @@ class Confluent(Participant):
         )
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + 180
+        count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
         while count < command["count"] and time.monotonic() < deadline:
             messages = [each for each in consumer.consume(command["batch"], 0.5) if each.error() is None]
             if not messages:
@@ -211,7 +212,7 @@ class KafkaPython(Participant):
         consumer = self._consumer("read_committed", group_id=command["group"])
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + 180
+        count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
         while count < command["count"] and time.monotonic() < deadline:
             found = consumer.poll(500, max_records=command["batch"])
             if not found:
@@ -309,7 +310,7 @@ class Aio(Participant):
         consumer = self._consumer(command["source"], isolation="read_committed", group_id=command["group"])
         await consumer.start()
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + 180
+        count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
         while count < command["count"] and time.monotonic() < deadline:
             found = await consumer.getmany(timeout_ms=500, max_records=command["batch"])
             if not found:

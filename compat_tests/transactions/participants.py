@@ -40,11 +40,11 @@ class Participant(LineProcess):
         super().__init__(client, command, environment)
         self._numbers = itertools.count(1)
 
-    def call(self, op: str, **arguments: Any) -> Any:
-        """Run one command and wait for its result, at most CALL_SECONDS. Raises ParticipantError."""
+    def call(self, op: str, *, within: float = CALL_SECONDS, **arguments: Any) -> Any:
+        """Run one command and wait for its result, so many seconds at most. Raises ParticipantError."""
         number = next(self._numbers)
         assert self._process.stdout is not None
-        watchdog = threading.Timer(CALL_SECONDS, self._process.kill)
+        watchdog = threading.Timer(within, self._process.kill)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):

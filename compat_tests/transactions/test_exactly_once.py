@@ -38,6 +38,10 @@ def own_broker(request: pytest.FixtureRequest) -> Iterator[ApacheBroker | Kbroke
     node.stop()
 
 
+LIFE_SECONDS = 60
+"""Seconds for which a copier lives; another goes on after it, and soon in the place of one that hangs."""
+
+
 class Copier:
     """A process that copies until it is killed or fails, and then another."""
 
@@ -65,6 +69,8 @@ class Copier:
                     target=self._target,
                     count=self._messages + 1,
                     batch=self._batch,
+                    seconds=LIFE_SECONDS,
+                    within=LIFE_SECONDS * 1.5,
                 )
             except ParticipantError as problem:
                 self.failures.append(str(problem)[:300])

@@ -59,7 +59,7 @@ class Target:
         return int(told.stdout) * 1024
 
     def busy_seconds(self) -> float:
-        """How long the node has had a processor: unlike the time of day, that does not tell what else runs."""
+        """The seconds for which the node has had a processor: unlike the time of day, whatever else runs."""
         assert self.node.process is not None
         used = psutil.Process(self.node.process.pid).cpu_times()
         return float(used.user + used.system)

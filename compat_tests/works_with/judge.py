@@ -26,7 +26,7 @@ Bytes = bytes | str | None
 T = TypeVar("T")
 
 REQUEST_SECONDS = 15
-"""How long an administrator asks about a group before another is tried."""
+"""Seconds for which an administrator asks about a group before another is tried."""
 _PASSING = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
@@ -236,7 +236,7 @@ def coordinator(bootstrap: str, group: str) -> int:
 
 
 def _described(bootstrap: str, group: str) -> ConsumerGroupDescription:
-    """What its coordinator tells of a group."""
+    """The description of a group by its coordinator."""
 
     def ask(admin: AdminClient) -> Future[ConsumerGroupDescription]:
         return admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]

@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
+REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+"""States in which partitions change hands, of groups of either protocol."""
 
 _NAMES_UP_TO: Final = 9
 """OffsetFetch and OffsetCommit name topics up to this version; later ones have ids only."""

@@ -145,6 +145,8 @@ class TopicCatalogue:
         self._stale_at = 0.0
         self._changed_at = 0.0
         self._asking: _Asking | None = None
+        self._failure: Exception | None = None
+        """The outcome of the last question, if it failed: earlier topics are not shown for ever."""
 
     async def get(self, *, fresh: bool = False) -> Topics:
         """The topics; with ``fresh`` as they are now, otherwise perhaps those of a moment ago."""
@@ -163,6 +165,8 @@ class TopicCatalogue:
             if asking.error is not None:
                 raise asking.error
             if not fresh and (known := self._told_since(self._changed_at)) is not None:
+                if self._failure is not None:
+                    raise self._failure
                 return known
 
     def _told_since(self, least: float) -> Topics | None:
@@ -174,10 +178,11 @@ class TopicCatalogue:
         try:
             self._known = await self._cluster.ask(lambda client: ask_topics(client, self._rates))
             now = time.monotonic()
+            self._failure = None
             self._asked_at = began
             self._stale_at = now + max(_LEAST_SECONDS, _TIMES_AS_LONG * (now - began))
         except Exception as error:
-            asking.error = error
+            asking.error = self._failure = error
         finally:
             self._asking = None
             asking.done.set()

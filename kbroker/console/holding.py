@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.transactions import describe_producers, describe_transaction, list_transactions
+from kbroker.client.errors import known
+from kbroker.client.transactions import ProducerState, describe_transaction, list_transactions, producers_of
 from kbroker.types import TopicPartition
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -36,7 +37,8 @@ def ask_holders(client: Client, partitions: Collection[TopicPartition]) -> dict[
 
     ``ResponseError`` if producers may not be seen.
     """
-    found = {partition: _open_in(client, partition) for partition in partitions}
+    producers = known(producers_of(client, partitions))
+    found = {partition: _open_of(producers[partition]) for partition in partitions}
     owners = _owners(client, {each.producer_id for holders in found.values() for each in holders})
     return {
         partition: [
@@ -53,10 +55,10 @@ def ask_holders(client: Client, partitions: Collection[TopicPartition]) -> dict[
     }
 
 
-def _open_in(client: Client, partition: TopicPartition) -> list[Holder]:
+def _open_of(producers: Iterable[ProducerState]) -> list[Holder]:
     holders = [
         Holder(each.producer_id, each.producer_epoch, each.start_offset, each.last_timestamp)
-        for each in describe_producers(client, partition)
+        for each in producers
         if each.start_offset is not None
     ]
     return sorted(holders, key=lambda holder: holder.start_offset)

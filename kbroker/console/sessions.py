@@ -13,6 +13,7 @@ import trio
 
 from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
+from kbroker.console.gaps import Gaps
 from kbroker.console.standing import OffsetHistory
 from kbroker.console.troubles import TroubleHistory
 
@@ -43,6 +44,7 @@ class View:
         self.catalogue = TopicCatalogue(cluster)
         self.history = TroubleHistory()
         self.offsets = OffsetHistory()
+        self.gaps = Gaps()
 
 
 @dataclass(slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kbroker.client.groups import REBALANCING
 from kbroker.console.holding import Holder
 from kbroker.console.troubles import ERROR, WARNING
 from kbroker.types import TopicPartition
@@ -15,8 +17,8 @@ STANDS_MS: Final = 10_000
 
 MAX_FINDINGS: Final = 12
 
-_MOST_REMEMBERED: Final = 20_000
-_REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
+MOST_REMEMBERED: Final = 20_000
+"""Groups at partitions, the ones that were looked at last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Stand:
     """A partition with records that a group has not had.
 
     ``committed`` is None before the first commit. ``stable``: the last stable offset where it is not the end.
-    ``member``: client id and host of the member that has the partition, None without one. ``since`` and ``moved`` are
-    those of ``Stood``. ``holder``: the transaction that holds up readers at ``stable``.
+    ``member``: id, client id and host of the member that has the partition, None without one. ``since`` and ``moved``
+    are those of ``Stood``. ``holder``: the transaction that holds up readers at ``stable``.
     """
 
     partition: TopicPartition
@@ -35,7 +37,7 @@ class Stand:
     since: int
     moved: bool = False
     stable: int | None = None
-    member: tuple[str, str] | None = None
+    member: tuple[str, str, str] | None = None
     holder: Holder | None = None
 
     @property
@@ -50,8 +52,11 @@ class Stand:
 
     @property
     def is_held(self) -> bool:
-        """Whether all that readers of committed records may have is read."""
-        return self.stable is not None and self.next_offset >= self.stable
+        """Whether the group has read all that readers of committed records may have.
+
+        A group that is beyond reads the others, too: no transaction holds it up.
+        """
+        return self.stable is not None and self.next_offset == self.stable
 
 
 class Place(NamedTuple):
@@ -86,21 +91,24 @@ def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> 
             Finding(
                 ERROR,
                 f"Nobody is in the group, and {_records(waiting)} for it.",
-                "Its consumers are not running, or have another group.id. They go on where they have committed last.",
+                "Its consumers are not running, have another group.id, or choose their partitions themselves and are no"
+                " members. They go on where they have committed last.",
             )
         ]
     found: list[Finding] = []
-    if state in _REBALANCING:
+    if state in REBALANCING:
         found.append(
             Finding(
                 WARNING,
-                f"The group is rebalancing ({state}): nobody reads until it has finished.",
-                "It waits for members to come back. One that is busy with its records and does not poll holds up the"
-                " others, for up to its max.poll.interval.ms.",
+                f"The group is rebalancing ({state}): until it has finished, nobody reads partitions that change hands,"
+                " nor any others if its assignor is an eager one.",
+                "It waits for its members. One that is busy with its records and does not poll holds up the others, for"
+                " up to its max.poll.interval.ms.",
             )
         )
     found += [_held(each, now_ms) for each in stands if each.is_held and _is_long(each, now_ms)]
-    found += _without_member([each for each in stands if each.member is None and not each.is_held])
+    if state not in REBALANCING:  # or it is not known who has them
+        found += _without_member([each for each in stands if each.member is None and not each.is_held])
     slow = {each.member for each in stands if each.moved and now_ms - each.since < STANDS_MS}
     found += [
         _stands(each, now_ms, goes_on=each.member in slow)
@@ -131,8 +139,8 @@ def _held(stand: Stand, now_ms: int) -> Finding:
         return Finding(
             ERROR,
             text,
-            f"No coordinator tells of a transaction of producer {holder.producer_id}: it hangs, and ends only if"
-            " somebody aborts it.",
+            f"No coordinator tells of a transaction of producer {holder.producer_id}: you may not see it, or it hangs,"
+            " and ends only if somebody aborts it.",
             Place("held", "See what holds it up", topic),
         )
     age = "" if holder.since is None else f" has been open for {_duration(now_ms - holder.since)}, and"
@@ -153,7 +161,8 @@ def _without_member(stands: Sequence[Stand]) -> list[Finding]:
         Finding(
             ERROR,
             f"{topic}: no member reads {_partitions(those)}, where {_records(sum(each.waiting for each in those))}.",
-            "The members have not subscribed to the topic, or have chosen their partitions themselves.",
+            "The members have not subscribed to the topic, do not know of new partitions yet, or have chosen their"
+            " partitions themselves.",
         )
         for topic, those in by_topic.items()
     ]
@@ -170,26 +179,37 @@ def _partitions(stands: Sequence[Stand]) -> str:
 
 def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
     topic, partition = stand.partition
-    client, host = stand.member or ("", "")
+    _, client, host = stand.member or ("", "", "")
     where = f"{client} at {host}" if host else client
     stood = _duration(now_ms - stand.since)
+    place = Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset)
     if stand.committed is None:
-        text = f"{stand.partition}: {where} has it, and has committed nothing for at least {stood}."
-    else:
-        text = f"{stand.partition}: {where} has stood at offset {stand.committed:,} for at least {stood}."
+        there = "1 record is" if stand.waiting == 1 else f"{stand.waiting:,} records are"
+        return Finding(
+            WARNING,
+            f"{stand.partition}: {where} has it, and has committed nothing for at least {stood}. {there} there.",
+            "With auto.offset.reset=latest, the default, it waits for new records. Otherwise it fails at the first one,"
+            " is busy with it, or reads without committing.",
+            place,
+        )
     advice = (
         "A consumer that fails at a record comes back to it again and again: look at that record, and at the"
-        " consumer's own log. Or it is busy with it, or reads without committing."
+        " consumer's own log. Or it is busy with it, commits more seldom than that, or not at all."
     )
     if goes_on:
         advice = (
             "It goes on in other partitions: it may be slow, and come to this one later. If not, look at the record."
         )
+    if stand.stable is not None and stand.next_offset > stand.stable:
+        advice += (
+            f" Or it reads committed records only, and an open transaction at offset {stand.stable:,} holds it up."
+        )
     return Finding(
         WARNING if goes_on else ERROR,
-        f"{text} {_records(stand.waiting)}.",
+        f"{stand.partition}: {where} has stood at offset {stand.committed:,} for at least {stood}."
+        f" {_records(stand.waiting)}.",
         advice,
-        Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset),
+        place,
     )
 
 
@@ -214,24 +234,32 @@ class Stood(NamedTuple):
 
 
 class OffsetHistory:
-    """Remembers since when groups have stood, each at an offset with records behind it: Kafka does not tell."""
+    """Remembers since when groups have stood, each at an offset with records behind it: Kafka does not tell.
+
+    Several threads may look at the same time.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._seen: dict[tuple[str, TopicPartition], tuple[int | None, bool, Stood]] = {}
 
     def look(self, group: str, partition: TopicPartition, committed: int | None, *, behind: bool, now_ms: int) -> Stood:
         """The state of a group with this look. Groups that nobody has asked about for longest are forgotten."""
         key = (group, partition)
-        known = self._seen.pop(key, None)
-        if not behind:
-            stood = Stood(now_ms, True)
-        elif known is None:
-            stood = Stood(now_ms, False)
-        else:
-            before, was_behind, stood = known
-            if before != committed or not was_behind:
-                stood = Stood(now_ms, True)
-        self._seen[key] = (committed, behind, stood)
-        if len(self._seen) > _MOST_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+        with self._lock:
+            stood = _next_stood(self._seen.pop(key, None), committed, behind=behind, now_ms=now_ms)
+            self._seen[key] = (committed, behind, stood)
+            if len(self._seen) > MOST_REMEMBERED:
+                del self._seen[next(iter(self._seen))]
         return stood
+
+
+def _next_stood(
+    known: tuple[int | None, bool, Stood] | None, committed: int | None, *, behind: bool, now_ms: int
+) -> Stood:
+    if not behind:
+        return Stood(now_ms, True)
+    if known is None:
+        return Stood(now_ms, False)
+    before, was_behind, stood = known
+    return stood if before == committed and was_behind else Stood(now_ms, True)

@@ -29,11 +29,11 @@ class Shape(StrEnum):
 
 
 class Buckets(NamedTuple):
-    """What was observed: its sum, and its number by size."""
+    """Observations: their sum, and how many there were by size."""
 
     total: float
     counts: list[int]
-    """One more than there are bounds."""
+    """A count for each bound, and a last one for what is greater than all of them."""
     bounds: list[float]
 
 

@@ -71,6 +71,26 @@ def test_earlier_topics_are_shown_while_the_cluster_takes_its_time(monkeypatch: 
     run(test)
 
 
+def test_earlier_topics_are_not_shown_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that takes long to fail is no cluster that takes long to answer."""
+    for name_of_limit in ("_LEAST_SECONDS", "_TIMES_AS_LONG"):
+        monkeypatch.setattr(catalogue, name_of_limit, 0)
+
+    async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
+        assert await name(topics) == "t-1"
+        cluster.seconds, cluster.error = 5, ValueError("no broker")
+        assert await name(topics) == "t-1", "nobody knows yet"
+        await trio.sleep(6)
+        with pytest.raises(ValueError, match="no broker"):
+            await topics.get()
+        cluster.error = None
+        await trio.sleep(6)
+        assert await name(topics, fresh=True) == "t-4"
+        assert await name(topics) == "t-4"
+
+    run(test)
+
+
 def test_what_was_changed_is_waited_for() -> None:
     async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
         assert [await name(topics), await name(topics)] == ["t-1", "t-1"]

@@ -6,13 +6,23 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from kbroker.client import Client
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
+from kbroker.client.errors import known
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
-from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
+from kbroker.client.topics import (
+    LATEST,
+    NewTopic,
+    TopicDescription,
+    create_topics,
+    delete_records,
+    describe_topics,
+    list_offsets,
+)
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
@@ -144,7 +154,8 @@ def test_all_types_are_listed(client: Client, console: ConsoleProcess) -> None:
     commit_offsets(client, "offsets-only", {TopicPartition("work", 0): 4})
     found = {row["group"]: row["type"] for row in console.get("groups").json["rows"]}
     assert found["offsets-only"] == "Classic"
-    assert set(found) <= {"offsets-only", "consumers", "sharers", "streamers", "resetting"}
+    others = {"done", "not-done", "late"}
+    assert set(found) <= {"offsets-only", "consumers", "sharers", "streamers", "resetting", *others}
     assert console.get("groups", filter="only").json["total"] == 1
 
 
@@ -161,7 +172,64 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     lags = console.get("groups/lags").json
     assert lags["asked"] == lags["groups"] >= 1
     [row] = [row for row in lags["rows"] if row["group"] == "offsets-only"]
-    assert row == {"group": "offsets-only", "state": "Empty", "lag": 6, "stands_since": None, "goes_on": False}
+    told = {"lag": 6, "waiting": 6, "stands_since": None, "goes_on": False}
+    assert row == {"group": "offsets-only", "state": "Empty", **told}
+
+
+def lag_of(console: ConsoleProcess, group: str) -> Any:
+    """The line of a group in the list of lags."""
+    [row] = [row for row in console.get("groups/lags").json["rows"] if row["group"] == group]
+    return row
+
+
+def test_a_group_before_markers_and_aborted_records_has_all(
+    broker: RunningBroker, client: Client, console: ConsoleProcess
+) -> None:
+    """Clients that commit the offset after the last record that they were given stay there, with lag."""
+    create_topics(client, [NewTopic("paid", 1, 1)])
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"})
+    producer.init_transactions(60)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce("paid", b"order")
+        producer.flush(60)
+        end(60)
+    paid = TopicPartition("paid", 0)
+    eventually(
+        lambda: known(list_offsets(client, {paid: LATEST}, read_committed=True))[paid].offset == 4, "the markers"
+    )
+    commit_offsets(client, "done", {paid: 1})
+    told = console.get("group", group="done").json
+    assert (told["partitions"][0]["lag"], told["reasons"]) == (3, [])
+    row = lag_of(console, "done")
+    assert (row["lag"], row["waiting"], row["stands_since"]) == (3, 0, None)
+    # One that has not read the first record has it to read; and so has one before a record that comes later.
+    commit_offsets(client, "not-done", {paid: 0})
+    [reason] = console.get("group", group="not-done").json["reasons"]
+    assert "4 records wait" in reason["text"]
+    later = Producer(client, "paid", [0], on_refused=print)
+    later.send(Record(0, BEGIN, None, b"job"), 0)
+    later.flush()
+    [reason] = console.get("group", group="done").json["reasons"]
+    assert "4 records wait" in reason["text"]
+    assert lag_of(console, "done")["waiting"] == 4
+
+
+def test_records_that_are_deleted_do_not_wait(client: Client, console: ConsoleProcess) -> None:
+    create_topics(client, [NewTopic("short", 1, 1)])
+    producer = Producer(client, "short", [0], on_refused=print)
+    for number in range(10):
+        producer.send(Record(0, BEGIN, None, b"job"), number)
+    producer.flush()
+    partition = TopicPartition("short", 0)
+    commit_offsets(client, "late", {partition: 2})
+    assert delete_records(client, {partition: 6}) == {partition: 6}
+    row = lag_of(console, "late")
+    assert (row["lag"], row["waiting"]) == (8, 4)
+    assert delete_records(client, {partition: 10}) == {partition: 10}
+    row = lag_of(console, "late")
+    assert (row["lag"], row["waiting"]) == (8, 0)
+    assert console.get("group", group="late").json["reasons"] == []
 
 
 def test_a_reset_is_looked_at_before_it_is_done(client: Client, console: ConsoleProcess) -> None:

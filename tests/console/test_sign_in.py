@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.client import Client
+from kbroker.client.acls import Acl, create_acls
+from kbroker.client.groups import commit_offsets
 from kbroker.client.properties import ClientProperties
+from kbroker.client.security import security_of
 from kbroker.console.api.session import user_properties
 from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
+from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.types import TopicPartition
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 
 
@@ -101,6 +107,32 @@ def test_each_user_is_the_clusters_own(console: ConsoleProcess) -> None:
         ("alice", "create-topic", "failed"),
     ]
     assert "secret" not in "".join(console.log)
+
+
+def test_a_group_is_described_to_who_may_not_read_its_topic(broker: RunningBroker, console: ConsoleProcess) -> None:
+    """For how long its next record has waited is not told then."""
+    described = ((ResourceType.TOPIC, "hidden"), (ResourceType.GROUP, "readers"))
+    acls = [
+        Acl(kind, name, PatternType.LITERAL, "User:alice", "*", AclOperation.DESCRIBE, AclPermission.ALLOW)
+        for kind, name in described
+    ]
+    console.enter()
+    console.post("sign-in", {"user": "admin", "password": "admin-secret"})
+    console.post("topic/create", {"name": "hidden", "partitions": 1})
+    assert console.post("records/produce", {"topic": "hidden", "value": "x"}).status == 200
+    security = security_of(ClientProperties(broker.client_properties("admin")))
+    with Client(broker.bootstrap_servers, security=security) as admin:
+        assert create_acls(admin, acls) == []
+        commit_offsets(admin, "readers", {TopicPartition("hidden", 0): 0})
+    [seen] = console.get("group", group="readers").json["partitions"]
+    assert (seen["lag"], seen["waiting_since"] is None) == (1, False)
+    console.post("sign-out", {})
+    console.post("sign-in", {"user": "alice", "password": "alice-secret"})
+    told = console.get("group", group="readers").json
+    [seen] = told["partitions"]
+    assert (seen["lag"], seen["waiting_since"]) == (1, None)
+    assert told["reasons"][0]["text"] == "Nobody is in the group, and 1 record waits for it."
+    assert [row["waiting"] for row in console.get("groups/lags").json["rows"]] == [1]
 
 
 def test_a_live_tail_ends_with_its_session(console: ConsoleProcess) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import confluent_kafka
 import pytest
 
+from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing.cluster import RunningCluster, running_cluster
+from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 from tests.every_node import await_topics
@@ -110,6 +113,35 @@ def test_rates_are_told(cluster: RunningCluster, console: ConsoleProcess) -> Non
         eventually(are_told, "what is written a second")
     told = console.get("overview").json
     assert told["busiest"][0]["name"] == "busy" and told["bytes_rate"] > told["records_rate"] > 0
+
+
+def test_groups_of_all_coordinators_before_markers_have_all(cluster: RunningCluster, console: ConsoleProcess) -> None:
+    groups = [f"done-{number}" for number in range(6)]
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("paid", 3, 3)])
+        await_topics(cluster, "paid")
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "payer"}
+        payer = confluent_kafka.Producer(settings)
+        payer.init_transactions(120)
+        payer.begin_transaction()
+        for number in range(3):
+            payer.produce("paid", b"order", partition=number)
+        payer.commit_transaction(120)
+        for group in groups:
+            commit_offsets(client, group, {TopicPartition("paid", number): 1 for number in range(3)})
+
+    def told(group: str) -> tuple[int, int]:
+        """The lag of a group, and the number of reasons why records wait."""
+        found = console.get("group", group=group).json
+        return sum(each["lag"] for each in found["partitions"]), len(found["reasons"])
+
+    # A commit is answered before its markers are there, and readable.
+    for group in groups:
+        eventually(lambda group=group: told(group) == (3, 0), f"{group} has all")  # type: ignore[misc]
+    lags = console.get("groups/lags").json
+    assert lags["asked"] == lags["groups"] >= len(groups)
+    rows = {row["group"]: (row["lag"], row["waiting"], row["stands_since"]) for row in lags["rows"]}
+    assert {group: rows[group] for group in groups} == dict.fromkeys(groups, (3, 0, None))
 
 
 def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, console: ConsoleProcess) -> None:

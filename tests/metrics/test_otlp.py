@@ -110,7 +110,7 @@ def test_labels_of_clients_are_their_own() -> None:
 
 @given(st.lists(st.one_of(st.integers(0, 2**45), st.sampled_from([7, 8, 2**20 - 1, 2**20])), max_size=60), st.data())
 def test_buckets_have_all_that_was_ever_observed(durations: list[int], data: st.DataObject) -> None:
-    """Whatever pages take of it meanwhile."""
+    """Pages that take of it meanwhile change nothing."""
     lowest, highest = 3, 20
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Histogram, "keeps", True)

@@ -22,12 +22,12 @@ Key = tuple[str, tuple[tuple[str, Any], ...]]
 
 
 class Receiver:
-    """What came in, by node."""
+    """A receiver of OTLP on loopback; it keeps all metrics that came in, by node."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.behave: Callable[[BaseHTTPRequestHandler], None] | None = None
-        """What is done to each request instead of receiving it."""
+        """A callable that treats each request in place of the receiver."""
         self.requests = 0
         """All, those that were not received too."""
         self.paths: set[str] = set()

@@ -53,7 +53,7 @@ def test_a_question_that_comes_after_the_tasks_have_ended_is_no_failure() -> Non
 
 @pytest.mark.parametrize("is_disk", [False, True])
 def test_who_asks_a_replica_that_ends_is_told_that_nobody_is_here(is_disk: bool) -> None:
-    """One that waits, one that comes later, and the one whose request the disk failed at: none has an error of ours."""
+    """A request that waits, a later one, and that at which the disk failed: none is answered with an error of ours."""
 
     def receive(message: Any, now_ms: int) -> Ready:
         if message.request == "to the disk":

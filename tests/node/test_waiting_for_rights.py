@@ -169,7 +169,7 @@ async def consumer(scene: Scene) -> None:
 
 
 async def share_consumer(scene: Scene) -> None:
-    """What was not handed out counts as no delivery."""
+    """Records that were not handed out count as not delivered."""
     for resource, name, offset in ((ResourceType.TOPIC, "t", 2), (ResourceType.GROUP, GROUP, 3)):
         await scene.bob.send(share_request(scene.topic_id, 0, 0))
         assert not (await scene.answer()).error_code

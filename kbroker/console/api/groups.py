@@ -24,10 +24,12 @@ from kbroker.client.share_groups import SHARE, InFlight, describe_share_group, s
 from kbroker.client.streams_groups import STREAMS, describe_streams_group
 from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.console.call import Call, Refused
+from kbroker.console.gaps import Spot
 from kbroker.console.holding import ask_holders
 from kbroker.console.lags import ask_lags
 from kbroker.console.scan import Budget, Look, forward
-from kbroker.console.standing import OffsetHistory, Stand, findings
+from kbroker.console.sessions import View
+from kbroker.console.standing import STANDS_MS, Stand, findings
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
 from kbroker.records_io.log_places import END, START, AtOffset, AtTime
@@ -57,14 +59,15 @@ async def list_all(call: Call) -> Json:
 
 async def list_lags(call: Call) -> Json:
     """The groups with committed offsets, with their lags, and since when they stand."""
-    history = call.view.offsets
-    lags = await call.ask(lambda client: ask_lags(client, history))
+    view = call.view
+    lags = await call.ask(lambda client: ask_lags(client, view.offsets, view.gaps))
     now_ms = time.time_ns() // 1_000_000
     rows: list[Json] = [
         {
             "group": each.listing.group_id,
             "state": each.listing.state,
             "lag": each.lag,
+            "waiting": each.waiting,
             "stands_since": each.stands_since,
             "goes_on": each.goes_on,
         }
@@ -75,8 +78,8 @@ async def list_lags(call: Call) -> Json:
 
 async def describe_one(call: Call) -> Json:
     """A group with its members and, for each partition, where it stands and how far it is behind; and why it stands."""
-    group_id, history = call.text("group"), call.view.offsets
-    return await call.ask(lambda client: _describe(client, group_id, history))
+    group_id, view = call.text("group"), call.view
+    return await call.ask(lambda client: _describe(client, group_id, view))
 
 
 def _find(client: Client, group_id: str) -> GroupDescription:
@@ -91,7 +94,7 @@ def _find(client: Client, group_id: str) -> GroupDescription:
     return describe_group(client, group_id)
 
 
-def _describe(client: Client, group_id: str, history: OffsetHistory) -> Json:
+def _describe(client: Client, group_id: str, view: View) -> Json:
     group = _find(client, group_id)
     owners = {partition: member for member in group.members for partition in member.assignment}
     partitions: list[Json]
@@ -100,7 +103,7 @@ def _describe(client: Client, group_id: str, history: OffsetHistory) -> Json:
     if group.type == SHARE:
         partitions, in_flight = _share_partitions(client, group)
     else:
-        partitions, reasons = _partitions(client, group, owners, history)
+        partitions, reasons = _partitions(client, group, owners, view)
     return {
         "group": group.group_id,
         "type": group.type,
@@ -137,7 +140,7 @@ def _member(member: GroupMember) -> Json:
 
 
 def _partitions(
-    client: Client, group: GroupDescription, assigned: Mapping[TopicPartition, GroupMember], history: OffsetHistory
+    client: Client, group: GroupDescription, assigned: Mapping[TopicPartition, GroupMember], view: View
 ) -> tuple[list[Json], list[Json]]:
     """The partitions, and the reasons why records of them wait."""
     owners = assigned if group.type != STREAMS else {}
@@ -145,7 +148,7 @@ def _partitions(
     wanted = sorted({*committed, *owners})
     ranges = list_ranges(client, wanted)
     waiting = _waiting_since(client, committed, ranges)
-    reasons = [] if group.type == STREAMS else _reasons(client, group, owners, committed, ranges, history)
+    reasons = [] if group.type == STREAMS else _reasons(client, group, owners, committed, ranges, view)
     rows: list[Json] = []
     for partition in wanted:
         offset = committed.get(partition)
@@ -176,7 +179,7 @@ def _reasons(
     owners: Mapping[TopicPartition, GroupMember],
     committed: Mapping[TopicPartition, CommittedOffset],
     ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
-    history: OffsetHistory,
+    view: View,
 ) -> list[Json]:
     """The reasons why records wait for the group, in words; none if it has them all, or advances."""
     now_ms = time.time_ns() // 1_000_000
@@ -191,13 +194,18 @@ def _reasons(
             at,
             *limits,
             since=now_ms,
-            member=None if owner is None else (owner.client_id, owner.host.removeprefix("/")),
+            member=None if owner is None else (owner.member_id, owner.client_id, owner.host.removeprefix("/")),
         )
-        is_behind = stand.waiting > 0
-        stood = history.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
+        is_behind = stand.waiting > 0 and not view.gaps.knows(_spot(stand), stand.end)
+        stood = view.offsets.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
         if is_behind:
             stands.append(replace(stand, since=stood.since, moved=stood.moved))
-    found = findings(group.state, len(group.members), _with_holders(client, stands), now_ms)
+    stands = _with_holders(client, stands)
+    # What does not move may have nothing to wait for.
+    still = [each for each in stands if each.member is None or now_ms - each.since >= STANDS_MS]
+    empty = view.gaps.look(client, {_spot(each): each.end for each in still if each.stable is None})
+    stands = [each for each in stands if _spot(each) not in empty]
+    found = findings(group.state, len(group.members), stands, now_ms)
     return [
         {
             "severity": each.severity,
@@ -207,6 +215,10 @@ def _reasons(
         }
         for each in found
     ]
+
+
+def _spot(stand: Stand) -> Spot:
+    return stand.partition, stand.next_offset
 
 
 def _with_holders(client: Client, stands: Sequence[Stand]) -> list[Stand]:
@@ -247,7 +259,10 @@ def _waiting_since(
                 return found
             # Behind an open transaction records wait, too.
             look = Look(topic, read_committed=False)
-            page = forward(client, look, {number: begin}, {number: end}, 1, budget)
+            try:
+                page = forward(client, look, {number: begin}, {number: end}, 1, budget)
+            except ClientError:
+                break  # the topic may not be read, or a leader is down: the page goes without
             if page.records:
                 found[TopicPartition(topic, number)] = page.records[0].record.timestamp
     return found

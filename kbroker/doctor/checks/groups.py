@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kbroker.client.groups import REBALANCING
 from kbroker.doctor.facts import ClusterFacts, Facts, OpenTransaction, number_of
 from kbroker.doctor.findings import Finding, Severity, check
 from kbroker.types import TopicPartition
-
-_REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 _GRACE_MS: Final = 30_000
 """Coordinators look for transactions that are over their time every ten seconds by default."""
@@ -30,7 +29,7 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
             evidence = f"Within {group.seconds:.0f} s {len(came)} of its members came and {len(gone)} left."
         elif first.epoch is not None and second.epoch is not None and second.epoch > first.epoch:
             evidence = f"Its epoch went from {first.epoch} to {second.epoch} within {group.seconds:.0f} s."
-        elif first.state in _REBALANCING and second.state in _REBALANCING:
+        elif first.state in REBALANCING and second.state in REBALANCING:
             evidence = f"It was in {first.state}, and {group.seconds:.0f} s later in {second.state}."
         else:
             continue

@@ -13,7 +13,7 @@ from kbroker.metrics.histogram import Histogram
 
 
 class Observed(NamedTuple):
-    """What was observed for a family of kind ``SUMMARY``, by the values of its labels."""
+    """The observations for a family of kind ``SUMMARY``, by the values of its labels."""
 
     histograms: Mapping[tuple[str, ...], Histogram]
     counts: Mapping[tuple[str, ...], int] | None = None
@@ -25,7 +25,7 @@ class Observed(NamedTuple):
 
 
 class Lately(NamedTuple):
-    """What was observed for two families: the mean since the last scrape, and the maximum; milliseconds."""
+    """The observations for two families: the mean since the last scrape, and the maximum; milliseconds."""
 
     histogram: Histogram
     maximum: Family

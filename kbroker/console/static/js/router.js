@@ -40,10 +40,17 @@ export class Scope {
     this.#ends.push(action);
   }
 
-  /** Call `action` now and then, but only while the page can be seen. */
+  /** Call `action` now and then, but only while the page can be seen, and not before the last call is done. */
   every(ms, action) {
-    const timer = setInterval(() => {
-      if (document.visibilityState === "visible" && !this.over) action();
+    let busy = false;
+    const timer = setInterval(async () => {
+      if (busy || this.over || document.visibilityState !== "visible") return;
+      busy = true;
+      try {
+        await action();
+      } finally {
+        busy = false;
+      }
     }, ms);
     this.onEnd(() => clearInterval(timer));
   }

@@ -9,7 +9,7 @@ export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
 
 /** Whether a group goes on, of one that has records to read. */
 export function advances(group, now) {
-  if (!group.lag) return "has all";
+  if (!group.waiting) return "has all";
   if (group.stands_since === null) return group.goes_on ? badge("goes on", "good") : "watching …";
   const stood = `for ${duration(now - group.stands_since)}`;
   const told = group.goes_on ? badge(`stands in part ${stood}`, "warn") : badge(`stands ${stood}`, "bad");
@@ -17,6 +17,10 @@ export function advances(group, now) {
     "aria-label": `Why ${group.group} stands`,
   });
 }
+
+/** What is not known of lags, where there are too many groups, or too many committed offsets. */
+export const notAsked = (told) =>
+  told.asked < told.groups ? `Of ${number(told.groups)} groups ${number(told.asked)} were asked for their lags.` : null;
 
 export async function show(main, params, scope) {
   const count = h("span", { class: "quiet", role: "status" });
@@ -26,12 +30,14 @@ export async function show(main, params, scope) {
   filter.value = params.filter ?? "";
   let lags = new Map();
   let now = 0;
+  let left = null;
   const lagOf = (name) => lags.get(name);
   const loadLags = async () => {
     try {
       const told = await get("groups/lags", {}, scope.signal);
       lags = new Map(told.rows.map((row) => [row.group, row]));
       now = told.now;
+      left = notAsked(told);
     } catch {
       // Offsets may not be seen: the list is shown without them.
     }
@@ -41,7 +47,7 @@ export async function show(main, params, scope) {
     try {
       const [told] = await Promise.all([get("groups", { filter: filter.value }, scope.signal), loadLags()]);
       const all = told.total === told.all ? plural(told.all, "group") : `${number(told.total)} of ${number(told.all)}`;
-      fill(count, all, told.total > told.rows.length ? `, ${number(told.rows.length)} shown: filter by name` : "");
+      fill(count, all, told.total > told.rows.length ? `, ${number(told.rows.length)} shown: filter by name` : "", left && `. ${left}`);
       refill(
         body,
         table(

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
 import { href } from "../router.js";
-import { STATE_KINDS, advances } from "./groups.js";
+import { STATE_KINDS, advances, notAsked } from "./groups.js";
 
 export async function show(main, params, scope) {
   const status = h("div", { role: "status" }, h("p", { class: "quiet" }, "Asking the cluster …"));
@@ -86,9 +86,10 @@ const MOST_BEHIND = 5;
 /** The groups with records that wait: those that stand first, and those without members, whose programs have ended, last. */
 function drawBehind(box, told) {
   const rank = (group) => (group.stands_since === null ? 1 : group.state === "Empty" ? 2 : 0);
-  const rows = told.rows.filter((group) => group.lag).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
+  const rows = told.rows.filter((group) => group.waiting).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
+  const silent = notAsked(told);
   if (!rows.length) {
-    refill(box);
+    refill(box, silent ? h("p", { class: "quiet" }, silent) : null);
     return;
   }
   const left = rows.length - MOST_BEHIND;
@@ -105,6 +106,7 @@ function drawBehind(box, told) {
           { title: "Progress", cell: (g) => advances(g, told.now) },
         ], rows.slice(0, MOST_BEHIND)),
       left > 0 ? h("p", null, link(`and ${plural(left, "more group")}`, "#/groups")) : null,
+      silent ? h("p", { class: "quiet" }, silent) : null,
     ),
   );
 }

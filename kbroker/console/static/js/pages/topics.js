@@ -97,8 +97,8 @@ export async function show(main, params, scope) {
     body,
   );
   await draw();
-  scope.every(10000, () => {
-    if (state.view === "list") shown.reload({ keep: true }).catch(() => {});
+  scope.every(10000, async () => {
+    if (state.view === "list") await shown.reload({ keep: true }).catch(() => {});
   });
 }
 

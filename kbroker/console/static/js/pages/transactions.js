@@ -76,7 +76,9 @@ class Course {
     this.#known = new Map(told.rows.map((row) => [row.id, row]));
     this.#words = words;
     if (before === null) return false;
-    const events = told.rows.filter((row) => row.state in ENDS && row.state !== before.get(row.id)?.state).map((row) => {
+    // Where not all ids are told, one that has ended long ago may come among them.
+    const isNews = (row) => before.has(row.id) || row.open || told.total === told.rows.length;
+    const events = told.rows.filter((row) => row.state in ENDS && row.state !== before.get(row.id)?.state && isNews(row)).map((row) => {
       const last = before.get(row.id);
       const since = last?.since ?? null;
       return {

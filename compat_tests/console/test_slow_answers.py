@@ -1,0 +1,44 @@
+"""Pages while the cluster takes its time, or has more than is asked for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, eventually
+
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+from playwright.sync_api import Route, expect
+
+
+def test_a_page_asks_again_when_it_has_its_answer(open_page: OpenPage) -> None:
+    """A page that asked each second of a cluster that is down would keep all threads of the console busy."""
+    page = open_page("#/transactions")
+    page.clock.install()
+    page.reload()
+    page.wait_for_selector("main h1")
+    expect(page.get_by_role("status")).to_contain_text("transactional id")
+    held: list[Route] = []
+    page.route(re.compile(r"/api/transactions(\?|$)"), lambda route: held.append(route))
+
+    def is_asked() -> bool:
+        page.clock.run_for(1000)
+        return len(held) > 0
+
+    eventually(is_asked, "the page asks")
+    page.clock.run_for(10_000)
+    page.evaluate("() => 1")
+    assert len(held) == 1
+    held.pop().continue_()
+    eventually(is_asked, "the page asks again")
+    page.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.mark.parametrize("place", ["overview", "groups"])
+def test_groups_that_are_not_asked_for_their_lags_are_told_of(open_page: OpenPage, place: str) -> None:
+    page = open_page("#/topics")
+    told = {"rows": [], "asked": 200, "groups": 1234, "now": 0}
+    page.route("**/api/groups/lags", lambda route: route.fulfill(json=told))
+    page.goto(f"{page.url.split('#')[0]}#/{place}")
+    expect(page.get_by_text("Of 1,234 groups 200 were asked for their lags.")).to_be_visible()
