@@ -59,11 +59,14 @@ class Receiver:
         with self.condition:
             assert self.condition.wait_for(condition, LIMIT)
 
-    def await_look(self, *nodes: str) -> None:
-        """Wait for an export of each node whose every value is of a time after this call."""
+    def await_look(self, *nodes: str) -> dict[str, dict[Key, Any]]:
+        """Wait for an export of each node whose every value is of a time after this call; the ``values`` then."""
         with self.condition:
             seen = {node: self.looks.get(node, 0) for node in nodes or ("1",)}
-        self.await_that(lambda: all(self.looks.get(node, 0) >= looks + 2 for node, looks in seen.items()))
+            assert self.condition.wait_for(
+                lambda: all(self.looks.get(node, 0) >= looks + 2 for node, looks in seen.items()), LIMIT
+            )
+            return {node: dict(values) for node, values in self.values.items()}
 
     def value(self, name: str, node: str = "1", **attributes: Any) -> float:
         """The last value of a series."""

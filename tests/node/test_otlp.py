@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from metrics_pages import LISTENER, Values, port_of, ports_of, scrape, total
-from otlp_receiver import Receiver, hang, number, refuse, running_receiver, talk_nonsense
+from otlp_receiver import Key, Receiver, hang, number, refuse, running_receiver, talk_nonsense
 
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
@@ -79,7 +79,7 @@ def consume(bootstrap: str, topic: str, group: str) -> None:
     consumer.close()
 
 
-def compare(receiver: Receiver, node: str, before: Values, after: Values) -> set[str]:
+def compare(exported: dict[Key, Any], before: Values, after: Values) -> set[str]:
     """Compare every counter and offset that two pages agree on with what was exported between; the names compared."""
     others = {*NAMES, *PERCENTILES}
     compared = set()
@@ -89,7 +89,7 @@ def compare(receiver: Receiver, node: str, before: Values, after: Values) -> set
             continue
         if name.startswith(("process_", "org_apache")):
             continue
-        point = receiver.values[node][name, labels]
+        point = exported[name, labels]
         assert number(point) == value, (name, labels)
         assert point.time_unix_nano / 1e9 == pytest.approx(time.time(), abs=600)
         compared.add(name)
@@ -101,8 +101,8 @@ def test_what_is_exported_is_what_the_page_shows(receiver: tuple[Receiver, str],
     produce(broker.bootstrap_servers, "traffic")
     consume(broker.bootstrap_servers, "traffic", "readers")
     before = scrape(port_of(broker))
-    it.await_look()
-    compared = compare(it, "1", before, scrape(port_of(broker)))
+    exported = it.await_look()
+    compared = compare(exported["1"], before, scrape(port_of(broker)))
     assert {
         f"{TOPICS}messagesin_total",
         "kafka_log_log_logendoffset",
@@ -276,10 +276,10 @@ def test_three_nodes() -> None:
 
         it.await_that(lambda: lags() == [RECORDS - COMMITTED])
         before = [scrape(port) for port in ports_of(cluster)]
-        it.await_look(*nodes)
+        exported = it.await_look(*nodes)
         after = [scrape(port) for port in ports_of(cluster)]
         for node, first, last in zip(nodes, before, after, strict=True):
-            assert "kafka_log_log_logendoffset" in compare(it, node, first, last)
+            assert "kafka_log_log_logendoffset" in compare(exported[node], first, last)
         assert sum(it.value("kafka.controller.active.count", node) for node in nodes) == 1
         assert {it.value("kafka.brokers", node) for node in nodes} == {3}
         produced = [it.values[node].get((messages, (("topic", "spread"),))) for node in nodes]
