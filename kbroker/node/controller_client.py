@@ -151,7 +151,7 @@ class ControllerClient:
 
         return await self.channels.ask(request, Purpose.STANDING if is_standing else Purpose.OWN, timeout)
 
-    async def forward(self, request: Any, requester: Requester) -> Any:
+    async def forward(self, request: Request[R], requester: Requester) -> R | None:
         """Another node's response, as the active controller, to a client's request; None if it cannot be had.
 
         ``NotForwarded`` if too many others are asked, or the controller takes no Envelope of this node;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from kbroker.node.early_credentials import EarlyCredentials
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
     from kbroker.wire.records.metadata import UserScramCredentialRecord
+    from kbroker.wire.schema import Request
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -309,6 +311,6 @@ class MetadataPlane:
         """Create topics wherever the active controller is: :meth:`ControllerClient.create_topics`."""
         return await self.client.create_topics(topics, requester)
 
-    async def forward(self, request: Any, requester: Requester) -> Any:
+    async def forward(self, request: Request[R], requester: Requester) -> R | None:
         """Another node's response, as the active controller, to a client's request; None if it cannot be had."""
         return await self.client.forward(request, requester)

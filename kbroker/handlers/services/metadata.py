@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from kbroker.handlers.requester import Requester
 from kbroker.handlers.services.connection import Connection
@@ -16,7 +16,9 @@ from kbroker.raft_metadata.raft.messages import RaftRequest, RaftResponse
 from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.wire.records.metadata import UserScramCredentialRecord
+from kbroker.wire.schema import Request
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -86,11 +88,8 @@ class Metadata(Protocol):
         """
         ...
 
-    async def forward(self, request: object, requester: Requester) -> Any:
-        """Another node's answer, as the active controller, to a client's request; None if it cannot be had.
-
-        The answer is the response that belongs to the request's class.
-        """
+    async def forward(self, request: Request[R], requester: Requester) -> R | None:
+        """Another node's answer, as the active controller, to a client's request; None if it cannot be had."""
         ...
 
     async def submit(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:
