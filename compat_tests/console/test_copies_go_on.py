@@ -28,7 +28,7 @@ LONG = "x" * 200
 
 @pytest.fixture(scope="module")
 def cluster(broker: Broker) -> Iterator[RunningCluster]:
-    """One node of kbroker, which can be killed; what it does on other brokers is the same."""
+    """A node of kbroker, which can be killed; the page does the same with other brokers."""
     if broker.name == "apache":
         pytest.skip("a node of kbroker's own is killed")
     with running_cluster(1) as running:

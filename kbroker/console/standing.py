@@ -153,7 +153,7 @@ def _held(stand: Stand, now_ms: int) -> Finding:
 
 
 def _without_member(stands: Sequence[Stand]) -> list[Finding]:
-    """One finding for each topic."""
+    """The findings of partitions that no member has, one for each topic."""
     by_topic: dict[str, list[Stand]] = {}
     for stand in stands:
         by_topic.setdefault(stand.partition.topic, []).append(stand)

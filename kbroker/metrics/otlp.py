@@ -38,7 +38,7 @@ class Buckets(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One value of a metric."""
+    """A value of a metric."""
 
     attributes: Attributes
     time_ns: int
@@ -297,7 +297,7 @@ def _points(line: Line) -> list[Point]:
 
 
 def _attributes(line: Line, labels: Any) -> Attributes:
-    """The labels by name; one without a value is left out, as on the page."""
+    """The labels by name, of a sample that JSON has brought; one without a value is left out, as on the page."""
     pairs: Iterable[tuple[str, str]] = labels if line.labels is None else zip(line.labels, labels, strict=True)
     return {label: _text(text) for label, text in pairs if text}
 

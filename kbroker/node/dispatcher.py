@@ -7,7 +7,7 @@ There are two ways in. `Dispatcher.serve_now` serves what never waits and may be
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round
     from kbroker.security.principal import KafkaPrincipal
-    from kbroker.types import Part
 
 logger = logging.getLogger(__name__)
 
@@ -140,50 +139,56 @@ class Dispatcher:
         """
         self.requests += 1
         api_key, version, correlation_id = _PREFIX.unpack_from(frame)
-        registration = self._table.get(api_key)
+        registration = self._registration(api_key, version)
         if registration is None:
-            if api_key in self._all:
-                raise CloseConnection("its session has ended")
-            raise WireError(f"API key {api_key} is not served on this listener")
-        if version not in registration.versions:
-            if api_key == API_VERSIONS_KEY:
-                # KIP-511: whatever the version, the client can read v0.
-                self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
-                return
-            low, high = registration.versions
-            raise WireError(f"version {version} of API key {api_key} is not served ({low} to {high} are)")
+            # KIP-511: whatever the version of its ApiVersions, the client can read v0.
+            self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
+            return
         is_long = len(frame) > LONG_REQUEST
         if is_long:
             await self._give_way(registration)
-        if self._services.quotas is not None and (meter := self._meter(frame, registration)) is not None:
-            await self._serve_metered(frame, registration, meter, is_long=is_long)
-            return
+        meter = None if self._services.quotas is None else self._meter(frame, registration)
         request, context = self._decode(frame, registration, None)
+        if meter is not None:
+            context = MeteredContext(context.header, context.connection, context.services, meter)
+            meter.stop()
         if is_long:
             await self._give_way(registration)
         large = self._large_answer() if api_key in _ANSWERS_ALL else None
-        parts: list[Part] | None = None
+        parts, throttle_ms = None, 0
         try:
-            try:
-                if large is not None:
-                    await large.begin(request, version)
-                if registration.is_async:
-                    response = await self._handle(registration, request, context)
-                else:
-                    await self._ask_ahead(registration, request, context)
-                    response = registration.handle(request, context)
-            except (CloseConnection, ConnectionLost):
-                raise
-            except Exception as error:
-                response = self._failed(request, context, error)
+            if large is not None:
+                await large.begin(request, version)
+            response = await self._handle(registration, request, context, meter, is_long=is_long)
             if is_long:
                 await self._give_way(registration)
-            if large is not None and await large.is_large(response):
+            is_large = large is not None and await large.is_large(response)
+            if meter is not None:
+                throttle_ms = meter.finish(api_key, request, response, len(frame))
+            if large is not None and is_large:
                 parts = await large.encoded(api_key, version, correlation_id, response)
         finally:
             if large is not None:
                 large.end()
         self._replies.answer(response, api_key, version, correlation_id, parts)
+        if meter is not None:
+            meter.close()
+        if throttle_ms:  # nothing more is read from the client meanwhile
+            await self._connection.mute(throttle_ms / 1000)
+
+    def _registration(self, api_key: int, version: int) -> Registration | None:
+        """The API of a request; None for a version of ApiVersions that is not served. ``WireError`` for another one."""
+        registration = self._table.get(api_key)
+        if registration is None:
+            if api_key in self._all:
+                raise CloseConnection("its session has ended")
+            raise WireError(f"API key {api_key} is not served on this listener")
+        if version in registration.versions:
+            return registration
+        if api_key == API_VERSIONS_KEY:
+            return None
+        low, high = registration.versions
+        raise WireError(f"version {version} of API key {api_key} is not served ({low} to {high} are)")
 
     # --- clients with a quota ---------------------------------------------------------------------------------
 
@@ -209,62 +214,47 @@ class Dispatcher:
         limits = self._limits(frame)
         return None if limits is None else quotas.meter(limits)
 
-    async def _serve_metered(
-        self, frame: memoryview, registration: Registration, meter: DispatchedMeter, *, is_long: bool
-    ) -> None:
-        """Serve a request of a client with a quota. Nothing more is read from it as long as it is throttled."""
-        request, plain = self._decode(frame, registration, None)
-        context = MeteredContext(plain.header, plain.connection, plain.services, meter)
-        meter.stop()
-        if is_long:
-            await self._give_way(registration)
-        header = context.header
-        api_key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
-        large = self._large_answer() if api_key in _ANSWERS_ALL else None
-        parts: list[Part] | None = None
+    # --- any request ------------------------------------------------------------------------------------------
+
+    async def _handle(
+        self,
+        registration: Registration,
+        request: Any,
+        context: RequestContext,
+        meter: DispatchedMeter | None,
+        *,
+        is_long: bool,
+    ) -> Any:
+        """The handler's answer, or the error in its place; ``meter`` has its work alone.
+
+        Before a plain handler, which gives way to nobody, what a long request names is asked about in turns.
+        """
         try:
-            try:
-                if large is not None:
-                    await large.begin(request, version)
-                if registration.is_async:
-                    response = await meter.run(self._handle(registration, request, context))
-                else:
-                    if is_long:
-                        await self._ask_ahead(registration, request, context)
-                    meter.start()
-                    response = registration.handle(request, context)
-            except (CloseConnection, ConnectionLost):
-                raise
-            except Exception as error:
-                response = self._failed(request, context, error)
-            meter.stop()
-            if is_long:
-                await self._give_way(registration)
-            is_large = large is not None and await large.is_large(response)
-            throttle_ms = meter.finish(api_key, request, response, len(frame))
-            if large is not None and is_large:
-                parts = await large.encoded(api_key, version, correlation_id, response)
+            if registration.is_async:
+                work = self._work(registration, request, context)
+                return await (work if meter is None else meter.run(work))
+            if is_long and registration.ask_ahead is not None and context.authorizer is not None:
+                await registration.ask_ahead(request, context)
+            if meter is not None:
+                meter.start()
+            return registration.handle(request, context)
+        except (CloseConnection, ConnectionLost):
+            raise
+        except Exception as error:
+            return self._failed(request, context, error)
         finally:
-            if large is not None:
-                large.end()
-        self._replies.answer(response, api_key, version, correlation_id, parts)
-        meter.close()
-        if throttle_ms:
-            await self._connection.mute(throttle_ms / 1000)
+            if meter is not None:
+                meter.stop()
 
-    async def _ask_ahead(self, registration: Registration, request: Any, context: RequestContext) -> None:
-        """Ask about what a large request for a plain handler names: the handler itself gives way to nobody."""
-        if registration.ask_ahead is not None and context.authorizer is not None:
-            await registration.ask_ahead(request, context)
-
-    async def _handle(self, registration: Registration, request: Any, context: RequestContext) -> Any:
-        """Call the handler, or have the active controller answer if the connection is to forward the request."""
+    def _work(self, registration: Registration, request: Any, context: RequestContext) -> Awaitable[Any]:
+        """The handler's coroutine, or the active controller's answer if the connection is to forward the request."""
         if registration.forwarding is not Forwarding.BY_CONNECTION or self._connection.is_controller:
-            return await registration.handle(request, context)
+            handled: Awaitable[Any] = registration.handle(request, context)
+            return handled
         if registration.check is not None:
             registration.check(request)
         metadata = self._services.metadata
-        return await by_controller(
+        return by_controller(
             metadata,
             lambda: metadata.forward(request, context),
             lambda: registration.handle(request, context),

@@ -1,7 +1,7 @@
-"""An answer with very many topics or partitions, made while no other one is on the node, and encoded in a thread.
+"""Answers with very many topics or partitions: one is made at a time on a node, and encoded in a thread.
 
-It takes tens of megabytes until it is encoded, and all consumers with a pattern may ask at once. The thread is one of
-those that the node flushes its logs with: a single one is taken from them.
+Each takes tens of megabytes until it is encoded, and all consumers with a pattern may ask at once. The thread is one of
+those that the node flushes its logs with: no more than one is taken from them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LargeAnswer:
         self._has_turn = False
 
     async def begin(self, request: MetadataRequest | DescribeLogDirsRequest, version: int) -> None:
-        """Wait for a turn, if the request asks for all topics and there is much of them."""
+        """Wait for a turn, if the request asks for all topics and there are many."""
         asks_all = request.topics is None or (version == 0 and not request.topics)  # version 0 of Metadata has no null
         if asks_all and _are_many(self._services.metadata.image.topics.by_name.values()):
             await self._take_turn()

@@ -203,7 +203,7 @@ def _coordinator_record(key_class: type[Any], value_class: type[Any], key: bytes
     return {"type": key_class.__name__.removesuffix("Key"), "key": _fields(decoded), "value": content}
 
 
-def _fields(message: Any) -> Any:
+def _fields(message: object) -> object:
     """A message as plain data: bytes readable, ids as Kafka prints them."""
     if dataclasses.is_dataclass(message) and not isinstance(message, type):
         sibling = getattr(message, "name", None)

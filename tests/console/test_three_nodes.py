@@ -80,7 +80,7 @@ def test_a_move_is_seen_and_cancelled(cluster: RunningCluster, console: ConsoleP
     assert console.post("topic/move", move).status == 200
 
     def partition() -> Any:
-        """As the node has it that the console asks, which may hear of a change a moment later."""
+        """The partition by the node that the console asks, which may hear of a change a moment later."""
         [only] = console.get("topic", name="stuck").json["partitions"]
         return only
 

@@ -77,7 +77,7 @@ def test_who_waits_for_a_partition_that_is_dropped_is_told_at_once(tmp_path: Pat
 
 
 def test_other_partitions_are_waited_for_all_the_same(tmp_path: Path, followers: dict[str, int]) -> None:
-    """One topic is deleted while its followers are waited for, one after they had followed: a third is served."""
+    """A topic is deleted while its followers are waited for, another after they had followed: a third is served."""
 
     async def test() -> None:
         async with running_node(tmp_path) as node:

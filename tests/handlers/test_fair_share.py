@@ -318,9 +318,9 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
     events: list[str] = []
     handle, encoded_frame = dispatcher.Dispatcher._handle, large_answer.encoded_frame
 
-    async def begun(*args: Any) -> Any:
+    async def begun(*args: Any, is_long: bool) -> Any:
         events.append("begun")
-        return await handle(*args)
+        return await handle(*args, is_long=is_long)
 
     def encoded(*args: Any) -> Any:
         frame = encoded_frame(*args)

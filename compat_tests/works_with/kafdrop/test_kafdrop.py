@@ -52,7 +52,7 @@ def console(program: Program, bootstrap: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def secured(request: pytest.FixtureRequest, broker: Broker) -> Iterator[World]:
-    """As many nodes of the broker under test with TLS, users and rights."""
+    """A cluster of as many nodes of the broker under test, with TLS, users and rights."""
     servers = SecureServers(*[kind_of(request.config)] * node_count(broker), mechanism_between="SCRAM-SHA-512")
     with running_world(servers) as world:
         yield world

@@ -64,7 +64,7 @@ class Connection(Protocol):
         A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another
         request arrives on this connection.
 
-        True if the authorizer's rules have changed meanwhile: the request is to be asked for its right again. (Apache
-        Kafka's delayed operations go on with what was allowed when they began.)
+        True if the authorizer's rules have changed meanwhile. Fetch and ShareFetch ask for their right again then;
+        requests of groups go on with what was allowed when they began, as all delayed operations of Apache Kafka do.
         """
         ...

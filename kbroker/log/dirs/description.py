@@ -18,7 +18,7 @@ class LogDescription(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """One log directory: its file system's bytes, the logs in it, and whether it gets no new ones.
+    """A log directory: its file system's bytes, the logs in it, and whether it gets no new ones.
 
     ``logs`` are described as they are read, once: a node with 100,000 of them serves others in between.
     """
