@@ -48,7 +48,8 @@ from kbroker.wire.messages.metadata import (
 logger = logging.getLogger(__name__)
 
 
-def _asks_for_all(request: MetadataRequest, version: int) -> bool:
+def asks_for_all(request: MetadataRequest, version: int) -> bool:
+    """Whether a request asks for all topics."""
     return request.topics is None or (version == 0 and not request.topics)  # version 0 has no null
 
 
@@ -56,7 +57,7 @@ def _topics_of(response: MetadataResponse) -> list[MetadataResponseTopic]:
     return response.topics
 
 
-@handler(MetadataRequest, all_topics=AllTopics(_asks_for_all, _topics_of))
+@handler(MetadataRequest, all_topics=AllTopics(asks_for_all, _topics_of))
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and some or all of its topics.
 
@@ -72,7 +73,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     image: MetadataImage = services.metadata.image
     listener = ctx.connection.listener_name
     entries = request.topics
-    all_topics = _asks_for_all(request, version)
+    all_topics = asks_for_all(request, version)
     topics: list[MetadataResponseTopic] = []
     denied: list[MetadataResponseTopic] = []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not all_topics)
