@@ -184,7 +184,7 @@ class ClusterNode:
         if self._faults_here.pop(fault.number, None) is not None:
             self._command_fault("remove", number=fault.number)
 
-    def _command_fault(self, what: str, **arguments: Value) -> None:
+    def _command_fault(self, what: str, **arguments: object) -> None:
         """Send a command about a fault to the node. A node that is down gets it at its start, a paused one later."""
         if self._link is None:
             return

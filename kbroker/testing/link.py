@@ -96,7 +96,7 @@ class Link:
         self._closed = False
         self._reader: threading.Thread | None = None
 
-    def call(self, what: str, /, timeout: float = CALL_SECONDS, **arguments: Value) -> Value:
+    def call(self, what: str, timeout: float = CALL_SECONDS, /, **arguments: object) -> Value:
         """The node's answer, or the error that it raises. LinkClosed when it is gone, TimeoutError without one."""
         number = self.post(what, **arguments)
         with self._changed:
@@ -109,7 +109,7 @@ class Link:
             raise raised(reply["error"])
         return reply["value"]
 
-    def post(self, what: str, /, **arguments: Value) -> int:
+    def post(self, what: str, /, **arguments: object) -> int:
         """Have the node do something without waiting for it; LinkClosed when it is gone."""
         with self._writing:
             if self._reader is None:
@@ -136,7 +136,7 @@ class Link:
             self._reader.join()
         self._connection.close()
 
-    def _write(self, message: Mapping[str, Value]) -> None:
+    def _write(self, message: Mapping[str, object]) -> None:
         try:
             with self._writing:
                 self._connection.sendall(encoded(message))
@@ -165,7 +165,7 @@ class Link:
             self._changed.notify_all()
 
 
-def encoded(message: Mapping[str, Value]) -> bytes:
+def encoded(message: Mapping[str, object]) -> bytes:
     """A line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 

@@ -139,14 +139,14 @@ class Remote:
         )
         return Rule(number, match, fault["action"], fault["parameters"], fires, note)
 
-    async def _ask(self, what: str, **arguments: Value) -> Value:
+    async def _ask(self, what: str, **arguments: object) -> Value:
         number = next(self._numbers)
         self._waiting[number] = event = trio.Event()
         await self._write({"call": number, "what": what, "with": arguments})
         await event.wait()
         return self._replies.pop(number)
 
-    async def _write(self, message: Mapping[str, Value]) -> None:
+    async def _write(self, message: Mapping[str, object]) -> None:
         async with self._writing:
             await self._stream.send_all(encoded(message))
 
