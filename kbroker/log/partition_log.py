@@ -15,11 +15,12 @@ import logging
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import recovery, truncation
+from kbroker.log import truncation
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER
 from kbroker.log.log_config import LogConfig
+from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
 from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
@@ -333,7 +334,7 @@ class PartitionLog(DurableLog):
         self.log_end_offset = cut.end_offset
         self.leader_epochs.truncate_from_end(cut.end_offset)
         self.producers.truncate_and_reload(self.log_start_offset, cut.end_offset, now_ms)
-        recovery.replay_producers(self.producers, self._segments, cut.end_offset)
+        replay_producers(self.producers, self._segments, cut.end_offset)
         if self.on_rolled is not None:
             self.on_rolled(self)
         return True
