@@ -54,8 +54,6 @@ class AppendInfo(NamedTuple):
     max_timestamp: int
     duplicate: bool = False
     """Nothing was written: the log has the batch already, at these offsets."""
-    first_leader_epoch_start: bool = False
-    """The batches began a new leader epoch in this log."""
 
 
 class PartitionLog(DurableLog):
