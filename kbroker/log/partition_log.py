@@ -247,10 +247,10 @@ class PartitionLog(DurableLog):
             durability.first_unflushed_ms = now_ms
         epochs = self.leader_epochs
         latest = epochs.latest
-        began = has_producers = False
+        has_producers = False
         for base_offset, _, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ in batches:
             if leader_epoch > latest:
-                began = epochs.assign(leader_epoch, base_offset)
+                epochs.assign(leader_epoch, base_offset)
                 latest = epochs.latest
             if producer_id >= 0:
                 has_producers = True
@@ -270,8 +270,6 @@ class PartitionLog(DurableLog):
             validated.log_append_time_ms,
             self.log_start_offset,
             validated.max_timestamp,
-            False,
-            began,
         )
 
     def _complete(self, completed: CompletedTxn, segment: Segment) -> None:
