@@ -102,7 +102,7 @@ class Registration:
     ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None
     """Asks the authorizer about all that a long request names, in turns with everything else. Of plain handlers."""
     all_topics: AllTopics | None
-    """How to tell that its answer is large; None for an API whose answers never are."""
+    """Tells whether its answer is large; None for an API whose answers never are."""
 
     def __init__(
         self,
@@ -169,7 +169,8 @@ class Registration:
 
 _tables: dict[tuple[ListenerKind, bool], dict[int, Registration]] = {}
 
-_Handle = TypeVar("_Handle", bound=Callable[..., Any])
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 
 
 def api_key_of(request_class: type[Any]) -> int:
@@ -178,12 +179,12 @@ def api_key_of(request_class: type[Any]) -> int:
 
 
 def handler(
-    request_class: type[Any],
+    request_class: type[_Request],
     *,
-    check: Callable[[Any], None] | None = None,
-    ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
+    check: Callable[[_Request], None] | None = None,
+    ask_ahead: Callable[[_Request, RequestContext], Awaitable[None]] | None = None,
     all_topics: AllTopics | None = None,
-) -> Callable[[_Handle], _Handle]:
+) -> Callable[[Callable[[_Request, RequestContext], _Answer]], Callable[[_Request, RequestContext], _Answer]]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
@@ -196,7 +197,9 @@ def handler(
     ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
 
-    def register(function: _Handle) -> _Handle:
+    def register(
+        function: Callable[[_Request, RequestContext], _Answer],
+    ) -> Callable[[_Request, RequestContext], _Answer]:
         key = api_key_of(request_class)
         row = _REGISTRATIONS.get(key)
         if row is None or _handler_module(key) != function.__module__:
