@@ -10,9 +10,9 @@ scrapes the page would send it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 Attributes: TypeAlias = dict[str, str | int]
 
@@ -34,7 +34,7 @@ class Buckets(NamedTuple):
     total: float
     counts: list[int]
     """A count for each bound, and a last one for what is greater than all of them."""
-    bounds: list[float]
+    bounds: Sequence[float]
 
 
 class Point(NamedTuple):
@@ -63,11 +63,13 @@ class Line(NamedTuple):
     shape: Shape
     help: str
     labels: list[str] | None
-    """None: each sample has its own, by name."""
+    """None: each sample has its own; its names and values alternate."""
     time_ns: int
-    samples: list[Any]
-    """Of each: values of the labels, and the value; of a histogram the sum and the counts instead."""
-    bounds: list[float] | None = None
+    samples: Sequence[tuple[Sequence[str], float]]
+    """Values of the labels, and the value."""
+    histograms: Sequence[tuple[Sequence[str], float, list[int]]] = ()
+    """Values of the labels, the sum, and the counts; such a line has no samples."""
+    bounds: Sequence[float] = ()
 
     def encode(self) -> bytes:
         """The line with its end."""
@@ -288,18 +290,17 @@ def _counts(point: Point) -> Sequence[int]:
 
 def _points(line: Line) -> list[Point]:
     if line.shape is Shape.HISTOGRAM:
-        bounds = line.bounds or []
         return [
-            Point(_attributes(line, labels), line.time_ns, Buckets(total, counts, bounds))
-            for labels, total, counts in line.samples
+            Point(_attributes(line, labels), line.time_ns, Buckets(total, counts, line.bounds))
+            for labels, total, counts in line.histograms
         ]
     return [Point(_attributes(line, labels), line.time_ns, _number(value)) for labels, value in line.samples]
 
 
-def _attributes(line: Line, labels: Any) -> Attributes:
-    """The labels by name, of a sample that JSON has brought; one without a value is left out, as on the page."""
-    pairs: Iterable[tuple[str, str]] = labels if line.labels is None else zip(line.labels, labels, strict=True)
-    return {label: _text(text) for label, text in pairs if text}
+def _attributes(line: Line, labels: Sequence[str]) -> Attributes:
+    """The labels by name; one without a value is left out, as on the page."""
+    names, values = (labels[::2], labels[1::2]) if line.labels is None else (line.labels, labels)
+    return {label: _text(text) for label, text in zip(names, values, strict=True) if text}
 
 
 def _text(text: str) -> str:

@@ -152,10 +152,6 @@ class Kdc:
             "kadmin.local", "-r", self.realm, commands="".join(f"addprinc {life}-randkey {p}\n" for p in principals)
         )
 
-    def add_with_password(self, principal: str, password: str) -> None:
-        """Add a principal with a password."""
-        self._run("kadmin.local", "-r", self.realm, commands=f"addprinc -pw {password} {principal}\n")
-
     def keytab(self, name: str, *principals: str) -> Path:
         """A file with the keys of principals, which stay as they are."""
         path = self.directory / f"{name}.keytab"

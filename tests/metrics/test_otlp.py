@@ -28,7 +28,7 @@ def translated(*lines: Line) -> dict[str, list[Point]]:
     return found
 
 
-def line(name: str, labels: list[str], *samples: object, shape: Shape = Shape.GAUGE) -> Line:
+def line(name: str, labels: list[str], *samples: tuple[list[str], float], shape: Shape = Shape.GAUGE) -> Line:
     return Line(name, shape, "Help.", labels, 5, list(samples))
 
 
@@ -91,7 +91,7 @@ def test_quantiles_have_names_of_their_own() -> None:
 
 def test_a_histogram_stays_one() -> None:
     flushes = Line(
-        "kafka_log_logflushstats_logflushrateandtimems", Shape.HISTOGRAM, "", [], 5, [[[], 9.5, [1, 2]]], [4.0]
+        "kafka_log_logflushstats_logflushrateandtimems", Shape.HISTOGRAM, "", [], 5, [], [([], 9.5, [1, 2])], [4.0]
     )
     found = translated(flushes)
     assert found["kafka_log_logflushstats_logflushrateandtimems"] == [Point({}, 5, Buckets(9.5, [1, 2], [4.0]))]
@@ -104,7 +104,7 @@ def test_text_that_is_no_text_can_be_sent_all_the_same() -> None:
 
 
 def test_labels_of_clients_are_their_own() -> None:
-    of_client = Line("org.apache.x", Shape.COUNTER, "", None, 5, [([("client_id", "c"), ("topic", "t")], 2)])
+    of_client = Line("org.apache.x", Shape.COUNTER, "", None, 5, [(["client_id", "c", "topic", "t"], 2)])
     assert translated(of_client) == {"org.apache.x": [Point({"client_id": "c", "topic": "t"}, 5, 2)]}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kbroker.metrics.clients import HELP, ClientSeries
 from kbroker.metrics.dialect import Dialect, Kind
@@ -15,6 +15,8 @@ from kbroker.node.metrics.figures import MILLISECOND, PAUSE, Figures, Lately, Ob
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
+
+T = TypeVar("T")
 
 SAMPLES: Final = 256
 """Values of a line."""
@@ -43,7 +45,8 @@ def lines(figures: Figures, clients: ClientSeries, now: float, clock_ns: Callabl
     for _, dotted, kind, samples in clients.series(now):
         shape = _SHAPES.get(kind, Shape.UP_DOWN)
         for some in _batches(samples, SAMPLES):
-            yield Line(dotted, shape, HELP, None, clock_ns(), some).encode()
+            own = [(tuple(chain.from_iterable(labels)), value) for labels, value in some]
+            yield Line(dotted, shape, HELP, None, clock_ns(), own).encode()
 
 
 def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Iterator[Line]:
@@ -65,7 +68,7 @@ def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Itera
             yield Line(name, shape, family.help, labels, clock_ns(), some)
 
 
-def _batches(samples: Iterable[Sample] | Iterable[Any], most: int) -> Iterator[list[Any]]:
+def _batches(samples: Iterable[T], most: int) -> Iterator[list[T]]:
     left = iter(samples)
     while some := list(islice(left, most)):
         yield some
@@ -78,10 +81,10 @@ def _histograms(name: str, family: Family, observed: Observed) -> Iterator[Line]
     bounds = [bound(power) / observed.unit for power in range(lowest, highest + 1)]
     seen = [(labels, histogram) for labels, histogram in observed.histograms.items() if histogram.count]
     for some in _batches(seen, HISTOGRAMS):
-        samples = [
+        histograms = [
             (labels, histogram.total / observed.unit, histogram.buckets(lowest, highest)) for labels, histogram in some
         ]
-        yield Line(name, Shape.HISTOGRAM, family.help, list(family.labels), 0, samples, bounds)
+        yield Line(name, Shape.HISTOGRAM, family.help, list(family.labels), 0, (), histograms, bounds)
 
 
 def _quantiles(observed: Observed) -> Iterator[Sample]:
