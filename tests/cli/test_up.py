@@ -181,18 +181,13 @@ def test_a_cluster_that_cannot_start_is_one_readable_line(tmp_path: Path) -> Non
 def test_a_port_that_is_in_use_is_one_line(tmp_path: Path) -> None:
     """The nodes that were about to start with it are not told of."""
     with socket.socket() as taken:
-        first = next(port for port in free_ports(50) if all(_is_free(port + more) for more in range(6)))
+        first = free_ports(6, in_row=True)[0]
         taken.bind(("127.0.0.1", first + 1))
         taken.listen()
         with up(tmp_path, "-n", "3", "--port", str(first)) as running:
             assert running.process.wait(30) == 1
             assert re.search(rf"node 2 did not start: .*cannot listen on 127.0.0.1:{first + 1}: ", running.errors)
             assert running.errors.count("\n") == 1
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_what_the_table_shows(tmp_path: Path) -> None:
