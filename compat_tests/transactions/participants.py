@@ -19,6 +19,8 @@ _HERE = Path(__file__).parent
 PATIENCE_SECONDS = 120
 CALL_SECONDS = 300
 """Limits that only a hang reaches."""
+TRANSACTION_MS = 300_000
+"""Longer than a test with a transaction takes that is not to be out of time."""
 
 
 class ParticipantError(Exception):
@@ -63,11 +65,13 @@ class Participant(LineProcess):
             raise ParticipantError(f"{self.client}, {op}: {reply['error']}")
         return reply.get("result")
 
-    def open(self, transactional_id: str | None = None, timeout_ms: int = 30_000) -> Producer:
-        """An initialized producer."""
+    def open(
+        self, transactional_id: str | None = None, timeout_ms: int = TRANSACTION_MS, *, within: float = CALL_SECONDS
+    ) -> Producer:
+        """An initialized producer, which is there after so many seconds at most."""
         name = transactional_id or f"id-{uuid.uuid4().hex[:10]}"
         producer = Producer(self, uuid.uuid4().hex[:8])
-        producer.call("open", transactional_id=name, timeout_ms=timeout_ms)
+        producer.call("open", transactional_id=name, timeout_ms=timeout_ms, within=within)
         return producer
 
     def read(self, topic: str, partition: int, isolation: str) -> list[str]:

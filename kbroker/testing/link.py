@@ -23,7 +23,7 @@ __all__ = ["OWN_CLIENT_ID", "Link", "LinkClosed", "described", "encoded", "fault
 OWN_CLIENT_ID = "kbroker.testing"
 """Of a cluster's own questions, which no fault is for."""
 
-CALL_SECONDS = 30.0
+CALL_SECONDS = 60.0
 
 
 class LinkClosed(Exception):
