@@ -106,7 +106,7 @@ def await_everywhere(bootstrap: str, topic: str) -> None:
 
 def _knows(address: str, topic: str) -> bool:
     try:
-        with BrokerClient(address, timeout=30) as client:
+        with BrokerClient(address, timeout=60) as client:
             [found] = client.refresh([topic])
     except BrokerClientError:
         return True  # it does not run
@@ -124,7 +124,7 @@ def await_group_configs(bootstrap: str, group: str, configs: Mapping[str, str]) 
 
 def _group_configs(address: str, group: str) -> dict[str, str | None]:
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     resource = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None)
     connection = Connection(host, int(port), client_id="compat", deadline=deadline)
     try:

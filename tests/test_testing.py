@@ -19,7 +19,7 @@ kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 def produce(broker: RunningBroker, topic: str, *values: bytes) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for value in values:
-        producer.send(topic, value).get(timeout=30)
+        producer.send(topic, value).get(timeout=120)
     producer.close()
 
 

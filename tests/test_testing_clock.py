@@ -48,7 +48,7 @@ def test_a_broker_that_has_not_started_cannot_be_moved() -> None:
 
 def members(broker: RunningBroker, group: str) -> int:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    return len(client.describe_consumer_groups([group])[group].result(30).members)
+    return len(client.describe_consumer_groups([group])[group].result(120).members)
 
 
 def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker: RunningBroker) -> None:

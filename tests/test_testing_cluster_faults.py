@@ -129,7 +129,7 @@ def test_followers_are_left_alone_unless_meant(cluster: RunningCluster, topic: s
     waiting = threading.Thread(target=lambda: errors.extend(produce(cluster, topic, "b", acks="all")))
     waiting.start()
     held.undo()  # nothing of it is acknowledged before: neither follower can have it
-    waiting.join(30)
+    waiting.join(60)
     assert errors == [None]
     assert {injection.client_id for injection in held.injections} <= {f"broker-{n}-fetcher-0" for n in (1, 2, 3)}
     assert read(cluster, topic) == [(0, "a"), (1, "b")]

@@ -45,7 +45,7 @@ def topic(broker: RunningBroker) -> str:
 def create(broker: RunningBroker, name: str, partitions: int, **config: str) -> None:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers, **CONFIG})
     new = admin.NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
-    client.create_topics([new])[name].result(30)
+    client.create_topics([new])[name].result(120)
 
 
 def produce(
@@ -205,7 +205,7 @@ def test_a_delay_comes_before_the_effect_and_ends_when_undone(broker: RunningBro
         held.wait(1)
         assert produce(broker, topic, ["late"]) == [None]
         assert answers == []
-    thread.join(30)
+    thread.join(60)
     assert answers == [[(6, 0)]], "it was served when it was let go"
     with pytest.raises(TimeoutError, match="hold ListOffsets acted on 1 requests"):
         held.wait(2, timeout=0.01)

@@ -20,7 +20,7 @@ pytest.importorskip("cryptography")
 
 def client(given: dict[str, str]) -> Client:
     properties = ClientProperties(given)
-    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=30)
+    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

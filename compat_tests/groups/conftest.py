@@ -160,10 +160,9 @@ def await_coordinators(bootstrap: str) -> None:
         # Of several brokers one coordinates each.
         missing = {*ask.groups}
         for connection in connections:
-            if connection.ask(find, 2) not in (CLOSED, SILENT) and (told := connection.ask(ask, 0)) not in (
-                CLOSED,
-                SILENT,
-            ):
+            connection.ask(find, 2)
+            told = connection.ask(ask, 0)
+            if told not in (CLOSED, SILENT):
                 missing -= {each.group_id for each in told.groups if not each.error_code}
         assert time.monotonic() < deadline, "not all group coordinators are there after 180 s"
     for connection in connections:

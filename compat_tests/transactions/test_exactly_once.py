@@ -51,7 +51,7 @@ class Copier:
         self._messages, self._batch = messages, batch
         self._client, self._bootstrap, self._source, self._target = client, bootstrap, source, target
         self.group = f"copiers-of-{source}"
-        """A static member that joins again is given what the one before it had, also of topics that it does not ask for."""
+        """Its own: a static member that joins again is given what the one before it had, also of other topics."""
         self._current: Participant | None = None
         self._ended = threading.Event()
         self.lives = 0

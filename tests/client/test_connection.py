@@ -35,7 +35,7 @@ def raw_peer(answer: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(5)
+        thread.join(60)
 
 
 @pytest.mark.parametrize("highest", [5, 4, 3, 2, 0])

@@ -49,7 +49,7 @@ class NodeWithConsole:
 
     def rest(self) -> str:
         """Wait for the end of the process (at most 20 s), and return the rest of its log."""
-        return self.process.communicate(timeout=20)[1]
+        return self.process.communicate(timeout=120)[1]
 
 
 @contextmanager

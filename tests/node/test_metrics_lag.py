@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def create(bootstrap: str, topic: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(120)
 
 
 def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES) -> None:
@@ -72,7 +72,7 @@ def test_what_was_deleted_before_it_was_read_does_not_count(broker: RunningBroke
     assert value(scrape(port_of(broker)), SECONDS, **of_group) >= AGES[0]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition("deleted", 0, 3)]).values():
-        future.result(20)
+        future.result(120)
     age = value(scrape(port_of(broker)), SECONDS, **of_group)
     assert AGES[3] <= age < AGES[3] + LEEWAY
 

@@ -106,7 +106,7 @@ def test_what_else_is_asked_over_http(broker: RunningBroker) -> None:
 )
 def test_nonsense_is_refused_and_the_next_reader_served(broker: RunningBroker, said: bytes) -> None:
     port = port_of(broker)
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as stream:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as stream:
         stream.sendall(said)
         try:
             stream.shutdown(socket.SHUT_WR)
@@ -119,7 +119,7 @@ def test_nonsense_is_refused_and_the_next_reader_served(broker: RunningBroker, s
 
 def test_many_silent_readers_keep_nobody_away_from_the_broker(broker: RunningBroker) -> None:
     port = port_of(broker)
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(60)]
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(60)]
     try:
         use(broker.bootstrap_servers, "beside", "beside")
     finally:
@@ -134,7 +134,7 @@ def test_a_deleted_topic_leaves_the_page(broker: RunningBroker) -> None:
     name = "kafka_server_brokertopicmetrics_messagesin_total"
     total = value(scrape(port_of(broker)), name)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics(["gone"])["gone"].result(20)
+    admin.delete_topics(["gone"])["gone"].result(120)
     values = scrape(port_of(broker))
     assert not any(dict(labels).get("topic") == "gone" for found, labels in values if found == name)
     assert value(values, name) >= total

@@ -48,7 +48,7 @@ def node() -> Iterator[RunningBroker]:
             info = admin.ScramCredentialInfo(mechanism, 8192)
             upsertion = admin.UserScramCredentialUpsertion("carol", info, b"carol-secret")
             for future in client.alter_user_scram_credentials([upsertion]).values():
-                assert future.result(20) is None
+                assert future.result(120) is None
         yield running
         logger.setLevel(level)
         text = "\n".join(record.getMessage() for record in running.logs)
@@ -117,7 +117,7 @@ def test_kafka_python(node: RunningBroker, mechanism: str) -> None:
         "sasl_plain_password": "carol-secret",
     }
     producer = kafka.KafkaProducer(**options)
-    assert producer.send(f"kp-{mechanism}", b"x").get(timeout=20).offset == 0
+    assert producer.send(f"kp-{mechanism}", b"x").get(timeout=120).offset == 0
     producer.close()
 
 

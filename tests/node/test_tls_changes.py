@@ -132,7 +132,7 @@ def alter(admin: AdminClient, **changes: str | None) -> None:
         for name, value in changes.items()
     ]
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(120)
 
 
 def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
         alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password=SECRET)
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
         resource = ConfigResource(ResourceType.BROKER, "1")
-        described = admin.describe_configs([resource])[resource].result(10)
+        described = admin.describe_configs([resource])[resource].result(120)
         assert SECRET not in repr({name: entry.value for name, entry in described.items()})
         assert described["listener.name.ssl.ssl.keystore.location"].value == str(tmp_path / "new.p12")
         assert described["listener.name.ssl.ssl.keystore.password"].is_sensitive

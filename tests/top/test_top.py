@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """Topics ``orders`` and ``clicks``, 10 records in orders-0 of which group ``billing`` has had 4."""
     few = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
     with running_broker({**LISTENER, **few}) as running:
-        with Client(running.bootstrap_servers, timeout=20) as client:
+        with Client(running.bootstrap_servers, timeout=60) as client:
             create_topics(client, [NewTopic("orders", 2, 1), NewTopic("clicks", 1, 1)])
             produce(running, 10, tmp_path_factory.mktemp("records"))
             client.partitions_of("orders")
