@@ -25,7 +25,7 @@ def produce(broker: RunningBroker, topic: str, *values: bytes) -> None:
 
 def consume(broker: RunningBroker, topic: str, count: int) -> list[bytes]:
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=120_000
     )
     consumer.assign([kafka.TopicPartition(topic, 0)])
     values = [record.value for _, record in zip(range(count), consumer, strict=False)]

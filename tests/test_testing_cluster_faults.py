@@ -73,7 +73,7 @@ def produce(cluster: RunningCluster, topic: str, *values: str, partition: int = 
             partition=partition,
             on_delivery=lambda error, message: errors.append(error and error.name()),
         )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
     return errors
 
 
@@ -83,7 +83,7 @@ def read(cluster: RunningCluster, topic: str, partition: int = 0, first: int = 0
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
     found = []
     try:
-        while (message := consumer.poll(30)).error() is None:
+        while (message := consumer.poll(120)).error() is None:
             found.append((message.offset(), message.value().decode()))
         assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
         return found

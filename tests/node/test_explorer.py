@@ -113,7 +113,7 @@ def produce(bootstrap: str, topic: str, count: int, **more: Any) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "writer", "linger.ms": 0} | more)
     for index in range(count):
         producer.produce(topic, b"value-%d" % index, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
 
 
 def consume(bootstrap: str, topic: str, group: str, count: int, **more: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
         with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
             producer.produce("moved", b"value", partition=0)
-            assert producer.flush(20) == 0
+            assert producer.flush(120) == 0
         told = watched.named("Produce", 2)
         watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
     assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
@@ -190,7 +190,7 @@ def test_records_that_leave_by_sendfile_are_described_by_their_header(broker: Ru
     create_through(broker.bootstrap_servers, "large", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("large", os.urandom(500_000))
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     with watching(port_of(broker), apis=["Fetch"]) as watched:
         consume(broker.bootstrap_servers, "large", "l", 1)
         told = watched.until(lambda told: [each for each in told if "1 record," in each.answer])
@@ -206,10 +206,10 @@ def test_transactions_are_followed(broker: RunningBroker) -> None:
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "client.id": "payer"}
         )
-        producer.init_transactions(20)
+        producer.init_transactions(120)
         producer.begin_transaction()
         producer.produce("paid", b"x")
-        producer.commit_transaction(20)
+        producer.commit_transaction(120)
         told = watched.until(lambda told: [each for each in told for step in each.steps if step.is_end])
     steps = [step for each in told for step in each.steps if step.kind == "transaction"]
     assert {step.number for step in steps} == {steps[0].number} and "committed" in steps[-1].text
@@ -284,7 +284,7 @@ def test_what_is_saved_is_read_decoded_and_replayed(
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
         while process.poll() is None:
             producer.produce("saved", b"x", partition=0)
-            assert producer.flush(20) == 0
+            assert producer.flush(120) == 0
         lines = process.stdout.read().splitlines()
     assert len(lines) == 5 and all("Produce v" in line and "saved-0 1 record," in line for line in lines)
     assert main(["watch", "--read", str(file)]) == 0
@@ -402,7 +402,7 @@ def test_logins_are_seen_without_their_secrets() -> None:
         entry = ConfigEntry("listener.name.clients.ssl.key.password", SECRET, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
         for future in admin.incremental_alter_configs([resource]).values():
-            future.exception(20)
+            future.exception(120)
         (changed,) = watched.named("IncrementalAlterConfigs")
         metadata = watched.named("Metadata")[0]
         login = watched.named("SaslAuthenticate")[0]

@@ -60,7 +60,7 @@ def work(broker: RunningBroker, topic: str) -> None:
     """A record that is written, and read by a group."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer"})
     producer.produce(topic, b"<b>tea</b>")
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "shop", "auto.offset.reset": "earliest"}
     )

@@ -44,17 +44,17 @@ def page(broker: RunningBroker) -> Values:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(120)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    producer.init_transactions(20)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("limited", b"x" * 5000, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.subscribe(["limited"])
     consumer.poll(1)
     consumer.commit(offsets=[TopicPartition("limited", 0, 0)], asynchronous=False)
     scraped = scrape(port_of(broker))
     consumer.close()
-    producer.abort_transaction(20)
+    producer.abort_transaction(120)
     return scraped
 
 
@@ -265,7 +265,7 @@ def test_replication_on_three_nodes() -> None:
         admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(120)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
         producer.produce("copied", b"x" * 5000)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         pages = [scrape(port) for port in ports_of(cluster)]
     assert total(pages, "kafka_server_brokertopicmetrics_replicationbytesin_total") > 10_000
     assert total(pages, "kafka_server_brokertopicmetrics_bytesout_total") == 0

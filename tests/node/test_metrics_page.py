@@ -27,12 +27,12 @@ def use(bootstrap: str, topic: str, group: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     for _ in range(RECORDS):
         producer.produce(topic, b"x" * SIZE, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     read = 0
     while read < RECORDS:
-        message = consumer.poll(20)
+        message = consumer.poll(120)
         assert message is not None and message.error() is None
         read += 1
     consumer.commit(offsets=[TopicPartition(topic, 0, RECORDS // 2)], asynchronous=False)
@@ -74,7 +74,7 @@ def test_a_batch_that_is_refused_is_counted(broker: RunningBroker) -> None:
     producer = Producer(config)
     failures: list[Any] = []
     producer.produce("refused", b"x" * 2_000_000, partition=0, on_delivery=lambda error, _: failures.append(error))
-    producer.flush(30)
+    producer.flush(120)
     assert failures[0] is not None
     assert value(scrape(port_of(broker)), name, topic="refused") == before + 1
 

@@ -32,7 +32,7 @@ def test_records_in_flight_and_lag() -> None:
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(RECORDS):
             producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         worker = ShareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )
@@ -79,7 +79,7 @@ def test_words_dead_letters_locks_and_states_are_counted() -> None:
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(3):
             producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         worker = ShareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )

@@ -84,7 +84,7 @@ def test_confluent_kafka(node: RunningBroker, mechanism: str) -> None:
         if time.monotonic() < began + lasts:
             producer.produce(topic, b"%d" % sent, partition=0)
             sent += 1
-            assert producer.flush(20) == 0
+            assert producer.flush(120) == 0
         got += [message.value() for message in consumer.consume(1000, 0.02) if not message.error()]
     consumer.close()
     assert got == [b"%d" % number for number in range(sent)]

@@ -100,9 +100,9 @@ def test_kafka_python(broker: RunningBroker, files: Path) -> None:
         "ssl_certfile": str(files / "alice.pem"),
     }
     producer = KafkaProducer(**client)
-    producer.send("kafka-python", b"one").get(10)
+    producer.send("kafka-python", b"one").get(120)
     producer.close()
-    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=10_000, **client)
+    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=120_000, **client)
     assert next(iter(consumer)).value == b"one"
     consumer.close()
 

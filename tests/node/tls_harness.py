@@ -87,7 +87,7 @@ def produce(client: Mapping[str, Any], topic: str, *values: bytes) -> Producer:
     producer = Producer({"linger.ms": 0, **client})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     return producer
 
 

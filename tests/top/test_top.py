@@ -70,7 +70,7 @@ def begin_transaction(client: Client, name: str, topic: str) -> None:
     def check(response: object) -> None:
         assert not getattr(response, "error_code", 0)
 
-    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=900_000)
     told = client.ask_coordinator(name, request, check, key_type=1)
     adding = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
