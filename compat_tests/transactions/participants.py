@@ -46,7 +46,13 @@ class Participant(LineProcess):
         """Run one command and wait for its result, so many seconds at most. Raises ParticipantError."""
         number = next(self._numbers)
         assert self._process.stdout is not None
-        watchdog = threading.Timer(within, self._process.kill)
+        hangs = threading.Event()
+
+        def give_up() -> None:
+            hangs.set()
+            self._process.kill()
+
+        watchdog = threading.Timer(within, give_up)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -57,7 +63,8 @@ class Participant(LineProcess):
                     break
                 self._said.append(line)
             else:
-                raise ParticipantError(f"{self.client}, {op}: the process ended; {''.join(self._said[-30:])}")
+                what = f"it hung for {within:.0f} s" if hangs.is_set() else "the process ended"
+                raise ParticipantError(f"{self.client}, {op}: {what}; {''.join(self._said[-30:])}")
         finally:
             watchdog.cancel()
         assert reply is not None
