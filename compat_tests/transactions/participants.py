@@ -19,6 +19,7 @@ _HERE = Path(__file__).parent
 PATIENCE_SECONDS = 120
 CALL_SECONDS = 300
 """Limits that only a hang reaches."""
+_ELSEWHERE = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 TRANSACTION_MS = 300_000
 """Longer than a test with a transaction takes that is not to be out of time."""
 
@@ -124,9 +125,21 @@ class Producer:
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str, timeout: float = 60) -> list[int]:
-    """The group's offsets in both partitions, once they are stable; -1 where there is none."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    """The group's offsets in both partitions, once they are stable; -1 where there is none.
+
+    librdkafka does not ask again by itself where the broker that others call the coordinator is not yet, or no more.
+    """
     asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]
-    offsets = [each.offset for each in consumer.committed(asked, timeout)]
-    consumer.close()
-    return [-1 if offset < 0 else offset for offset in offsets]
+    deadline = time.monotonic() + timeout
+    while True:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+        try:
+            offsets = [each.offset for each in consumer.committed(asked, timeout)]
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].name() not in _ELSEWHERE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return [-1 if offset < 0 else offset for offset in offsets]
+        finally:
+            consumer.close()

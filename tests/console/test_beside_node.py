@@ -48,7 +48,7 @@ class NodeWithConsole:
         [self.child] = psutil.Process(self.process.pid).children()
 
     def rest(self) -> str:
-        """Wait for the end of the process (at most 20 s), and return the rest of its log."""
+        """Wait for the end of the process (at most two minutes), and return the rest of its log."""
         return self.process.communicate(timeout=120)[1]
 
 
