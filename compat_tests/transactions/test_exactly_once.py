@@ -43,9 +43,10 @@ LIFE_SECONDS = 60
 HANGING_SECONDS = 90
 """Seconds after which a copier is killed that does not answer; another goes on in its place, too.
 
-``send_offsets_to_transaction`` of librdkafka 2.16 may wait for ever, whatever its time-out, when the node of the
-group's coordinator dies: what it asks a coordinator has a limit that nothing looks at (``creq_ts_timeout`` of its
-``rd_kafka_coord_req``), and is asked again only when a connection to some broker comes or goes."""
+librdkafka 2.16 waits for ever in ``send_offsets_to_transaction``, whatever its time-out, when the group's coordinator
+has died and left the metadata: the one that it remembers (``rk_coord_cache``) is then a broker that it has given up and
+never connects to, and nothing looks at the limit of its request (``creq_ts_timeout``, ``rd_kafka_coord_req``). Only a
+connection to another broker that comes or goes wakes it."""
 
 
 class Copier:
