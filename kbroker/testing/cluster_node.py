@@ -19,8 +19,8 @@ from kbroker.testing.link import Link, LinkClosed, NoteArguments, Value, fault_a
 if TYPE_CHECKING:
     from kbroker.testing.faults import Fault, Faults
 
-START_SECONDS = 60.0
-_STOP_SECONDS = 15.0
+START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 

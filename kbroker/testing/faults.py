@@ -151,7 +151,7 @@ class Fault:
         """The number of requests that it has acted on."""
         return len(self._injections)
 
-    def wait(self, hits: int = 1, timeout: float = 30.0) -> None:
+    def wait(self, hits: int = 1, timeout: float = 120.0) -> None:
         """Until it has acted on that many requests; TimeoutError after ``timeout`` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._injections) >= hits, timeout):

@@ -34,7 +34,7 @@ __all__ = [
 OWN_CLIENT_ID = "kbroker.testing"
 """Of a cluster's own questions, which no fault is for."""
 
-CALL_SECONDS = 30.0
+CALL_SECONDS = 60.0
 
 
 Value: TypeAlias = "bool | int | float | str | Sequence[Value] | Mapping[str, Value] | None"

@@ -77,14 +77,14 @@ def finish(process: subprocess.Popen[str], number: int) -> tuple[int, str, float
     """Send the signal; exit code, rest of the output, seconds."""
     begin = time.monotonic()
     process.send_signal(number)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     return process.returncode, output, time.monotonic() - begin
 
 
 def api_versions(address: str) -> int:
     """Ask for ApiVersions v0 by hand; the error code of the answer."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
         head = connection.recv(10)
         size, correlation, error = struct.unpack(">iih", head)

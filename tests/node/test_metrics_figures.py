@@ -42,19 +42,19 @@ def page(broker: RunningBroker) -> Values:
     """After some traffic, a group and an open transaction."""
     bootstrap = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(20)
+    admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(120)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    producer.init_transactions(20)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("limited", b"x" * 5000, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.subscribe(["limited"])
     consumer.poll(1)
     consumer.commit(offsets=[TopicPartition("limited", 0, 0)], asynchronous=False)
     scraped = scrape(port_of(broker))
     consumer.close()
-    producer.abort_transaction(20)
+    producer.abort_transaction(120)
     return scraped
 
 
@@ -166,7 +166,7 @@ def batch() -> bytes:
 def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker) -> None:
     """KIP-143, KIP-188: most Produce requests here take the short way, and few are measured."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("counted", 1)])["counted"].result(20)
+    admin.create_topics([NewTopic("counted", 1)])["counted"].result(120)
     name, error = "kafka_network_requestmetrics_requests_total", "kafka_network_requestmetrics_errors_total"
     before = scrape(port_of(broker))
     with Client(broker.bootstrap_servers) as client:
@@ -186,7 +186,7 @@ def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker
 def test_requests_that_take_turns_on_a_connection_are_counted_each(broker: RunningBroker) -> None:
     """Shortcuts of two APIs, and a scrape while they are used."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("turns", 1)])["turns"].result(20)
+    admin.create_topics([NewTopic("turns", 1)])["turns"].result(120)
     name = "kafka_network_requestmetrics_requests_total"
 
     def counts() -> dict[str, float]:
@@ -262,10 +262,10 @@ def test_replication_on_three_nodes() -> None:
     with running_cluster(3, LISTENER) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         config = {"min.insync.replicas": "3"}
-        admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(20)
+        admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(120)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
         producer.produce("copied", b"x" * 5000)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         pages = [scrape(port) for port in ports_of(cluster)]
     assert total(pages, "kafka_server_brokertopicmetrics_replicationbytesin_total") > 10_000
     assert total(pages, "kafka_server_brokertopicmetrics_bytesout_total") == 0

@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def create(bootstrap: str, topic: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(120)
 
 
 def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES) -> None:
@@ -38,7 +38,7 @@ def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES) -> None:
     now_ms = time.time() * 1000
     for age in ages:
         producer.produce(topic, b"x", partition=0, timestamp=int(now_ms - age * 1000))
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
 
 
 def commit(bootstrap: str, topic: str, group: str, offset: int) -> None:
@@ -72,7 +72,7 @@ def test_what_was_deleted_before_it_was_read_does_not_count(broker: RunningBroke
     assert value(scrape(port_of(broker)), SECONDS, **of_group) >= AGES[0]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition("deleted", 0, 3)]).values():
-        future.result(20)
+        future.result(120)
     age = value(scrape(port_of(broker)), SECONDS, **of_group)
     assert AGES[3] <= age < AGES[3] + LEEWAY
 
@@ -90,16 +90,16 @@ def test_an_open_transaction_is_named(broker: RunningBroker) -> None:
     bootstrap = broker.bootstrap_servers
     create(bootstrap, "held")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "the-holder"})
-    producer.init_transactions(20)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("held", b"x", partition=0, timestamp=int(time.time() * 1000 - 50_000))
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     page = scrape(port_of(broker))
     ((labels, age),) = found(page, HELD, topic="held").items()
     assert dict(labels)["transactional_id"] == "the-holder" and int(dict(labels)["producer_id"]) >= 0
     assert 50 <= age < 50 + LEEWAY
     assert value(page, "kafka_cluster_partition_laststableoffsetlag", topic="held", partition="0") == 1
-    producer.commit_transaction(20)
+    producer.commit_transaction(120)
     assert found(scrape(port_of(broker)), HELD, topic="held") == {}
 
 
