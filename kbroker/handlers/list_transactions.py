@@ -10,7 +10,7 @@ from kbroker.groups.regex import compile_topic_regex
 from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.registration import handler
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import TransactionCoordinator
 from kbroker.transactions.transaction import STATES_BY_NAME
@@ -21,7 +21,11 @@ from kbroker.wire.messages.list_transactions import (
 )
 
 
-@handler(ListTransactionsRequest)
+def _size(response: ListTransactionsResponse) -> int:
+    return len(response.transaction_states)
+
+
+@handler(ListTransactionsRequest, large_answers=LargeAnswers(_size))
 async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
     """Every id that passes the filters and that the principal may describe; an empty filter lets all pass."""
     pattern = None

@@ -67,16 +67,21 @@ class AnsweredTopic(Protocol):
     def partitions(self) -> Sized: ...
 
 
-class AllTopics(NamedTuple):
-    """An API that can be asked for all topics at once. Where there are many, such an answer is large."""
+class LargeAnswers(NamedTuple):
+    """An API whose answers may be large: with all topics of a cluster, all groups of a node."""
 
-    are_asked_for: Callable[[Any, int], bool]
-    """Whether a request of a version asks for all."""
-    topics_of: Callable[[Any], Collection[AnsweredTopic]]
-    """The topics in an answer."""
+    size_of: Callable[[Any], int]
+    """The size of an answer, in topics, partitions, groups or the like."""
+    all_topics_are_asked_for: Callable[[Any, int], bool] = lambda request, version: False
+    """Whether a request of a version asks for all topics. Where there are many, its answer is known to be large."""
 
 
-_BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "all_topics")
+def size_of_topics(topics: Collection[AnsweredTopic]) -> int:
+    """The size of topics in an answer: their number, or that of their partitions if these are more."""
+    return max(len(topics), sum(len(topic.partitions) for topic in topics))
+
+
+_BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "large_answers")
 
 
 @dataclass(slots=True, init=False, eq=False)
@@ -101,7 +106,7 @@ class Registration:
     """Raises ``CloseConnection`` for what no node can read: it is not passed on to the controller either."""
     ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None
     """Asks the authorizer about all that a long request names, in turns with everything else. Of plain handlers."""
-    all_topics: AllTopics | None
+    large_answers: LargeAnswers | None
     """Tells whether its answer is large; None for an API whose answers never are."""
 
     def __init__(
@@ -117,7 +122,7 @@ class Registration:
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
         ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
-        all_topics: AllTopics | None = None,
+        large_answers: LargeAnswers | None = None,
         preload: Preload = Preload.ALL,
     ) -> None:
         self.api_key = api_key
@@ -130,7 +135,7 @@ class Registration:
         self.preload = preload
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
-            self.check, self.ask_ahead, self.all_topics = check, ask_ahead, all_topics
+            self.check, self.ask_ahead, self.large_answers = check, ask_ahead, large_answers
 
     def __getattr__(self, name: str) -> Any:
         """Load the module: only called for attributes that are not there yet."""
@@ -183,7 +188,7 @@ def handler(
     *,
     check: Callable[[_Request], None] | None = None,
     ask_ahead: Callable[[_Request, RequestContext], Awaitable[None]] | None = None,
-    all_topics: AllTopics | None = None,
+    large_answers: LargeAnswers | None = None,
 ) -> Callable[[Callable[[_Request, RequestContext], _Answer]], Callable[[_Request, RequestContext], _Answer]]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
@@ -192,7 +197,7 @@ def handler(
     ``ApiError`` must not escape it: errors to clients are fields of the response.
 
     ``check`` is `Registration.check`; the function calls it, too, if it is to hold for requests that it gets.
-    ``ask_ahead`` and ``all_topics`` are those of `Registration`.
+    ``ask_ahead`` and ``large_answers`` are those of `Registration`.
 
     ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
@@ -207,7 +212,7 @@ def handler(
         if row.is_async != iscoroutinefunction(function):
             raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
         row.request_class, row.handle, row.check = request_class, function, check
-        row.ask_ahead, row.all_topics = ask_ahead, all_topics
+        row.ask_ahead, row.large_answers = ask_ahead, large_answers
         return function
 
     return register

@@ -136,7 +136,7 @@ class Dispatcher:
             self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
             return
         long = None
-        if len(frame) > LONG_REQUEST or registration.all_topics is not None:
+        if len(frame) > LONG_REQUEST or registration.large_answers is not None:
             long = self._long_request(registration, len(frame) > LONG_REQUEST)
             await long.give_way()
         meter = None if self._services.quotas is None else self._meter(frame, registration)

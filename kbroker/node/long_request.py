@@ -1,27 +1,27 @@
 """A request that takes long, as it is long or its answer is: others have their turns between its steps.
 
-Answers with very many topics or partitions take tens of megabytes each until they are encoded, and all consumers with a
-pattern may ask at once: one is made at a time on a node, and encoded in a thread. The thread is one of those that the
-node flushes its logs with: no more than one is taken from them.
+Answers with very many topics, partitions or groups take tens of megabytes each until they are encoded, and all
+consumers with a pattern may ask at once: one is made at a time on a node, and encoded in a thread. The thread is one of
+those that the node flushes its logs with: no more than one is taken from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from kbroker.handlers.registration import size_of_topics
 from kbroker.node.reply_queue import encoded_frame
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext, Services
-    from kbroker.handlers.registration import AnsweredTopic, Registration
+    from kbroker.handlers.registration import Registration
     from kbroker.types import Part
 
 MANY = 2000
-"""Topics or partitions of an answer from which on it is encoded in a thread: it would hold up the others for ten
-milliseconds, and with 100,000 topics for half a second."""
+"""Topics, partitions or groups of an answer from which on it is encoded in a thread: it would hold up the others for
+ten milliseconds, and with 100,000 topics for half a second."""
 
 
 class LongRequest:
@@ -53,9 +53,9 @@ class LongRequest:
         """
         await self.give_way()
         registration = self._registration
-        all_topics = registration.all_topics
-        if all_topics is not None and all_topics.are_asked_for(request, context.api_version):
-            if _are_many(self._services.metadata.image.topics.by_name.values()):
+        large = registration.large_answers
+        if large is not None and large.all_topics_are_asked_for(request, context.api_version):
+            if size_of_topics(self._services.metadata.image.topics.by_name.values()) > MANY:
                 await self._take_turn()
         if self._is_long and not registration.is_async and registration.ask_ahead is not None:
             if context.authorizer is not None:
@@ -64,8 +64,8 @@ class LongRequest:
     async def answered(self, response: Any) -> None:
         """Give way after the handler. A large answer waits for its turn to be ``encoded``, if it has none yet."""
         await self.give_way()
-        all_topics = self._registration.all_topics
-        if all_topics is not None and _are_many(all_topics.topics_of(response)):
+        large = self._registration.large_answers
+        if large is not None and large.size_of(response) > MANY:
             self._is_large = True
             if not self._has_turn:
                 await self._take_turn()
@@ -85,7 +85,3 @@ class LongRequest:
     async def _take_turn(self) -> None:
         await self._services.long_steps.large_answers.acquire()
         self._has_turn = True
-
-
-def _are_many(topics: Collection[AnsweredTopic]) -> bool:
-    return len(topics) > MANY or sum(len(topic.partitions) for topic in topics) > MANY

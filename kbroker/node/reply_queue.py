@@ -325,6 +325,7 @@ class ReplyQueue:
                 unchecked = min(left, WRITE_CHUNK)
                 env = self._env
                 if not env.in_memory(region.fd, position, unchecked):
+                    env.disk_reads.add(unchecked)
                     await env.run_blocking(env.read_ahead, region.fd, position, unchecked)
             try:
                 sent = stream.sendfile(region.fd, position, unchecked)

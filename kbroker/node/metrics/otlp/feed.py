@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kbroker.metrics.clients import HELP, ClientSeries
 from kbroker.metrics.dialect import Dialect, Kind
+from kbroker.metrics.exposition import NOTHING
 from kbroker.metrics.family import Family
 from kbroker.metrics.histogram import Histogram, bound
 from kbroker.metrics.otlp import MEASURED, PERCENTILES, Line, Shape
@@ -41,7 +42,7 @@ def lines(figures: Figures, clients: ClientSeries, now: float, clock_ns: Callabl
             yield b""
         else:
             for line in _lines(*figure, clock_ns):
-                yield line.encode()
+                yield b"" if line is None else line.encode()
     for _, dotted, kind, samples in clients.series(now):
         shape = _SHAPES.get(kind, Shape.UP_DOWN)
         for some in _batches(samples, SAMPLES):
@@ -49,7 +50,8 @@ def lines(figures: Figures, clients: ClientSeries, now: float, clock_ns: Callabl
             yield Line(dotted, shape, HELP, None, clock_ns(), own).encode()
 
 
-def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Iterator[Line]:
+def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Iterator[Line | None]:
+    """The lines of a family; None where others are to have a turn."""
     name, labels = family.names[Dialect.STRIMZI], list(family.labels)
     if isinstance(values, Observed):
         for line in _histograms(name, family, values):
@@ -64,8 +66,23 @@ def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Itera
             yield line._replace(time_ns=clock_ns())
     else:
         shape = Shape.COUNTER if family.kind is Kind.COUNTER else Shape.GAUGE
-        for some in _batches(values, SAMPLES):
-            yield Line(name, shape, family.help, labels, clock_ns(), some)
+        for some in _pieces(values, SAMPLES):
+            yield Line(name, shape, family.help, labels, clock_ns(), some) if some else None
+
+
+def _pieces(samples: Iterable[Sample], most: int) -> Iterator[list[Sample]]:
+    """Samples in pieces of up to ``most``, and an empty one for each that is ``NOTHING``."""
+    piece: list[Sample] = []
+    for sample in samples:
+        if sample is NOTHING:
+            yield []
+            continue
+        piece.append(sample)
+        if len(piece) == most:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
 
 
 def _batches(samples: Iterable[T], most: int) -> Iterator[list[T]]:
