@@ -277,8 +277,8 @@ LINUX_DISK: dict[str, Family] = {
 MAJOR_FAULTS = own(
     "process_major_page_faults_total",
     Kind.COUNTER,
-    "Times that the process has waited for a page from a disk: indexes and code that were not in memory. What records "
-    "cost is in the bytes read from disks.",
+    "Times that the process has waited for a page from a disk: indexes and code that were not in memory. Records that "
+    "were not are counted apart.",
 )
 CPU_SECONDS = own("process_cpu_seconds_total", Kind.COUNTER, "Seconds of processor time, user and system.")
 RESIDENT_BYTES = own("process_resident_memory_bytes", Kind.GAUGE, "Bytes of memory.")
@@ -295,9 +295,6 @@ LOOP_TURN = own(
 
 BROKER_INFO = own("kafka_broker_info", Kind.GAUGE, "1 for each broker of the cluster.", ("address", "id"))
 BROKERS = own("kafka_brokers", Kind.GAUGE, "Brokers that clients see: those that are not fenced; on every node.")
-UNFENCED_BROKERS = own(
-    "kbroker_unfenced_brokers", Kind.GAUGE, "Brokers that are not fenced, by this node's metadata; on every node."
-)
 TOPIC_PARTITIONS = own("kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic.", TOPIC)
 _P = "kafka_topic_partition"
 CURRENT_OFFSET = own(f"{_P}_current_offset", Kind.GAUGE, "High watermark, by the leader.", PARTITION)

@@ -144,7 +144,7 @@ NAMES: Final[dict[str, _Named]] = {
     "kafka_network_socketserver_networkprocessoravgidle_percent": _Named(
         "kafka.network.processor.idle.average", "1", Shape.GAUGE
     ),
-    "kbroker_unfenced_brokers": _Named("kafka.brokers", "{brokers}", Shape.GAUGE),
+    "kafka_brokers": _Named("kafka.brokers", "{brokers}", Shape.GAUGE),
     "kafka_topic_partitions": _Named("kafka.topic.partitions", "{partitions}", Shape.GAUGE),
     f"{_P}current_offset": _Named("kafka.partition.current_offset", "1", Shape.GAUGE),
     f"{_P}oldest_offset": _Named("kafka.partition.oldest_offset", "1", Shape.GAUGE),
@@ -152,7 +152,11 @@ NAMES: Final[dict[str, _Named]] = {
     f"{_P}in_sync_replica": _Named("kafka.partition.replicas_in_sync", "{replicas}", Shape.GAUGE),
     "kafka_consumergroup_members": _Named("kafka.consumer_group.members", "{members}", Shape.GAUGE, renamed=_GROUP),
     "kafka_consumergroup_current_offset": _Named("kafka.consumer_group.offset", "1", Shape.GAUGE, renamed=_GROUP),
+    "kafka_consumergroup_current_offset_sum": _Named(
+        "kafka.consumer_group.offset_sum", "1", Shape.GAUGE, renamed=_GROUP
+    ),
     "kafka_consumergroup_lag": _Named("kafka.consumer_group.lag", "1", Shape.GAUGE, renamed=_GROUP),
+    "kafka_consumergroup_lag_sum": _Named("kafka.consumer_group.lag_sum", "1", Shape.GAUGE, renamed=_GROUP),
     "process_cpu_seconds_total": _Named("process.cpu.time", "s", Shape.COUNTER),
     "process_resident_memory_bytes": _Named("process.memory.usage", "By", Shape.UP_DOWN),
     "process_open_fds": _Named("process.open_file_descriptor.count", "{file_descriptor}", Shape.UP_DOWN),
@@ -177,59 +181,23 @@ MEASURED: Final = ("Produce", "FetchConsumer", "FetchFollower")
 
 _MOST: Final = 2.0**63
 """Integers of OTLP are smaller."""
-_OFFSET, _LAG = "kafka.consumer_group.offset", "kafka.consumer_group.lag"
 
 
-class Translation:
-    """The metrics of one look at a node, from its lines: ``take`` each, then take the ``rest``."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], dict[str, list[int]]] = {}
-        """By group and topic, then by name: the sum, and of how many partitions it is."""
-        self._time_ns = 0
-
-    def take(self, line: Line) -> Iterator[Metric]:
-        """The metrics that a line has."""
-        self._time_ns = line.time_ns
-        if line.shape is Shape.HISTOGRAM:
-            yield _histogram(line)
-            if line.name == _FLUSH:
-                counts = [Point(point.attributes, point.time_ns, sum(_counts(point))) for point in _points(line)]
-                yield Metric("kafka.logs.flush.count", "", line.help, Shape.COUNTER, counts)
-        elif line.name in PERCENTILES:
-            yield from _percentiles(line)
-        elif line.labels == ["topic"] and line.name.startswith(_TOPICS):
-            yield from _traffic(line)
-        elif line.name in NAMES:
-            metric = _renamed(line, NAMES[line.name])
-            if metric.name in (_OFFSET, _LAG):
-                self._add(metric)
-            yield metric
-        else:
-            yield Metric(line.name, "", line.help, line.shape, _points(line))
-
-    def _add(self, metric: Metric) -> None:
-        for attributes, _, value in metric.points:
-            place = str(attributes.get("group", "")), str(attributes["topic"])
-            found = self._sums.setdefault(place, {}).setdefault(metric.name, [0, 0])
-            assert not isinstance(value, Buckets)
-            found[0] += int(value)
-            found[1] += 1
-
-    def rest(self) -> Iterator[Metric]:
-        """Sums over the partitions of a topic that a group reads; of lags only where each partition has one."""
-        offsets, lags = [], []
-        for (group, topic), sums in self._sums.items():
-            attributes: Attributes = {"group": group, "topic": topic}
-            offset, lag = sums.get(_OFFSET, [0, 0]), sums.get(_LAG, [0, 0])
-            offsets.append(Point(attributes, self._time_ns, offset[0]))
-            if lag[1] == offset[1]:
-                lags.append(Point(attributes, self._time_ns, lag[0]))
-        text = "The sum over the partitions of a topic."
-        if offsets:
-            yield Metric(f"{_OFFSET}_sum", "1", text, Shape.GAUGE, offsets)
-        if lags:
-            yield Metric(f"{_LAG}_sum", "1", text, Shape.GAUGE, lags)
+def metrics_of(line: Line) -> Iterator[Metric]:
+    """The metrics that a line of a node has."""
+    if line.shape is Shape.HISTOGRAM:
+        yield _histogram(line)
+        if line.name == _FLUSH:
+            counts = [Point(point.attributes, point.time_ns, sum(_counts(point))) for point in _points(line)]
+            yield Metric("kafka.logs.flush.count", "", line.help, Shape.COUNTER, counts)
+    elif line.name in PERCENTILES:
+        yield from _percentiles(line)
+    elif line.labels == ["topic"] and line.name.startswith(_TOPICS):
+        yield from _traffic(line)
+    elif line.name in NAMES:
+        yield _renamed(line, NAMES[line.name])
+    else:
+        yield Metric(line.name, "", line.help, line.shape, _points(line))
 
 
 def _traffic(line: Line) -> Iterator[Metric]:

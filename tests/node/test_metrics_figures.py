@@ -16,6 +16,8 @@ from node_harness import produce_request, run
 from quorum_harness import quorum
 
 from kbroker.client.cluster import Client
+from kbroker.metrics.absent import ABSENT
+from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.testing import RunningBroker, running_broker
@@ -23,6 +25,7 @@ from kbroker.testing.cluster import running_cluster
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.record_batch import Record, build_batch
 from tests.metrics.expressions import of_alerts, of_dashboard
+from tests.metrics.published_metric_names import PUBLISHED
 
 REQUESTS = 150
 """Beyond the first 64, which are all measured."""
@@ -61,6 +64,20 @@ def page(broker: RunningBroker) -> Values:
 @pytest.mark.parametrize("asked", [of_dashboard(), of_alerts()], ids=["dashboard", "alerts"])
 def test_each_metric_that_the_repositorys_own_files_ask_for_is_on_the_page(page: Values, asked: set[str]) -> None:
     assert asked - {name for name, _ in page} - UNLESS_SHARED - {"kafka_network_requestmetrics_errors_total"} == set()
+
+
+def test_each_name_that_published_dashboards_ask_for_is_on_the_page(page: Values) -> None:
+    absent = {name for names in ABSENT.values() for name in names}
+    shown = {name for name, _ in page}
+    assert PUBLISHED[Dialect.STRIMZI] - absent - shown == set()
+
+
+def test_each_value_has_the_labels_that_the_list_of_metrics_tells(page: Values) -> None:
+    told = {family.names[Dialect.STRIMZI]: set(family.labels) for family in all_families()}
+    for name, labels in page:
+        own = told.get(name, told.get(name.removesuffix("_count")))
+        assert own is not None, name
+        assert {label for label, _ in labels} - own <= {"quantile"}, name
 
 
 def test_the_process(page: Values) -> None:
