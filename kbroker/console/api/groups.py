@@ -91,7 +91,7 @@ def _find(client: Client, group_id: str) -> GroupDescription:
         try:
             return describe_streams_group(client, group_id)
         except (ApiNotServed, ResponseError):
-            raise error from None
+            raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}") from None
 
 
 def _describe(client: Client, group_id: str, view: View) -> Json:
