@@ -6,6 +6,8 @@
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
     python -m benchmarks --only 'tls-*' --only acls
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
+    python -m benchmarks --only explorer-watched
+                             a node that the console's explorer watches, beside one without an explorer
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -42,6 +44,7 @@ from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
+from benchmarks.explorer_workloads import EXPLORER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
@@ -64,6 +67,7 @@ ALL_WORKLOADS = (
     *CLUSTER_WORKLOADS,
     *SECURITY_WORKLOADS,
     *ACL_WORKLOADS,
+    *EXPLORER_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
