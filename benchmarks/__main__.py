@@ -50,7 +50,7 @@ from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
 from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
-from benchmarks.servers import ADDITIONS, KINDS, ROOT, PlainKbroker, Server, ServerError, earlier
+from benchmarks.servers import ADDITIONS, KINDS, ROOT, PlainKbroker, Server, ServerError, commit, earlier
 from benchmarks.share_workloads import SHARE_WORKLOADS
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
@@ -282,13 +282,6 @@ def machine() -> dict[str, Any]:
 def compile_bytecode() -> None:
     """Compile all modules as pip does on installing, or the first start of a checkout is measured with compilation."""
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "kbroker")], check=False)
-
-
-def commit() -> str:
-    """The checkout's commit, with a mark when it was changed; empty outside a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 def as_json(figures: dict[str, Any]) -> str:

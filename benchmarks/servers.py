@@ -177,6 +177,13 @@ class Kbroker(Server):
         raise ServerError(f"kbroker did not start:\n{self.log_tail()}")
 
 
+def commit() -> str:
+    """The checkout's commit, with a mark when it was changed; empty outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def is_readable(descriptor: int, seconds: float) -> bool:
     """Whether there is something to read within so many seconds; the descriptor may be above 1,024."""
     poll = select.poll()

@@ -52,8 +52,8 @@ export class LiveTail {
   }
 
   #stop() {
-    this.end();
-    while (this.waiting.length) this.#draw();
+    this.source?.close();
+    this.source = null;
     this.#tell("paused", "warn");
     fill(this.pause, "Go on");
   }
