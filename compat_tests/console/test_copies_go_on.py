@@ -54,6 +54,13 @@ def holding(broker: Broker) -> Iterator[RunningBroker]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def keeping(holding: RunningBroker) -> Iterator[RunningConsole]:
+    """A console beside that broker."""
+    with running_console("-b", holding.bootstrap_servers, "--writes") as running:
+        yield running
+
+
 def values(cluster: RunningCluster, topic: str) -> Counter[bytes | None]:
     """Each value of a topic, and how often it is there."""
     found: Counter[bytes | None] = Counter()
@@ -130,67 +137,67 @@ def test_an_import_and_a_replay_go_on(
     assert values(cluster, "whole-again") == stored
 
 
-def test_a_replay_goes_on_while_its_page_is_loaded_again(open_page: OpenPage, holding: RunningBroker) -> None:
+def test_a_replay_goes_on_while_its_page_is_loaded_again(
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole
+) -> None:
     with Client(holding.bootstrap_servers) as client:
         create_topics(client, [NewTopic(name, 1, 1) for name in ("first", "kept", "given-up")])
         producer = Producer(client, "first", [0], on_refused=print)
         for number in range(5):
             producer.send(Record(0, 1, None, b"%d" % number), number, 0)
         producer.flush()
-    with running_console("-b", holding.bootstrap_servers, "--writes") as console:
-        page = open_page("#/topic?name=first", url=console.url)
-        # The topic takes nothing for now, and the copy tries again.
-        with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="kept"):
-            begin_replay(page, "kept")
-            expect(copy_on(page, "sent to kept")).to_contain_text("under way")
-            page.reload()
-            expect(copy_on(page, "sent to kept")).to_contain_text("under way")
-        expect(copy_on(page, "5 records sent to kept")).to_contain_text("done", timeout=PATIENCE)
-        with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="given-up"):
-            begin_replay(page, "given-up")
-            copy = copy_on(page, "sent to given-up")
-            copy.get_by_role("button", name="Cancel").click()
-            expect(copy).to_contain_text("is cancelled")
-        expect(copy.locator(".badge")).to_have_text("cancelled", timeout=PATIENCE)
-        copy.get_by_role("button", name="Dismiss").click()
-        expect(copy).to_have_count(0)
+    page = open_page("#/topic?name=first", url=keeping.url)
+    # The topic takes nothing for now, and the copy tries again.
+    with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="kept"):
+        begin_replay(page, "kept")
+        expect(copy_on(page, "sent to kept")).to_contain_text("under way")
         page.reload()
-        expect(copy_on(page, "done")).to_have_count(1)
-        expect(copy).to_have_count(0)
+        expect(copy_on(page, "sent to kept")).to_contain_text("under way")
+    expect(copy_on(page, "5 records sent to kept")).to_contain_text("done", timeout=PATIENCE)
+    with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="given-up"):
+        begin_replay(page, "given-up")
+        copy = copy_on(page, "sent to given-up")
+        copy.get_by_role("button", name="Cancel").click()
+        expect(copy).to_contain_text("is cancelled")
+    expect(copy.locator(".badge")).to_have_text("cancelled", timeout=PATIENCE)
+    copy.get_by_role("button", name="Dismiss").click()
+    expect(copy).to_have_count(0)
+    page.reload()
+    expect(copy_on(page, "done")).to_have_count(1)
+    expect(copy).to_have_count(0)
 
 
 def test_an_import_goes_on_with_its_file_chosen_again(
-    open_page: OpenPage, holding: RunningBroker, tmp_path: Path
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole, tmp_path: Path
 ) -> None:
     with Client(holding.bootstrap_servers) as client:
         create_topics(client, [NewTopic("reloaded", 1, 1)])
     rows = 4000
     file = tmp_path / "rows.csv"
     file.write_text("value\n" + "".join(f"{number} {LONG}\n" for number in range(rows)))
-    with running_console("-b", holding.bootstrap_servers, "--writes") as console:
-        page = open_page("#/topic?name=reloaded", url=console.url)
-        page.on("dialog", lambda dialog: dialog.accept())
-        asked: list[Route] = []
+    page = open_page("#/topic?name=reloaded", url=keeping.url)
+    page.on("dialog", lambda dialog: dialog.accept())
+    asked: list[Route] = []
 
-        def hold_second(route: Route) -> None:
-            asked.append(route)
-            if len(asked) != 2:
-                route.continue_()
+    def hold_second(route: Route) -> None:
+        asked.append(route)
+        if len(asked) != 2:
+            route.continue_()
 
-        page.route("**/api/copies/piece", hold_second)
-        begin_import(page, file)
-        while len(asked) < 2:
-            page.wait_for_timeout(10)
-        page.reload()
-        copy = copy_on(page, "stored in reloaded of rows.csv")
-        expect(copy).to_contain_text("waits for its file")
-        other = tmp_path / "other.csv"
-        other.write_text("value\n1\n")
-        again = copy.get_by_label("Choose rows.csv again")
-        again.set_input_files(other)
-        expect(page.get_by_text("this is not the file")).to_be_visible()
-        again.set_input_files(file)
-        expect(copy_on(page, f"{rows:,} records stored in reloaded")).to_contain_text("done", timeout=PATIENCE)
+    page.route("**/api/copies/piece", hold_second)
+    begin_import(page, file)
+    while len(asked) < 2:
+        page.wait_for_timeout(10)
+    page.reload()
+    copy = copy_on(page, "stored in reloaded of rows.csv")
+    expect(copy).to_contain_text("waits for its file")
+    other = tmp_path / "other.csv"
+    other.write_text("value\n1\n")
+    again = copy.get_by_label("Choose rows.csv again")
+    again.set_input_files(other)
+    expect(page.get_by_text("this is not the file")).to_be_visible()
+    again.set_input_files(file)
+    expect(copy_on(page, f"{rows:,} records stored in reloaded")).to_contain_text("done", timeout=PATIENCE)
     with Client(holding.bootstrap_servers) as client:
         assert list_ranges(client, [TopicPartition("reloaded", 0)])[TopicPartition("reloaded", 0)] == (0, rows)
 
