@@ -123,6 +123,11 @@ class Copy:
         self._told = told
 
     @property
+    def is_running(self) -> bool:
+        """Whether a step is under way, or comes without being asked for."""
+        return self.state is State.RUNNING
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing comes of it any more."""
         return self.state in _OVER
@@ -146,13 +151,13 @@ class Copy:
 
     def cancel(self) -> None:
         """End it; what is stored stays. A step that is under way ends soon."""
-        if self.state is State.RUNNING:
+        if self.is_running:
             self._cancelled = True
         elif not self.is_over:
             self._end(State.CANCELLED)
 
     async def _do(self, question: Callable[[Client], Outcome]) -> Outcome | None:
-        """Take a step, and note what it has done; None if it has failed, or the copy was cancelled meanwhile."""
+        """Take a step, and note what it has done, also if it has failed in the middle; None if it has done nothing."""
         try:
             outcome = await self._ask(question)
         except Exception as error:
@@ -169,7 +174,7 @@ class Copy:
             self._fail(outcome.error)
         elif self._cancelled:
             self._end(State.CANCELLED)
-        return None if self.state is not State.RUNNING else outcome
+        return outcome
 
     def _fail(self, error: str) -> None:
         self.error = error
@@ -235,19 +240,23 @@ class ReplayCopy(Copy):
 
     async def _take_steps(self) -> None:
         with self._while_alive():
-            while self.state is State.RUNNING:
+            while self.is_running:
                 outcome = await self._do(
                     lambda client: self._steps.step(client, self._goon, self._ends, self._place, self)
                 )
                 self.settled.set()
-                if outcome is not None:
-                    self._goon, self._ends = outcome.goon, outcome.ends
-                    if outcome.finished:
-                        self._end(State.DONE)
-                    elif self._ends_unwatched and self._clock() - self._asked_at > UNWATCHED_SECONDS:
-                        self._end(State.CANCELLED)
-        if self.state is State.RUNNING:
+                if outcome is None:
+                    continue
+                self._goon, self._ends = outcome.goon, outcome.ends
+                if outcome.finished and self.is_running:
+                    self._end(State.DONE)
+                elif self.is_running and self._ends_unwatched and self._is_unwatched():
+                    self._end(State.CANCELLED)
+        if self.is_running:
             self._end(State.CANCELLED)  # with its session
+
+    def _is_unwatched(self) -> bool:
+        return self._clock() - self._asked_at > UNWATCHED_SECONDS
 
     def begun(self) -> None:
         """Nothing has to be refused any more (`Control`)."""
@@ -302,7 +311,8 @@ class ImportCopy(Copy):
         if self.state is not State.WAITS:
             return
         self.state = State.RUNNING
-        if await self._do(lambda client: self._steps.step(client, text, shift, self._place)) is not None:
+        done = await self._do(lambda client: self._steps.step(client, text, shift, self._place))
+        if done is not None and self.is_running:
             self.pieces += 1
             self.state = State.WAITS
 
