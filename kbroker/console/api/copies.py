@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final
 
 from kbroker.client import Client
+from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
 from kbroker.console.call import Call, Refused, error_answer
 from kbroker.console.copies import MOST_OPEN, AnyCopy, Ask, ImportCopy, Outcome, ReplayCopy
-from kbroker.console.copy_steps import ImportOrder, ReplayOrder
 from kbroker.console.record_range import range_of
 from kbroker.records_io.json_types import Json
 
