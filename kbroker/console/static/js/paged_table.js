@@ -156,20 +156,17 @@ export class PagedTable {
     this.asking += 1;
     const generation = this.generation;
     try {
-      const answer = await this.load(page * PAGE, PAGE, this.order);
-      if (generation !== this.generation) return;
+      const answer = await this.load(page * PAGE, PAGE, this.order).finally(() => (this.asking -= 1));
+      if (generation !== this.generation) return this.#soon();
       this.pages.set(page, answer.rows);
       this.#setTotal(answer);
       // What is far away is forgotten, so that a long scroll does not fill the memory.
       if (this.pages.size > 40) {
         for (const known of [...this.pages.keys()]) if (Math.abs(known - page) > 15) this.pages.delete(known);
       }
-      this.#draw(true);
+      this.#draw(true); // asks for those in sight that had to wait, too
     } catch (error) {
       if (error.name !== "AbortError") this.pages.delete(page);
-    } finally {
-      this.asking -= 1;
-      this.#soon(); // those in sight that had to wait
     }
   }
 
