@@ -12,6 +12,7 @@ import json
 import statistics
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ from benchmarks.workloads import Bench, Figures, Workload, send_small_requests
 PRODUCE = "Produce"
 FIRST_SECONDS = 1.0
 """Seconds of the load before those that count: the first two thousand requests after a rest are all shown."""
+
+REST_SECONDS = 0.3
 
 
 class ExplorableKbroker(Kbroker):
@@ -71,6 +74,13 @@ class Looker:
         """Wait until the console follows the node. LoadError if it does not."""
         if not self._follows.wait(30):
             raise LoadError("the console does not follow the node's explorer")
+
+    def await_rest(self) -> None:
+        """Wait until the page has what it is shown: a console on a busy machine is behind its node."""
+        seen = -1
+        while seen != self.shown:
+            seen = self.shown
+            time.sleep(REST_SECONDS)
 
     def close(self) -> None:
         """Look no more."""
@@ -123,6 +133,7 @@ def explorer_watched(bench: Bench, server: Server) -> Figures:
                 return send(server, seconds)[0]
             with looked_at(server) as looker:
                 send(server, FIRST_SECONDS)
+                looker.await_rest()
                 seen_before, told_before = looker.shown, looker.shown + looker.skipped
                 figures, requests = send(server, seconds)
                 shown += looker.shown - seen_before
