@@ -12,6 +12,7 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
+from kbroker.console.copies import Copies
 from kbroker.console.fault_channel import FaultChannel
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
@@ -51,6 +52,7 @@ class Console:
         self.tails = trio.CapacityLimiter(TAILS)
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
+        self.copies = Copies(self.sessions.has)
         self.back_off = BackOff()
         self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
         self.watching = Watching(settings.explorers) if settings.explorers else None

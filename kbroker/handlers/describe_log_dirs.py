@@ -27,11 +27,11 @@ def _asks_for_all(request: DescribeLogDirsRequest, version: int) -> bool:
     return request.topics is None
 
 
-def _topics_of(response: DescribeLogDirsResponse) -> list[DescribeLogDirsTopic]:
-    return [topic for directory in response.results for topic in directory.topics]
+def _lists_of(response: DescribeLogDirsResponse) -> list[list[DescribeLogDirsTopic]]:
+    return [directory.topics for directory in response.results]
 
 
-@handler(DescribeLogDirsRequest, all_topics=AllTopics(_asks_for_all, _topics_of))
+@handler(DescribeLogDirsRequest, all_topics=AllTopics(_asks_for_all, _lists_of))
 async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
     """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
     if not may_on_cluster(ctx, AclOperation.DESCRIBE):

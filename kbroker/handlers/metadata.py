@@ -53,11 +53,11 @@ def asks_for_all(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)  # version 0 has no null
 
 
-def _topics_of(response: MetadataResponse) -> list[MetadataResponseTopic]:
-    return response.topics
+def _lists_of(response: MetadataResponse) -> list[list[MetadataResponseTopic]]:
+    return [response.topics]
 
 
-@handler(MetadataRequest, all_topics=AllTopics(asks_for_all, _topics_of))
+@handler(MetadataRequest, all_topics=AllTopics(asks_for_all, _lists_of))
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and some or all of its topics.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sized
+from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -64,7 +64,7 @@ class AnsweredTopic(Protocol):
     """A topic in an answer."""
 
     @property
-    def partitions(self) -> Sized: ...
+    def partitions(self) -> list[Any]: ...
 
 
 class AllTopics(NamedTuple):
@@ -72,8 +72,8 @@ class AllTopics(NamedTuple):
 
     are_asked_for: Callable[[Any, int], bool]
     """Whether a request of a version asks for all."""
-    topics_of: Callable[[Any], Collection[AnsweredTopic]]
-    """The topics in an answer."""
+    lists_of: Callable[[Any], list[list[Any]]]
+    """The lists with the topics in an answer, each of which is an `AnsweredTopic`."""
 
 
 _BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "all_topics")
