@@ -83,9 +83,9 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         """Run a step for each share partition; the responses once all records are committed.
 
         The records of one shard are appended together; with ``gather`` also with those of other requests, for as long
-        as ``share.coordinator.append.linger.ms`` says (KIP-1224). The value has an `ApiError` for each share partition whose step
-        is refused, whose coordinator is another node, or whose records could not be stored; it is never an error
-        itself.
+        as ``share.coordinator.append.linger.ms`` says (KIP-1224). The value has an `ApiError` for each share partition
+        whose step is refused, whose coordinator is another node, or whose records could not be stored; it is never an
+        error itself.
         """
         by_shard: dict[int | None, list[SharePartitionKey]] = {}
         for key in items:

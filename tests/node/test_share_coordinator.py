@@ -170,7 +170,9 @@ def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> Non
     run(scenario)
 
 
-@pytest.mark.parametrize(("linger_ms", "at_once", "batches"), [(50, [True, False, False, False], 2), (-1, [True] * 4, 4)])
+@pytest.mark.parametrize(
+    ("linger_ms", "at_once", "batches"), [(50, [True, False, False, False], 2), (-1, [True] * 4, 4)]
+)
 def test_changes_of_states_linger_as_long_as_the_property_says(
     tmp_path: Path, linger_ms: int, at_once: list[bool], batches: int
 ) -> None:

@@ -205,8 +205,8 @@ KEYS = [
         INT,
         "-1",
         MEDIUM,
-        "How long the share coordinator gathers changes of states before it writes them, in milliseconds. With -1 and 0 "
-        "it does not wait; changes of one share partition that come while others of it are written go together anyway.",
+        "How long the share coordinator gathers changes of states, in milliseconds; 0 and -1 gather nothing. "
+        "Changes of a share partition that come while others of it are written go together anyway.",
         validator=Range(-1),
     ),
     ConfigKey(
