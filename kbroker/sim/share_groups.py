@@ -78,7 +78,7 @@ class SimShareGroup:
     def join(self) -> SimShareMember:
         """Have a member at work."""
         cluster = self._cluster
-        member = SimShareMember(cluster.client(), cluster.client(), self._source, self.history)
+        member = SimShareMember(cluster.client(), cluster.client(), self._source, _start_offset, self.history)
         self._members.append(member)
         cluster.run_client(member.run)
         return member
@@ -172,6 +172,11 @@ class SimShareGroup:
         node = self._cluster.leader_of(tp)
         assert node is not None and node.broker is not None
         return node.broker.replica_manager.partitions[tp.topic, tp.partition].log
+
+
+def _start_offset(led: object) -> int | None:
+    assert isinstance(led, LedSharePartition)
+    return None if led.core is None else led.core.start_offset
 
 
 def _number(headers: dict[str, bytes | None], name: str) -> int:

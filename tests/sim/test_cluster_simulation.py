@@ -223,6 +223,17 @@ def _believes_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharePartition, "_held_by", lambda self, member_id, first, last: self._runs.cut(first, last))
 
 
+def _believes_whoever_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's word is taken for what came back from it, too, as long as nobody has it."""
+    held_by = SharePartition._held_by
+
+    def or_nobody(self: SharePartition, member_id: str, first: int, last: int) -> list[Run]:
+        runs = self._runs.cut(first, last)
+        return runs if runs and all(run.is_available for run in runs) else held_by(self, member_id, first, last)
+
+    monkeypatch.setattr(SharePartition, "_held_by", or_nobody)
+
+
 def _hands_out_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records go to the next member while another has them."""
 
@@ -313,6 +324,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_asks_by_one_channel, "cluster-foolish-client"),
     (_says_what_the_version_cannot, "cluster-foolish-client"),
     (_believes_anybody, "cluster-share-groups"),
+    (_believes_whoever_had_it, "cluster-share-groups"),
     (_hands_out_what_is_held, "cluster-share-groups"),
     (_passes_what_is_not_done_with, "cluster-share-groups"),
     (_keeps_nothing, "cluster-share-coordinators"),
