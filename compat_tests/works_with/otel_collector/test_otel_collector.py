@@ -1,4 +1,4 @@
-"""OpenTelemetry's collector gets the metrics of three nodes: names, types, units, attributes and values are right, and a
+"""OpenTelemetry's collector gets the metrics of three nodes: names, types, units, attributes and values are right; a
 node and the collector itself are lost and come back."""
 
 from __future__ import annotations
