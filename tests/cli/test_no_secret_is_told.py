@@ -43,7 +43,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "topic offsets": ("orders",),
     "group list": (),
     "txn list": (),
-    "txn producers": ("orders:0",),
+    "txn producers": ("orders", "0"),
     "config describe": ("broker", "1", "-a", "-d"),
     "cluster describe": (),
     "cluster features": (),
@@ -251,7 +251,7 @@ def look(kb: Run, directory: Path, broker: RunningBroker, told: Told) -> None:
         for form in (("--json",), ()):
             if form or name not in LONG:
                 done = kb(*name.split(), *more, *form, code=None)
-                assert done.code < 2 and done.out, done
+                assert done.code < 2 and done.out + done.err, done
                 told.add(f"{name} {' '.join(form)}", done.out + done.err)
     told.add("content of the bundle", content_of(directory / "b.tar.gz"))
     for form in (("--json",), ()):
