@@ -89,7 +89,7 @@ sasl.mechanism=SCRAM-SHA-512
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="a-pass";
 """
 WORK = """\
-kbroker topic create orders --replication-factor 3 --command-config admin.properties
+kbroker topic create orders -r 3 --command-config admin.properties
 echo 'two pizzas' | kbroker produce orders --quiet --command-config admin.properties
 kbroker consume orders --from start --until now --value-only --command-config admin.properties
 """
