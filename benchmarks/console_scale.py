@@ -306,7 +306,8 @@ def tail(url: str, bootstrap: str, rate: int, seconds: float) -> Figures:
         producer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         time.sleep(2)
         page.evaluate(WATCH)
-        page.locator("tr[data-record] td.time").first.click()
+        page.locator("tr[data-record] button.open").first.focus()
+        page.keyboard.press("Enter")  # a record is opened: one that is clicked would have to stand still
         page.get_by_label("Filter", exact=True).focus()
         page.screenshot(path=Path(tempfile.gettempdir()) / "kbroker-live.png")
         until = time.monotonic() + seconds - 5
