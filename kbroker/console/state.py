@@ -13,6 +13,7 @@ from kbroker.client.security import security_of
 from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
 from kbroker.console.fault_channel import FaultChannel
+from kbroker.console.seen_keys import SeenKeys
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
 from kbroker.console.watching import Watching
@@ -52,6 +53,7 @@ class Console:
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
         self.back_off = BackOff()
+        self.seen_keys = SeenKeys()
         self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
         self.watching = Watching(settings.explorers) if settings.explorers else None
         self.decoder = None if settings.registry is None else _decoder(settings.registry)

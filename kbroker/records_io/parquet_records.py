@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
@@ -35,6 +36,11 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
+def check_parquet() -> None:
+    """``FatalError`` says in one line which package Parquet needs, if it is missing."""
+    _parquet()
+
+
 class _BatchWriter(Protocol):
     """The part of pyarrow's ``ParquetWriter`` that is used."""
 
@@ -46,7 +52,7 @@ class _BatchWriter(Protocol):
 class ParquetWriter:
     """Writes records into a file, a row group at a time."""
 
-    def __init__(self, file: BinaryIO, topic: str) -> None:
+    def __init__(self, file: BinaryIO | io.RawIOBase, topic: str) -> None:
         schema = topic_schema().with_metadata({"kafka.topic": topic})
         self._columns = RecordColumns(ROW_GROUP)
         self._writer: _BatchWriter = _parquet().ParquetWriter(file, schema, compression="zstd")

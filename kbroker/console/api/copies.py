@@ -55,7 +55,8 @@ async def replay_records(call: Call) -> Json:
     if wanted.look.masking:
         raise Refused(403, f"parts of {topic} are masked here: in another topic they might be seen")
     copying = _Copying(f"replay {topic} to {to}", to, _place_of(call))
-    details: Json = {"from": topic, "filter": call.text("filter", ""), "goon": call.text("goon", "")}
+    # No log has what somebody looks for.
+    details: Json = {"from": topic, "filtered": wanted.look.fits is not None, "goon": call.text("goon", "")}
     try:
         return await call.write(
             "replay", to, details, lambda client: _replay(client, wanted, copying, keeps_partitions=keeps, stop=ends)
@@ -127,6 +128,8 @@ def _replay(
     limits = find_limits(client, wanted, find_topic(client, look.topic))
     if gone := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
         raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
+    if not stop:
+        limits.check_whole(look.topic, "nothing is sent: try again, or choose other partitions")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
     ends = {partition: min(stop.get(partition, end), end) for partition, end in limits.ends.items()}
     begins = {partition: begins[partition] for partition in ends}
