@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbroker.client import Client, ResponseError
+from kbroker.client import Client, ClientError, ResponseError
+from kbroker.client.patience import patience
 from kbroker.client.reader import Reader, Skipped
 from kbroker.client.topics import LATEST, list_offsets
 from kbroker.console.scan import Found, Look
@@ -18,6 +19,9 @@ STEP_RECORDS: Final = 50
 """Records that one step shows; what else came in it is counted."""
 
 _CHECK_SECONDS: Final = 1.0
+_PATIENCE: Final = 1.5
+"""Seconds that leaders are waited for when they are asked for ends: what others have meanwhile is to be seen."""
+
 _MAX_BEHIND: Final = 100_000
 """Offsets that a partition may be ahead; then the tail jumps to its end, and counts them as not shown."""
 
@@ -144,12 +148,15 @@ class Tail:
     def _ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Partition -> its end, of those that can be asked."""
         names = [self._name(each) for each in partitions]
-        if any(self._client.leader(name) is None for name in names):
-            self._client.refresh([self._look.topic])
-            names = [name for name in names if self._client.leader(name) is not None]
-        if not names:
-            return {}
-        told = list_offsets(self._client, dict.fromkeys(names, LATEST), read_committed=self._look.read_committed)
+        try:
+            with patience(self._client, _PATIENCE):
+                if any(self._client.leader(name) is None for name in names):
+                    self._client.refresh([self._look.topic])
+                    names = [name for name in names if self._client.leader(name) is not None]
+                asked = dict.fromkeys(names, LATEST)
+                told = list_offsets(self._client, asked, read_committed=self._look.read_committed) if asked else {}
+        except ClientError:
+            return {}  # a broker that is down, or not up yet: they are asked again
         return {name.partition: each.offset for name, each in told.items() if not isinstance(each, ResponseError)}
 
     def _name(self, partition: int) -> TopicPartition:

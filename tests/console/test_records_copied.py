@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,11 @@ from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
+from kbroker.console.call import Refused
+from kbroker.console.export_files import check_format
 from kbroker.records_io.csv_records import CsvWriter
+from kbroker.records_io.items import Item
+from kbroker.records_io.parquet_records import ParquetRecords
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
@@ -148,6 +154,40 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
             return [line["outcome"].split(":")[0] for line in page.audit() if line["action"] == "replay"]
 
         eventually(lambda: outcomes() == ["failed", "failed", "done"], "all steps are audited")
+
+
+def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for kind, own in (("csv", "csv"), ("json", "jsonl"), ("parquet", "parquet")):
+        assert decoding.get("records/export", topic="decoded", format=kind, check=1).json == {"format": kind}
+        answer = decoding.get("records/export", topic="decoded", format=kind)
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="decoded.{own}"'
+        file = tmp_path / f"decoded.{own}"
+        file.write_bytes(answer.body)
+    found = [item for item in ParquetRecords(file, lambda: 0) if isinstance(item, Item)]
+    assert [(item.partition, item.record.key, item.record.timestamp) for item in found] == [
+        (1, b"k", 1_700_000_000_000)
+    ] * 2
+    assert json.loads(found[0].record.value or b"") == {"n": 7, "card": "4111"}
+    answer = decoding.get("records/export", topic="decoded", format="json", latest_per_key=1)
+    [line] = answer.body.splitlines()
+    assert json.loads(line)["offset"] == 1
+    assert decoding.get("records/export", topic="nowhere", format="csv", check=1).status == 404
+
+
+def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(Refused, match=r"^Parquet needs the package pyarrow: pip install 'kbroker\[arrow\]'$"):
+        check_format("parquet")
+    check_format("csv")
+
+
+def test_the_audit_has_no_filters(decoding: ConsoleProcess) -> None:
+    asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.card = very-secret"}
+    assert decoding.post("records/replay", asked).json["stored"] == 0
+    assert not any("very-secret" in line for line in decoding.log)
+    [*_, line] = [line for line in decoding.audit() if line["action"] == "replay"]
+    assert line["details"]["filtered"] is True
 
 
 def records(client: Client, topic: str) -> Iterator[Record]:

@@ -80,11 +80,11 @@ export async function showRecords(body, topic, scope, params) {
     fill(status, "Reading …");
     more.hidden = true;
     try {
-      const told = await get("records", { ...asked(), goon: goOn ? page.goon : "" }, abort.signal);
+      const told = await get("records", { ...asked(), goon: goOn ? page.goon : "", seen: goOn ? page.seen : "" }, abort.signal);
       page = told;
       if (goOn) list.append(told.rows);
       else list.show(told.rows);
-      more.hidden = told.finished || perKey.input.checked;
+      more.hidden = told.finished;
       fill(more, told.rows.length || !filter.value ? "More" : "Look further");
       fill(
         status,
@@ -134,7 +134,14 @@ export async function showRecords(body, topic, scope, params) {
       "button",
       {
         type: "button",
-        onclick: () => {
+        onclick: async () => {
+          try {
+            // A browser tells of a file that is refused that it has failed, and not why.
+            await get("records/export", { ...asked(), format, check: true }, scope.signal);
+          } catch (error) {
+            if (error.name !== "AbortError") toast(`Nothing is exported: ${error.message}`, "bad");
+            return;
+          }
           // A link that is clicked for the reader: the file comes without the page being left.
           const made = h("a", { href: query("records/export", { ...asked(), format }), download: "" });
           made.click();
@@ -174,6 +181,7 @@ export async function showRecords(body, topic, scope, params) {
         spark,
         exportLink("json", "Export JSON lines"),
         exportLink("csv", "Export CSV"),
+        exportLink("parquet", "Export Parquet"),
         session.writes
           ? [
               h("button", { type: "button", onclick: () => replayRecords(topic.name, asked()) }, "Replay"),
