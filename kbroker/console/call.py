@@ -137,9 +137,7 @@ class Call:
 
     async def write(self, action: str, target: str, details: Json, question: Callable[[Client], T]) -> T:
         """Change something: only where writes are allowed, and never without a line in the audit log."""
-        if not self.console.settings.writes:
-            write_audit(self.session.user, self.address, action, target, details, "refused: read-only")
-            raise Refused(403, "this console is read-only: it was started without --writes")
+        self.check_writes(action, target, details)
         try:
             result = await self.ask(question)
         except Exception as error:
@@ -147,6 +145,12 @@ class Call:
             raise
         write_audit(self.session.user, self.address, action, target, details, "done")
         return result
+
+    def check_writes(self, action: str, target: str, details: Json) -> None:
+        """``Refused``, with a line in the audit log, where nothing may be changed."""
+        if not self.console.settings.writes:
+            write_audit(self.session.user, self.address, action, target, details, "refused: read-only")
+            raise Refused(403, "this console is read-only: it was started without --writes")
 
 
 Handler = Callable[[Call], Awaitable["Json | Response"]]

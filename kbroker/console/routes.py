@@ -19,6 +19,7 @@ from kbroker.console.api import (
     session,
     topics,
     transactions,
+    uploads,
 )
 from kbroker.console.call import Handler
 
@@ -48,6 +49,7 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
     ("POST", "/api/records/replay", copies.replay_records),
+    ("POST", "/api/records/upload", uploads.upload_piece),
     ("POST", "/api/records/import", copies.import_records),
     ("GET", "/api/log", log.list_batches),
     ("GET", "/api/log/batch", log.describe_batch),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -14,8 +16,11 @@ from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
+from kbroker.console.api import uploads as uploads_api
+from kbroker.console.api.uploads import ParquetStep
 from kbroker.console.call import Refused
 from kbroker.console.export_files import check_format
+from kbroker.console.uploads import Uploads
 from kbroker.records_io.csv_records import CsvWriter
 from kbroker.records_io.items import Item
 from kbroker.records_io.parquet_records import ParquetRecords
@@ -40,7 +45,7 @@ def registry() -> Iterator[Registry]:
 def decoding(broker: RunningBroker, registry: Registry) -> Iterator[ConsoleProcess]:
     """A console with the registry; two records each of two topics, the second of an unknown schema."""
     pytest.importorskip("fastavro")
-    names = ("decoded", "secret-decoded", "copied", "imported")
+    names = ("decoded", "secret-decoded", "copied", "imported", "parquet")
     with Client(broker.bootstrap_servers) as client:
         create_topics(client, [NewTopic(name, 2, 1, {"retention.ms": "-1"}) for name in names])
         for name in names[:2]:
@@ -173,6 +178,70 @@ def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, 
     [line] = answer.body.splitlines()
     assert json.loads(line)["offset"] == 1
     assert decoding.get("records/export", topic="nowhere", format="csv", check=1).status == 404
+
+
+def parquet(rows: int, *, group: int = 1 << 20) -> bytes:
+    """A file with values "0", "1", ... in row groups of so many."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet_module = pytest.importorskip("pyarrow.parquet")
+    sink = io.BytesIO()
+    values = arrow.array([b"%d" % number for number in range(rows)], arrow.binary())
+    parquet_module.write_table(arrow.table({"value": values}), sink, row_group_size=group)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("begin", [0, 3, 10, 25, 30])
+def test_rows_of_parquet_are_passed_over(begin: int, tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    file.write_bytes(parquet(30, group=10))
+    found = [item for item in ParquetRecords(file, lambda: 0, begin) if isinstance(item, Item)]
+    assert [(item.line, item.record.value) for item in found] == [
+        (number + 1, b"%d" % number) for number in range(begin, 30)
+    ]
+
+
+def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
+    uploads = Uploads()
+    word = uploads.begin("me")
+    data = parquet(5, group=2)
+    for at in (0, 100, 0):
+        uploads.add("me", word, at, data[at : at + 100] if not at else data[at:])
+    with pytest.raises(Refused):
+        uploads.find("you", word)
+    begin, values = 0, []
+    while True:
+        step = ParquetStep(uploads.find("me", word), begin, 0)
+        values += [item.record.value for item in step if isinstance(item, Item)]
+        told = step.told()
+        assert told["rows"] == 5 and told["next"] == begin + 1
+        begin += 1
+        if told["finished"]:
+            break
+    assert values == [b"0", b"1", b"2", b"3", b"4"]
+    # One that goes on from a place is given all that an earlier step has read, and then goes on.
+    assert [item.line for item in ParquetStep(uploads.find("me", word), 1, 4)] == [2, 3, 4]
+    uploads.end("me", word)
+
+
+def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:
+    with_data = parquet(300)
+    half = len(with_data) // 2
+    word = ""
+    for at, piece in ((0, with_data[:half]), (half, with_data[half:])):
+        sent = {"upload": word, "at": at, "data": base64.b64encode(piece).decode()}
+        told = decoding.post("records/upload", sent).json
+        word = told["upload"]
+        assert told["size"] == at + len(piece)
+    asked = {"topic": "parquet", "format": "parquet", "upload": word, "begin": 0}
+    told = decoding.post("records/import", asked).json
+    assert told == {"stored": 300, "not_stored": 0, "problems": [], "next": 300, "rows": 300, "finished": True}
+    rows = decoding.get("records", topic="parquet", limit=500).json["rows"]
+    assert sorted(int(row["value"]["text"]) for row in rows) == list(range(300))
+    assert decoding.post("records/import", asked).status == 410
+    word = decoding.post("records/upload", {"data": base64.b64encode(b"no table").decode()}).json["upload"]
+    answer = decoding.post("records/import", {**asked, "upload": word})
+    assert answer.status == 400 and "as Parquet" in answer.error and "\n" not in answer.error
 
 
 def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

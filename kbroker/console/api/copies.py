@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kbroker.client import Client, ClientError
@@ -11,11 +11,12 @@ from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.client.reader import Reader
 from kbroker.console.api.topics import find_topic
+from kbroker.console.api.uploads import ParquetStep
 from kbroker.console.call import Call, Refused
 from kbroker.console.record_range import RecordRange, find_limits, parse_positions, range_of, show_positions
 from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import read_csv_records
-from kbroker.records_io.items import BadLine
+from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.json_types import Json
 from kbroker.records_io.line_records import InputOptions, now_ms, read_records
 from kbroker.records_io.place import Course, Place, ids_of, load_place, made_anew, place_of, remaining
@@ -183,13 +184,16 @@ def _told(refused: RefusedRecord) -> str:
 
 
 async def import_records(call: Call) -> Json:
-    """Store the records of a piece of a file: lines of JSON, or rows of CSV after a row of names.
+    """Store the records of a piece of a file: lines of JSON, rows of CSV after a row of names, or rows of an ``upload``.
 
+    Of an upload, ``begin`` rows are stored already; the answer's ``next`` are those for the next step.
     ``shift`` is what line numbers of the piece, but for that of the names, lack to those of the file. A piece that
     fails in the middle has an ``error``; with its ``place``, too, it goes on where it stopped.
     """
-    name, kind = call.text("topic"), call.choice("format", ("csv", "jsonl"), "jsonl")
-    text, keeps, shift = call.text("text"), call.flag("keep_partitions"), call.number("shift", 0)
+    name, kind = call.text("topic"), call.choice("format", ("csv", "jsonl", "parquet"), "jsonl")
+    is_parquet = kind == "parquet"
+    upload = call.console.uploads.find(call.session.id, call.text("upload")) if is_parquet else None
+    text, keeps, shift = "" if is_parquet else call.text("text"), call.flag("keep_partitions"), call.number("shift", 0)
     lines = text.encode("utf-8", "surrogatepass").split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -197,16 +201,23 @@ async def import_records(call: Call) -> Json:
     details: Json = {"lines": len(lines), "format": kind}
 
     def place(line: int) -> str:
+        if is_parquet:
+            return f"row {line}"
         return f"line {line + shift if kind == 'jsonl' or line > 1 else line}"
 
     def store(client: Client) -> Json:
+        if upload is None:
+            return store_items(client, None)
+        with upload.lock:
+            return store_items(client, ParquetStep(upload, call.number("begin", 0), copying.course.begun_at.get(0, 0)))
+
+    def store_items(client: Client, rows: ParquetStep | None) -> Json:
         numbers = client.partitions_of(name)
         producer = copying.producer(client, lambda refused: f"{place(refused.source)}: {refused.error}")
-        items = (
-            read_csv_records(lines, now_ms)
-            if kind == "csv"
-            else read_records(lines, InputOptions(keep_partitions=True))
-        )
+        items: Iterable[Item | BadLine] = rows or ()
+        if rows is None:
+            as_lines = InputOptions(keep_partitions=True)
+            items = read_csv_records(lines, now_ms) if kind == "csv" else read_records(lines, as_lines)
         try:
             for item in remaining(items, copying.course, lambda: copying.caught_up(producer)):
                 if isinstance(item, BadLine):
@@ -216,11 +227,14 @@ async def import_records(call: Call) -> Json:
                 else:
                     producer.send(item.record, item.line, item.partition if keeps else None)
             producer.flush()
-        except ClientError as error:
+        except (ClientError, FatalError) as error:  # of a broker, or of a file that is damaged
             raise copying.stopped(producer, error, copying.told(producer)) from None
-        return copying.told(producer)
+        return copying.told(producer) | (rows.told() if rows is not None else {})
 
     try:
-        return await call.write("import", name, details, store)
+        told = await call.write("import", name, details, store)
     except _Stopped as stopped:
         return stopped.answer
+    if isinstance(told, dict) and told.get("finished"):
+        call.console.uploads.end(call.session.id, call.text("upload"))
+    return told

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { openForm } from "./dialog.js";
 import { field, fill, h, tick, toast } from "./dom.js";
-import { plural } from "./format.js";
+import { bytes, plural } from "./format.js";
 
 const PIECE = 512 * 1024; // characters of a file that one request carries
 const LONGEST = 2 * PIECE; // characters of one record: more would not go into a request
@@ -85,24 +85,28 @@ class Copy {
 
 /** Import a file that the page or `kbroker export` has made. */
 export function importRecords(topic, done) {
-  const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json", required: true });
+  const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json,.parquet", required: true });
   const keep = tick("keep partitions", true);
   const status = h("p", { class: "quiet", role: "status" });
   let [stored, missing, first] = [0, 0, ""];
   const copy = new Copy("records/import", () => `${plural(stored, "record")} stored`);
   let coming = null; // the pieces of the file
   let piece = null; // the one that is not stored yet
+  let last = null; // the answer to the one before
   let begun = false;
   const dialog = openForm(`Import records into ${topic}`, {
     action: "Import",
-    fields: [field("File", file, "CSV or JSON lines, as an export of this page or of kbroker export"), keep.element, status],
+    fields: [field("File", file, "CSV, JSON lines or Parquet, as an export of this page or of kbroker export"), keep.element, status],
     send: async () => {
       copy.guard(dialog);
-      const format = /\.csv$/i.test(file.files[0].name) ? "csv" : "jsonl";
-      if (!begun) [coming, piece] = [pieces(file.files[0], format === "csv"), null];
+      const chosen = file.files[0];
+      const format = { csv: "csv", parquet: "parquet" }[chosen.name.split(".").pop().toLowerCase()] ?? "jsonl";
+      const sent = (size) => fill(status, `${bytes(size)} of ${bytes(chosen.size)} of the file are with the console`);
+      const parts = () => (format === "parquet" ? rows(chosen, topic, sent) : pieces(chosen, format === "csv"));
+      if (!begun) [coming, piece, last] = [parts(), null, null];
       for (;;) {
         if (!dialog.isConnected) return;
-        piece ??= (await coming.next()).value;
+        piece ??= (await coming.next(last)).value;
         if (!piece) break;
         const told = await copy.step({ topic, format, ...piece, keep_partitions: keep.input.checked });
         for (const input of [file, keep.input]) input.disabled = begun = true;
@@ -112,13 +116,31 @@ export function importRecords(topic, done) {
         fill(status, `${plural(stored, "record")} stored`);
         if (told.error) done();
         copy.check();
-        piece = null;
+        [piece, last] = [null, told];
       }
       done();
       if (missing) throw new Error(`${plural(stored, "record")} stored, ${missing} not; the first: ${first}`);
       toast(`${plural(stored, "record")} stored in ${topic}`);
     },
   });
+}
+
+/** A Parquet file, which the console has to have whole: then steps of it, each after the answer to the one before. */
+async function* rows(file, topic, sent) {
+  let upload = "";
+  for (let at = 0; at === 0 || at < file.size; at += PIECE) {
+    const data = base64(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
+    if (!data) throw new Error("the file is empty");
+    ({ upload } = await post("records/upload", { topic, upload, at, data }));
+    sent(Math.min(at + PIECE, file.size));
+  }
+  for (let told = { next: 0, finished: false }; !told.finished; ) told = yield { upload, begin: told.next };
+}
+
+function base64(data) {
+  const letters = [];
+  for (let at = 0; at < data.length; at += 8192) letters.push(String.fromCharCode(...data.subarray(at, at + 8192)));
+  return btoa(letters.join(""));
 }
 
 /**
