@@ -57,9 +57,7 @@ def export_file(kind: str, topic: str, give: Callable[[bytes], None]) -> ExportF
     from kbroker.cli.record_format import json_formatter
 
     show = json_formatter()
-    return _Text(
-        pieces, lambda found: show(topic, found.partition, found.record, found.timestamp_type), lambda: b""
-    )
+    return _Text(pieces, lambda found: show(topic, found.partition, found.record, found.timestamp_type), lambda: b"")
 
 
 class _Pieces(io.RawIOBase):

@@ -107,9 +107,7 @@ class ParquetRecords:
         try:
             if not groups:
                 return
-            for batch in self._file.iter_batches(
-                batch_size=_READ_AT_ONCE, row_groups=groups, columns=self._columns
-            ):
+            for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, row_groups=groups, columns=self._columns):
                 passed = min(max(self._begin - self.done, 0), batch.num_rows)
                 self.done += passed
                 yield from self._items(batch.slice(passed))

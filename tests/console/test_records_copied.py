@@ -70,6 +70,28 @@ def test_records_are_shown_as_json(decoding: ConsoleProcess) -> None:
     assert len(decoding.get("records", topic="decoded", filter="$.n = 7").json["rows"]) == 1
 
 
+def test_protobuf_is_shown_as_json(broker: RunningBroker, decoding: ConsoleProcess, registry: Registry) -> None:
+    pytest.importorskip("google.protobuf")
+    from tests.schemas.protobuf_files import INT64, STRING, classes_of, encoded, file_of, message_of
+
+    file = file_of("orders.proto", "shop", message_of("Order", {"number": INT64, "buyer": STRING}))
+    schema_id = registry.add("proto", encoded(file), "PROTOBUF")
+    order = classes_of(file)("shop.Order")(number=7, buyer="Ann").SerializeToString()
+    head = b"\0" + schema_id.to_bytes(4, "big") + b"\0"
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("protobuf", 1, 1)])
+        producer = Producer(client, "protobuf", [0], on_refused=print)
+        for value in (head + order, head + b"\xff"):
+            producer.send(Record(0, 1_700_000_000_000, b"k", value), 0)
+        producer.flush()
+    first, second = decoding.get("records", topic="protobuf", **{"from": "earliest"}).json["rows"]
+    assert (first["value"]["kind"], first["value"]["schema"]["type"]) == ("json", "PROTOBUF")
+    assert json.loads(first["value"]["text"])["buyer"] == "Ann"
+    assert second["value"]["kind"] == "binary" and second["value"]["error"]
+    [found] = decoding.get("records", topic="protobuf", filter="$.buyer = Ann").json["rows"]
+    assert found["offset"] == 0
+
+
 def test_what_is_masked_stays_so(decoding: ConsoleProcess) -> None:
     for answer in (
         decoding.get("records", topic="secret-decoded"),

@@ -184,7 +184,7 @@ def _told(refused: RefusedRecord) -> str:
 
 
 async def import_records(call: Call) -> Json:
-    """Store the records of a piece of a file: lines of JSON, rows of CSV after a row of names, or rows of an ``upload``.
+    """Store the records of a piece of a file: lines of JSON, rows of CSV after names, rows of an ``upload``.
 
     Of an upload, ``begin`` rows are stored already; the answer's ``next`` are those for the next step.
     ``shift`` is what line numbers of the piece, but for that of the names, lack to those of the file. A piece that

@@ -51,7 +51,7 @@ export class LiveTail {
   #pause() {
     if (this.positions) return this.#stop();
     this.pausing = !this.pausing;
-    this.#tell(...(this.pausing ? ["paused", "warn"] : ["connecting", "quiet"]));
+    this.#tell(...(this.pausing ? ["pausing", "warn"] : ["connecting", "quiet"]));
     fill(this.pause, this.pausing ? "Go on" : "Pause");
   }
 
