@@ -20,7 +20,7 @@ from kbroker.console.api import uploads as uploads_api
 from kbroker.console.api.uploads import ParquetStep
 from kbroker.console.call import Refused
 from kbroker.console.export_files import check_format
-from kbroker.console.uploads import Uploads
+from kbroker.console.uploads import NoUpload, Uploads
 from kbroker.records_io.csv_records import CsvWriter
 from kbroker.records_io.items import Item
 from kbroker.records_io.parquet_records import ParquetRecords
@@ -229,7 +229,7 @@ def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) ->
     data = parquet(5, group=2)
     for at in (0, 100, 0):
         uploads.add("me", word, at, data[at : at + 100] if not at else data[at:])
-    with pytest.raises(Refused):
+    with pytest.raises(NoUpload):
         uploads.find("you", word)
     begin, values = 0, []
     while True:

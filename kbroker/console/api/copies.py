@@ -11,7 +11,7 @@ from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.client.reader import Reader
 from kbroker.console.api.topics import find_topic
-from kbroker.console.api.uploads import ParquetStep
+from kbroker.console.api.uploads import ParquetStep, upload_of
 from kbroker.console.call import Call, Refused
 from kbroker.console.record_range import RecordRange, find_limits, parse_positions, range_of, show_positions
 from kbroker.errors import FatalError
@@ -192,7 +192,7 @@ async def import_records(call: Call) -> Json:
     """
     name, kind = call.text("topic"), call.choice("format", ("csv", "jsonl", "parquet"), "jsonl")
     is_parquet = kind == "parquet"
-    upload = call.console.uploads.find(call.session.id, call.text("upload")) if is_parquet else None
+    upload = upload_of(call) if is_parquet else None
     text, keeps, shift = "" if is_parquet else call.text("text"), call.flag("keep_partitions"), call.number("shift", 0)
     lines = text.encode("utf-8", "surrogatepass").split(b"\n")
     if lines[-1] == b"":

@@ -6,11 +6,12 @@ import base64
 import binascii
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kbroker.console.call import Call, Refused
 from kbroker.console.export_files import check_format
-from kbroker.console.uploads import Upload
+from kbroker.console.uploads import NoUpload, Upload
 from kbroker.errors import FatalError
 from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.json_types import Json
@@ -33,10 +34,25 @@ async def upload_piece(call: Call) -> Json:
     word, at = call.text("upload", ""), call.number("at", 0)
 
     def keep() -> Json:
-        name = word or uploads.begin(session_id)
-        return {"upload": name, "size": uploads.add(session_id, name, at, data)}
+        with _told():
+            name = word or uploads.begin(session_id)
+            return {"upload": name, "size": uploads.add(session_id, name, at, data)}
 
     return await call.compute(keep)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except NoUpload as error:
+        raise Refused(error.status, str(error)) from None
+
+
+def upload_of(call: Call) -> Upload:
+    """The file that ``upload`` names; ``Refused`` if it is not there any more."""
+    with _told():
+        return call.console.uploads.find(call.session.id, call.text("upload"))
 
 
 class ParquetStep:
