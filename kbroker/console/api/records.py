@@ -96,14 +96,13 @@ def _latest_per_key(
     client: Client, call: Call, wanted: RecordRange, limits: Limits, budget: Budget
 ) -> tuple[Page, str]:
     """The latest records by key before those of the looks before, and the word by which the next look goes on."""
-    seen: frozenset[bytes] | None = frozenset()
-    if wanted.positions:
-        seen = call.console.seen_keys.find(call.session.id, call.text("seen", ""))
-        if seen is None:
-            raise Refused(410, "it is not known any more which keys are shown already: read from the beginning")
+    first = frozenset[bytes]()
+    seen = call.console.seen_keys.find(call.session.id, call.text("seen", "")) if wanted.positions else first
+    if seen is None:
+        raise Refused(410, "it is not known any more which keys are shown already: read from the beginning")
     before = {each: min(wanted.positions.get(each, end), end) for each, end in limits.ends.items()}
-    page, seen = latest_per_key(client, wanted.look, limits.firsts, before, MAX_LIMIT, budget, seen)
-    return page, call.console.seen_keys.keep(call.session.id, seen)
+    page, known = latest_per_key(client, wanted.look, limits.firsts, before, MAX_LIMIT, budget, seen)
+    return page, call.console.seen_keys.keep(call.session.id, known)
 
 
 def _ends(client: Client, wanted: RecordRange, topic: TopicDescription) -> dict[int, int]:
