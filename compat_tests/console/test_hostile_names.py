@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, eventually
 from compat_tests.console.world import HOSTILE, World
 from kbroker.client import Client
 from kbroker.client.producer import Producer
@@ -103,10 +103,11 @@ def test_a_config_that_is_html_is_text(open_page: OpenPage, world: World) -> Non
 def test_a_tail_that_is_paused_before_it_begins_keeps_its_place(open_page: OpenPage, hostile: Hostile) -> None:
     page = open_page(f"#/topic?name={hostile.topic}")
     held: list[Route] = []
-    page.route("**/api/records/tail**", held.append)
+    page.route("**/api/records/tail**", lambda route: held.append(route))
     page.get_by_role("button", name="Live").click()
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".live-bar")).to_contain_text("pausing")
+    eventually(lambda: page.evaluate("true") and bool(held), "the tail is asked for")
     held[0].continue_()
     expect(page.locator(".live-bar")).to_contain_text("paused")
     page.unroute("**/api/records/tail**")
