@@ -46,6 +46,7 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/records", records.list_records),
     ("GET", "/api/record", records.describe_record),
     ("GET", "/api/records/export", exports.export_records),
+    ("GET", "/api/records/export/outcome", exports.describe_export),
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
     ("POST", "/api/records/replay", copies.replay_records),

@@ -61,6 +61,8 @@ class Session:
     began: float = 0.0
     running: list[trio.CancelScope] = field(default_factory=list)
     """Its live tails and exports."""
+    exports: dict[str, str] = field(default_factory=dict)
+    """Word of an export -> what became of it: nothing yet, or ``done``, or why it is not whole."""
 
 
 class Sessions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import io
 import json
 import sys
@@ -200,6 +201,26 @@ def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, 
     [line] = answer.body.splitlines()
     assert json.loads(line)["offset"] == 1
     assert decoding.get("records/export", topic="nowhere", format="csv", check=1).status == 404
+
+
+def test_an_export_that_breaks_off_says_why(broker: RunningBroker) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("broken", 1, 1)])
+        producer = Producer(client, "broken", [0], on_refused=print)
+        producer.send(Record(0, 1_700_000_000_000, None, b"v"), 0)
+        producer.flush()
+    with console_process("-b", broker.bootstrap_servers, "--timeout", "1") as page:
+        assert page.get("records/export/outcome", export="x-1").json == {"outcome": None}
+        with broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="broken"):
+            with pytest.raises(http.client.IncompleteRead):
+                page.get("records/export", topic="broken", export="x-1")
+            outcome = page.get("records/export/outcome", export="x-1").json["outcome"]
+        assert "NOT_LEADER_OR_FOLLOWER" in outcome
+        assert len(page.get("records/export", topic="broken", export="x-2").body.splitlines()) == 1
+        eventually(lambda: page.get("records/export/outcome", export="x-2").json["outcome"] == "done", "it is told")
+        answer = page.post("records/upload", {"data": ""})
+        assert (answer.status, "read-only" in answer.error) == (403, True)
+        assert [line["outcome"] for line in page.audit()] == ["refused: read-only"]
 
 
 def parquet(rows: int, *, group: int = 1 << 20) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
 from starlette.responses import Response
 
-from kbroker.client import Client, ResponseError
+from kbroker.client import Client, ClientError, ResponseError
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
 from kbroker.console.export_files import FORMATS, check_format, export_file
@@ -18,6 +18,9 @@ from kbroker.console.scan_back import MAX_KEYS, latest_per_key
 from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
+
+_REMEMBERED: Final = 16
+_LONGEST_WORD: Final = 40
 
 _NOT_WHOLE: Final = "a file without it would not be whole: try again, or choose other partitions"
 
@@ -42,12 +45,42 @@ async def export_records(call: Call) -> Json | Response:
         place.leave()
         return {"format": kind}
     ending, media = FORMATS[kind]
+    word = call.text("export", "")[:_LONGEST_WORD]
     return Streamed(
-        lambda give: _export(call, wanted, kind, give, per_key=per_key),
+        lambda give: _told_export(call, word, _export(call, wanted, kind, give, per_key=per_key)),
         media,
         {"Content-Disposition": f'attachment; filename="{name}.{ending}"'},
         close=place.leave,
     )
+
+
+async def describe_export(call: Call) -> Json:
+    """The outcome of an export that was named with ``export``: empty while it is under way, ``done``, or why not.
+
+    It is null if there is no such export, or not yet.
+    """
+    return {"outcome": call.session.exports.get(call.text("export"))}
+
+
+async def _told_export(call: Call, word: str, export: Awaitable[None]) -> None:
+    """Keep what becomes of an export that has a word: of a file that breaks off a browser says nothing more."""
+    if not word:
+        await export
+        return
+    told = call.session.exports
+    told.pop(word, None)
+    while len(told) >= _REMEMBERED:
+        del told[next(iter(told))]
+    told[word] = ""
+    outcome = "it was broken off"
+    try:
+        await export
+        outcome = "done"
+    except ClientError as error:
+        outcome = str(error)
+        raise CutShort from None
+    finally:
+        told[word] = outcome
 
 
 async def _export(call: Call, wanted: RecordRange, kind: str, give: Give, *, per_key: bool) -> None:

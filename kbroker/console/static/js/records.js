@@ -143,8 +143,10 @@ export async function showRecords(body, topic, scope, params) {
             return;
           }
           // A link that is clicked for the reader: the file comes without the page being left.
-          const made = h("a", { href: query("records/export", { ...asked(), format }), download: "" });
+          const name = [...crypto.getRandomValues(new Uint8Array(8))].join("-");
+          const made = h("a", { href: query("records/export", { ...asked(), format, export: name }), download: "" });
           made.click();
+          watchExport(name, scope);
         },
       },
       text,
@@ -197,6 +199,22 @@ export async function showRecords(body, topic, scope, params) {
     more,
   );
   await load(false);
+}
+
+/** Tell why an export has broken off: of that the browser says only that it has. */
+function watchExport(name, scope) {
+  let unknown = 0; // answers before the console has heard of it
+  const timer = setInterval(async () => {
+    try {
+      const { outcome } = await get("records/export/outcome", { export: name }, scope.signal);
+      if (outcome === "" || (outcome === null && (unknown += 1) < 10)) return;
+      clearInterval(timer);
+      if (outcome && outcome !== "done") toast(`The file is not whole: ${outcome}`, "bad");
+    } catch {
+      clearInterval(timer);
+    }
+  }, 2000);
+  scope.onEnd(() => clearInterval(timer));
 }
 
 function filterLabel(filter, help) {
