@@ -212,7 +212,7 @@ def test_parquet_is_exported_and_imported(open_page: OpenPage, world: World, tmp
     assert file.name == f"{world.orders}.parquet"
     page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}")
     page.get_by_role("button", name="Import").click()
-    page.get_by_label("File").set_input_files(file)
+    page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     expect(page.get_by_text(f"903 records stored in {copies}")).to_be_visible()
 
@@ -250,7 +250,7 @@ def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tm
     page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}&tab=records")
     expect(page.locator(".status")).to_contain_text("30 records shown")
     page.get_by_role("button", name="Import").click()
-    page.get_by_label("File").set_input_files(file)
+    page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     expect(page.get_by_text(f"100,000 records stored in {copies}")).to_be_visible(timeout=180_000)
 

@@ -89,7 +89,11 @@ class Sessions:
 
     def lives(self, session: Session) -> bool:
         """Whether nobody has ended a session."""
-        return session.id in self._sessions
+        return self.has(session.id)
+
+    def has(self, session_id: str) -> bool:
+        """Whether there is a session with this id, which nobody has ended."""
+        return session_id in self._sessions
 
     @contextmanager
     def while_alive(self, session: Session) -> Iterator[trio.CancelScope]:

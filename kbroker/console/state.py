@@ -12,6 +12,7 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
+from kbroker.console.copies import Copies
 from kbroker.console.fault_channel import FaultChannel
 from kbroker.console.seen_keys import SeenKeys
 from kbroker.console.sessions import Session, Sessions, View
@@ -53,6 +54,7 @@ class Console:
         self.tails = trio.CapacityLimiter(TAILS)
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
+        self.copies = Copies(self.sessions.has)
         self.back_off = BackOff()
         self.seen_keys = SeenKeys()
         self.uploads = Uploads()

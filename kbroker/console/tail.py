@@ -13,10 +13,15 @@ from kbroker.client.reader import Reader, Skipped
 from kbroker.client.topics import LATEST, list_offsets
 from kbroker.console.scan import Found, Look
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import BatchHeader
 
 STEP_SECONDS: Final = 0.25
 STEP_RECORDS: Final = 50
 """Records that one step shows; what else came in it is counted."""
+
+_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two fetches of what is only counted: more comes with each, and the page and the broker have less to
+do."""
 
 _CHECK_SECONDS: Final = 1.0
 _PATIENCE: Final = 1.5
@@ -66,6 +71,9 @@ class Tail:
         self._leaderless: set[int] = set()
         self._suspected: set[int] = set()
         self._checked = 0.0
+        self._step = Step()
+        self._coming = 0
+        """Records of this step that are cut out of their batches."""
         self._reader = Reader(
             client,
             look.topic,
@@ -74,6 +82,7 @@ class Tail:
             partition_bytes=512 << 10,
             max_bytes=8 << 20,
             max_wait_ms=int(STEP_SECONDS * 1000),
+            wants=self._wants,
         )
 
     @property
@@ -85,12 +94,29 @@ class Tail:
         ]
         return Step(notes=notes, positions=dict(self._reader.positions))
 
+    @property
+    def _is_full(self) -> bool:
+        """Whether all records of this step that will be shown are there; a filter has to see each of them."""
+        return self._coming >= STEP_RECORDS and self._look.fits is None
+
+    def _wants(self, partition: int, header: BatchHeader) -> bool:
+        """Whether a batch may be shown. Otherwise its header says how many records are not."""
+        if not self._is_full:
+            self._coming += header.records_count
+            return True
+        self._step.seen += header.records_count
+        self._step.skip(partition, header.base_offset, header.last_offset, header.records_count)
+        return False
+
     def step(self) -> Step:
         """The records since the last step; ``ClientError`` if the cluster cannot be asked for long."""
-        step = Step()
+        step = self._step = Step()
+        self._coming = 0
         until = time.monotonic() + STEP_SECONDS
         while (left := until - time.monotonic()) > 0:
-            for chunk in self._reader.poll(left):
+            if is_full := self._is_full:
+                time.sleep(min(left, _PAUSE_SECONDS))
+            for chunk in self._reader.poll(0 if is_full else left):
                 if isinstance(chunk, Skipped):
                     step.notes.append(
                         f"partition {chunk.partition}: offsets {chunk.wanted} to {chunk.start - 1} are gone"

@@ -260,7 +260,7 @@ def test_a_console_is_read_only_unless_it_is_asked_for(broker: RunningBroker) ->
     with console_process("-b", broker.bootstrap_servers) as console:
         assert console.enter()["writes"] is False
         paths = ("topic/create", "topic/delete", "topic/config", "topic/partitions", "records/produce", "group/delete")
-        paths += ("records/replay", "records/import")
+        paths += ("copies/replay", "copies/import")
         for path in paths:
             document = {"name": "orders", "topic": "orders", "group": "orders", "confirm": "orders"}
             document |= {"to": "orders", "text": "{}"}

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.console.console_process import Answer, ConsoleClient, ConsoleProcess, console_process, eventually
 from tests.schemas.registry_server import Registry, running_registry
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "card", "type": "string"}]}
@@ -99,23 +100,50 @@ def test_what_is_masked_stays_so(decoding: ConsoleProcess) -> None:
         decoding.get("record", topic="secret-decoded", partition=1, offset=0),
         decoding.get("record", topic="secret-decoded", partition=1, offset=1),
         decoding.get("records/export", topic="secret-decoded", format="csv"),
-        decoding.post("records/replay", {"topic": "secret-decoded", "to": "copied", "from": "earliest"}),
+        decoding.post("copies/replay", {"topic": "secret-decoded", "to": "copied", "from": "earliest"}),
     ):
         assert b"4111" not in answer.body and b"34313131" not in answer.body and b"34 31 31 31" not in answer.body
     assert answer.status == 403
 
 
-def test_a_replay_in_steps(decoding: ConsoleProcess) -> None:
+def copied(console: ConsoleProcess, copy: str) -> Any:
+    """A copy as the console tells it once it does not run any more."""
+    found: list[Any] = []
+
+    def is_settled() -> bool:
+        found[:] = [row for row in console.get("copies").json["rows"] if row["id"] == copy]
+        return found[0]["state"] != "running"
+
+    eventually(is_settled, "the copy ends, or waits")
+    return found[0]
+
+
+def replayed(console: ConsoleProcess, asked: dict[str, object]) -> Any:
+    return copied(console, console.post("copies/replay", asked).json["id"])
+
+
+def imported(console: ConsoleProcess, asked: dict[str, object], *pieces: str) -> Any:
+    copy = console.post("copies/import", asked).json
+    assert (copy["state"], copy["pieces"]) == ("waits", 0)
+    for number, text in enumerate(pieces):
+        told = console.post("copies/piece", {"id": copy["id"], "number": number, "text": text}).json
+        if told["state"] != "waits":
+            return told
+    return console.post("copies/piece", {"id": copy["id"], "number": len(pieces), "last": True}).json
+
+
+def test_a_replay(decoding: ConsoleProcess) -> None:
     asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.n = 7", "keep_partitions": True}
-    told = decoding.post("records/replay", asked).json
-    assert (told["looked_at"], told["stored"], told["not_stored"], told["finished"]) == (2, 1, 0, True)
-    again = decoding.post("records/replay", {**asked, "goon": told["goon"], "ends": told["ends"]}).json
-    assert (again["looked_at"], again["stored"], again["finished"]) == (0, 0, True)
+    told = replayed(decoding, asked)
+    assert (told["looked_at"], told["stored"], told["not_stored"], told["state"]) == (2, 1, 0, "done")
     [row] = decoding.get("records", topic="copied").json["rows"]
     assert (row["partition"], row["value"]["schema"]["id"]) == (1, "1")
-    assert decoding.post("records/replay", {**asked, "to": "nowhere"}).status == 404
-    audited = ("replay", "nowhere")
-    eventually(lambda: audited in [(line["action"], line["target"]) for line in decoding.audit()], "it is audited")
+    # What cannot be begun is refused, and no copy.
+    assert decoding.post("copies/replay", {**asked, "to": "nowhere"}).status == 404
+    assert decoding.post("copies/import", {"topic": "nowhere"}).status == 404
+    assert [row["to"] for row in decoding.get("copies").json["rows"]] == ["copied"]
+    outcomes = [(line["target"], line["outcome"].split(":")[0]) for line in decoding.audit()]
+    assert outcomes[:2] == [("copied", "begun"), ("copied", "done")] and ("nowhere", "failed") in outcomes
 
 
 def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
@@ -125,9 +153,8 @@ def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
         ("csv", rows.row(1, record) + rows.row(1, record._replace(value=b"two\nlines"))),
         ("jsonl", show("t", 1, record, TimestampType.CREATE_TIME)),
     ):
-        asked = {"topic": "imported", "format": name, "text": data.decode(), "keep_partitions": True}
-        told = decoding.post("records/import", asked).json
-        assert told == {"stored": 2 if name == "csv" else 1, "not_stored": 0, "problems": []}
+        told = imported(decoding, {"topic": "imported", "format": name, "keep_partitions": True}, data.decode())
+        assert (told["stored"], told["not_stored"], told["state"]) == (2 if name == "csv" else 1, 0, "done")
     found = decoding.get("records", topic="imported", **{"from": "earliest"}).json["rows"]
     assert [(row["partition"], row["timestamp"]) for row in found] == [(1, 1_700_000_000_000)] * 3
     assert [row["value"]["text"] for row in found] == [
@@ -135,10 +162,30 @@ def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
         "two\nlines",
         '{"n": 7, "card": "4111"}',
     ]
-    asked = {"topic": "imported", "format": "csv", "text": "value,partition\na,9\n"}
-    assert decoding.post("records/import", asked).json["stored"] == 1
-    asked["keep_partitions"] = "yes"
-    assert decoding.post("records/import", asked).json["problems"] == ["line 2: topic imported has no partition 9"]
+    asked: dict[str, object] = {"topic": "imported", "format": "csv"}
+    assert imported(decoding, asked, "value,partition\na,9\n")["stored"] == 1
+    told = imported(decoding, {**asked, "keep_partitions": True}, "value,partition\na,9\n")
+    assert told["problems"] == ["line 2: topic imported has no partition 9"]
+
+
+def test_pieces_come_once_and_in_order(decoding: ConsoleProcess) -> None:
+    """A page whose answer was lost sends its piece again; one that was loaded again asks how many are there."""
+    copy = decoding.post("copies/import", {"topic": "imported", "name": "a.jsonl", "size": 5}).json
+    piece = {"id": copy["id"], "text": '{"value": "a"}\n'}
+    assert decoding.post("copies/piece", {**piece, "number": 1}).status == 409
+    for _ in range(2):
+        told = decoding.post("copies/piece", {**piece, "number": 0}).json
+        assert (told["pieces"], told["stored"], told["state"]) == (1, 1, "waits")
+    [row] = [each for each in decoding.get("copies").json["rows"] if each["id"] == copy["id"]]
+    assert (row["pieces"], row["source"], row["size"], row["format"]) == (1, "a.jsonl", 5, "jsonl")
+    other = ConsoleClient(decoding.host)
+    assert other.get("copies").json["rows"] == [], "they are the session's"
+    assert other.post("copies/cancel", {"id": copy["id"]}).status == 404
+    assert decoding.post("copies/forget", {"id": copy["id"]}).status == 409
+    assert decoding.post("copies/cancel", {"id": copy["id"]}).json["state"] == "cancelled"
+    assert decoding.post("copies/piece", {**piece, "number": 1}).json["stored"] == 1
+    assert decoding.post("copies/forget", {"id": copy["id"]}).json == {}
+    assert copy["id"] not in [each["id"] for each in decoding.get("copies").json["rows"]]
 
 
 def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
@@ -152,36 +199,31 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
             with Client(broker.bootstrap_servers) as client:
                 return sorted((record.value or b"").decode() for record in records(client, topic))
 
-        asked: dict[str, object] = {"topic": "whole", "format": "jsonl", "text": rows + "{\n", "shift": 1000}
+        copy = page.post("copies/import", {"topic": "whole"}).json["id"]
+        piece: dict[str, object] = {"id": copy, "number": 0, "text": rows + "{\n", "shift": 1000}
         # One partition takes nothing; of the other nobody hears that it has taken something.
         with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="whole", partition=0):
-            told = page.post("records/import", asked).json
-        assert "NOT_ENOUGH_REPLICAS" in told["error"] and 0 < told["stored"] < 300
-        assert told["problems"][0].startswith("line 1301: not JSON")
-        again = page.post("records/import", {**asked, "place": told["place"]}).json
-        assert (again["stored"] + told["stored"], again["not_stored"], again.get("error")) == (300, 0, None)
+            told = page.post("copies/piece", piece).json
+        assert told["state"] == "failed" and "NOT_ENOUGH_REPLICAS" in told["error"] and 0 < told["stored"] < 300
+        assert told["problems"][0].startswith("line 1301: not JSON") and told["pieces"] == 0
+        assert page.post("copies/go-on", {"id": copy}).json["state"] == "waits"
+        told = page.post("copies/piece", piece).json
+        assert (told["stored"], told["not_stored"], told["error"]) == (300, 1, "")
+        assert page.post("copies/piece", {"id": copy, "number": 1, "last": True}).json["state"] == "done"
         assert values("whole") == expected
 
-        asked = {"topic": "whole", "to": "whole-again", "from": "earliest"}
         with broker.faults.drop("Produce", when="after", topic="whole-again"):
-            told = page.post("records/replay", asked).json
-        assert told["error"] and (told["stored"], told["finished"]) == (0, False)
-        asked |= {"goon": told["goon"], "ends": told["ends"]}
-        assert page.post("records/replay", {**asked, "to": "whole", "place": told["place"]}).status == 400
-        assert page.post("records/replay", {**asked, "place": "{}"}).status == 400
-        place = json.loads(told["place"])
-        target, _ = place["topic_id"].split("/")
-        of_another = json.dumps({**place, "topic_id": f"{target}/{target}"})
-        refused = page.post("records/replay", {**asked, "place": of_another})
-        assert refused.status == 409 and "topic whole was made anew" in refused.body.decode()
-        again = page.post("records/replay", {**asked, "place": told["place"]}).json
-        assert (again["stored"], again["finished"]) == (300, True)
+            told = replayed(page, {"topic": "whole", "to": "whole-again", "from": "earliest"})
+        assert told["error"] and (told["stored"], told["state"]) == (0, "failed")
+        page.post("copies/go-on", {"id": told["id"]})
+        told = copied(page, told["id"])
+        assert (told["stored"], told["state"]) == (300, "done")
         assert values("whole-again") == expected
 
         def outcomes() -> list[str]:
             return [line["outcome"].split(":")[0] for line in page.audit() if line["action"] == "replay"]
 
-        eventually(lambda: outcomes() == ["failed", "failed", "done"], "all steps are audited")
+        assert outcomes() == ["begun", "failed", "done"]
 
 
 def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, tmp_path: Path) -> None:
@@ -256,10 +298,9 @@ def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) ->
     while True:
         step = ParquetStep(uploads.find("me", word), begin, 0)
         values += [item.record.value for item in step if isinstance(item, Item)]
-        told = step.told()
-        assert told["rows"] == 5 and told["next"] == begin + 1
+        assert step.done == begin + 1
         begin += 1
-        if told["finished"]:
+        if step.finished:
             break
     assert values == [b"0", b"1", b"2", b"3", b"4"]
     # One that goes on from a place is given all that an earlier step has read, and then goes on.
@@ -276,15 +317,19 @@ def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:
         told = decoding.post("records/upload", sent).json
         word = told["upload"]
         assert told["size"] == at + len(piece)
-    asked = {"topic": "parquet", "format": "parquet", "upload": word, "begin": 0}
-    told = decoding.post("records/import", asked).json
-    assert told == {"stored": 300, "not_stored": 0, "problems": [], "next": 300, "rows": 300, "finished": True}
+
+    def stored(word: str) -> Answer:
+        copy = decoding.post("copies/import", {"topic": "parquet", "format": "parquet"}).json["id"]
+        return decoding.post("copies/piece", {"id": copy, "number": 0, "upload": word})
+
+    told = stored(word).json
+    assert (told["stored"], told["not_stored"], told["state"]) == (300, 0, "done")
     rows = decoding.get("records", topic="parquet", limit=500).json["rows"]
     assert sorted(int(row["value"]["text"]) for row in rows) == list(range(300))
-    assert decoding.post("records/import", asked).status == 410
+    assert stored(word).status == 410
     word = decoding.post("records/upload", {"data": base64.b64encode(b"no table").decode()}).json["upload"]
-    answer = decoding.post("records/import", {**asked, "upload": word})
-    assert answer.status == 400 and "as Parquet" in answer.error and "\n" not in answer.error
+    told = stored(word).json
+    assert told["state"] == "failed" and "as Parquet" in told["error"] and "\n" not in told["error"]
 
 
 def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,10 +341,9 @@ def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_audit_has_no_filters(decoding: ConsoleProcess) -> None:
     asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.card = very-secret"}
-    assert decoding.post("records/replay", asked).json["stored"] == 0
+    assert replayed(decoding, asked)["stored"] == 0
     assert not any("very-secret" in line for line in decoding.log)
-    [*_, line] = [line for line in decoding.audit() if line["action"] == "replay"]
-    assert line["details"]["filtered"] is True
+    assert any(line["details"].get("filtered") for line in decoding.audit() if line["action"] == "replay")
 
 
 def records(client: Client, topic: str) -> Iterator[Record]:

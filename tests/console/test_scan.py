@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import trio
 
-from kbroker.client import Client
+from kbroker.client import Client, reader
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records
 from kbroker.console.scan import Budget, Look, Page, every, forward, ranges
@@ -18,7 +18,7 @@ from kbroker.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.records_io.record_filter import parse_filter
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import Record
+from kbroker.wire.record_batch import Record, iter_records
 
 COUNT = 1000
 LARGE = 12
@@ -28,7 +28,8 @@ NOW = time.time_ns() // 1_000_000 - 60_000
 @pytest.fixture(scope="module")
 def client(broker: RunningBroker) -> Iterator[Client]:
     with Client(broker.bootstrap_servers) as made:
-        topics = [NewTopic(name, 3, 1, {"retention.ms": "-1"}) for name in ("numbers", "cut", "tail", "large")]
+        names = ("numbers", "cut", "tail", "large", "burst")
+        topics = [NewTopic(name, 3, 1, {"retention.ms": "-1"}) for name in names]
         create_topics(made, topics)
         fill(made, "numbers", range(COUNT))
         producer = Producer(made, "large", [0, 1, 2], batch_bytes=1000, on_refused=print)
@@ -211,6 +212,37 @@ def test_a_tail_shows_or_counts_each_record(client: Client) -> None:
         again.close()
     finally:
         tail.close()
+
+
+def test_a_tail_counts_what_it_does_not_show_by_the_headers_of_batches(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst costs no more than what is shown of it; a filter has to see each record."""
+    count = 40 * STEP_RECORDS
+    cut = 0
+
+    def counting(data: memoryview, position: int) -> Iterator[Record]:
+        nonlocal cut
+        for record in iter_records(data, position):
+            cut += 1
+            yield record
+
+    monkeypatch.setattr(reader, "iter_records", counting)
+    for look in (Look("burst"), Look("burst", parse_filter("$.n >= 0"))):
+        _, ends = limits(client, "burst")
+        tail = Tail(client, look, ends)
+        try:
+            fill(client, "burst", range(count))
+            cut, seen, told, steps = 0, 0, 0, 0
+            while seen < count:
+                step = tail.step()
+                seen += step.seen
+                told += len(step.records) + sum(each.count for each in step.not_shown.values())
+                steps += 1
+            assert seen == told == count
+            assert cut == count if look.fits else cut <= steps * 4 * STEP_RECORDS
+        finally:
+            tail.close()
 
 
 def test_an_export_that_finds_nothing_ends_when_it_is_cancelled(client: Client) -> None:

@@ -196,7 +196,7 @@ def test_a_partition_without_a_leader_keeps_its_place_and_is_not_passed_over(
         answer = console.get("records/export", topic="spread", **asked)
         assert (answer.status, told in answer.error) == (409, True)
     assert len(console.get("records/export", topic="spread", partitions="0,1").body.splitlines()) == 20
-    answer = console.post("records/replay", {"topic": "spread", "to": "copied", "from": "earliest"})
+    answer = console.post("copies/replay", {"topic": "spread", "to": "copied", "from": "earliest"})
     assert (answer.status, told in answer.error) == (409, True)
     assert console.get("records", topic="copied").json["rows"] == []
     goon = {"goon": "0:10,1:10,2:7", "from": "earliest"}

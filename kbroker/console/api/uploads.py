@@ -24,7 +24,7 @@ STEP_SECONDS: Final = 3.0
 async def upload_piece(call: Call) -> Json:
     """Keep a piece of a file, at ``at``; ``upload`` of the answer names the file in what follows."""
     _ = call.view
-    call.check_writes("upload", call.text("topic", ""), None)
+    call.refuse_read_only("upload", call.text("topic", ""), None)
     check_format("parquet")
     uploads, session_id = call.console.uploads, call.session.id
     try:
@@ -74,7 +74,12 @@ class ParquetStep:
             if item.line >= self._first_new and time.monotonic() >= until:
                 return
 
-    def told(self) -> dict[str, Json]:
-        """The rows that are read, and whether these are all."""
-        done = max(self._records.done, self._begin)
-        return {"next": done, "rows": self._records.count, "finished": done >= self._records.count}
+    @property
+    def done(self) -> int:
+        """The rows that are read, those before ``begin`` included."""
+        return max(self._records.done, self._begin)
+
+    @property
+    def finished(self) -> bool:
+        """Whether these are all rows of the file."""
+        return self.done >= self._records.count
