@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias
 import trio
 
 from kbroker.client import Client
+from kbroker.console.uploads import Upload
 from kbroker.records_io.json_types import Json
 from kbroker.records_io.place import Place
 
@@ -54,7 +55,8 @@ _OVER: Final = (State.DONE, State.CANCELLED)
 class Outcome:
     """The work of a step. With an ``error`` it has failed in the middle; another one goes on from its ``place``.
 
-    ``goon``: partition -> where another step of a replay begins; ``ends``: where its copy ends.
+    ``goon``: partition -> where another step of a replay begins; ``ends``: where its copy ends. ``rows``: those of a
+    file of rows after which another step begins.
     """
 
     stored: int = 0
@@ -67,6 +69,7 @@ class Outcome:
     finished: bool = False
     goon: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
 
 
 Ask: TypeAlias = Callable[[Callable[[Client], Outcome]], Awaitable[Outcome]]
@@ -97,6 +100,8 @@ class ImportSteps(Protocol):
     """The work of an import, a piece after the other."""
 
     def step(self, client: Client, text: str, shift: int, place: Place | None) -> Outcome: ...
+
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome: ...
 
 
 class Copy:
@@ -293,13 +298,16 @@ class ImportCopy(Copy):
         super().__init__(source, to, ask, audit, told)
         self._steps = steps
         self._size = size
-        self._format = form
+        self.format = form
         self.pieces = 0
         """Those that are stored."""
 
+        self._rows = 0
+        """Those that are stored, of a file of rows."""
+
     def view(self) -> dict[str, Json]:
         """The copy as a page gets it, with the number of the piece that comes next."""
-        return {**super().view(), "pieces": self.pieces, "size": self._size, "format": self._format}
+        return {**super().view(), "pieces": self.pieces, "size": self._size, "format": self.format}
 
     def go_on(self) -> None:
         """Take pieces again after one has failed."""
@@ -308,13 +316,23 @@ class ImportCopy(Copy):
 
     async def store(self, text: str, shift: int) -> None:
         """Store the piece that comes next. One that has failed in the middle is sent again, and goes on there."""
+        await self._store(lambda client: self._steps.step(client, text, shift, self._place))
+
+    async def store_rows(self, upload: Upload) -> None:
+        """Store the rows of a whole file that come next; with the last of them the import is done."""
+        await self._store(lambda client: self._steps.step_of_rows(client, upload, self._rows, self._place))
+
+    async def _store(self, question: Callable[[Client], Outcome]) -> None:
         if self.state is not State.WAITS:
             return
         self.state = State.RUNNING
-        done = await self._do(lambda client: self._steps.step(client, text, shift, self._place))
+        done = await self._do(question)
         if done is not None and self.is_running:
             self.pieces += 1
+            self._rows = done.rows
             self.state = State.WAITS
+            if done.finished:
+                self.finish()
 
     def finish(self) -> None:
         """There are no more pieces."""

@@ -9,6 +9,7 @@ from kbroker.console.api import (
     brokers,
     copies,
     explorer,
+    exports,
     faults,
     groups,
     log,
@@ -18,6 +19,7 @@ from kbroker.console.api import (
     session,
     topics,
     transactions,
+    uploads,
 )
 from kbroker.console.call import Handler
 
@@ -43,9 +45,11 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/topic/abort-hanging", transactions.abort_held),
     ("GET", "/api/records", records.list_records),
     ("GET", "/api/record", records.describe_record),
-    ("GET", "/api/records/export", records.export_records),
+    ("GET", "/api/records/export", exports.export_records),
+    ("GET", "/api/records/export/outcome", exports.describe_export),
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
+    ("POST", "/api/records/upload", uploads.upload_piece),
     ("GET", "/api/copies", copies.list_copies),
     ("POST", "/api/copies/replay", copies.begin_replay),
     ("POST", "/api/copies/import", copies.begin_import),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import io
 import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +18,19 @@ from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
+from kbroker.console.api import uploads as uploads_api
+from kbroker.console.api.uploads import ParquetStep
+from kbroker.console.call import Refused
+from kbroker.console.export_files import check_format
+from kbroker.console.uploads import NoUpload, Uploads
 from kbroker.records_io.csv_records import CsvWriter
+from kbroker.records_io.items import Item
+from kbroker.records_io.parquet_records import ParquetRecords
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleClient, ConsoleProcess, console_process, eventually
+from tests.console.console_process import Answer, ConsoleClient, ConsoleProcess, console_process, eventually
 from tests.schemas.registry_server import Registry, running_registry
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "card", "type": "string"}]}
@@ -35,7 +47,7 @@ def registry() -> Iterator[Registry]:
 def decoding(broker: RunningBroker, registry: Registry) -> Iterator[ConsoleProcess]:
     """A console with the registry; two records each of two topics, the second of an unknown schema."""
     pytest.importorskip("fastavro")
-    names = ("decoded", "secret-decoded", "copied", "imported")
+    names = ("decoded", "secret-decoded", "copied", "imported", "parquet")
     with Client(broker.bootstrap_servers) as client:
         create_topics(client, [NewTopic(name, 2, 1, {"retention.ms": "-1"}) for name in names])
         for name in names[:2]:
@@ -58,6 +70,28 @@ def test_records_are_shown_as_json(decoding: ConsoleProcess) -> None:
     assert json.loads(whole["value"]["pretty"])["n"] == 7
     assert bytes.fromhex(whole["value"]["hex"]) == b"\0\0\0\0\1\x0e\x084111"
     assert len(decoding.get("records", topic="decoded", filter="$.n = 7").json["rows"]) == 1
+
+
+def test_protobuf_is_shown_as_json(broker: RunningBroker, decoding: ConsoleProcess, registry: Registry) -> None:
+    pytest.importorskip("google.protobuf")
+    from tests.schemas.protobuf_files import INT64, STRING, classes_of, encoded, file_of, message_of
+
+    file = file_of("orders.proto", "shop", message_of("Order", {"number": INT64, "buyer": STRING}))
+    schema_id = registry.add("proto", encoded(file), "PROTOBUF")
+    order = classes_of(file)("shop.Order")(number=7, buyer="Ann").SerializeToString()
+    head = b"\0" + schema_id.to_bytes(4, "big") + b"\0"
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("protobuf", 1, 1)])
+        producer = Producer(client, "protobuf", [0], on_refused=print)
+        for value in (head + order, head + b"\xff"):
+            producer.send(Record(0, 1_700_000_000_000, b"k", value), 0)
+        producer.flush()
+    first, second = decoding.get("records", topic="protobuf", **{"from": "earliest"}).json["rows"]
+    assert (first["value"]["kind"], first["value"]["schema"]["type"]) == ("json", "PROTOBUF")
+    assert json.loads(first["value"]["text"])["buyer"] == "Ann"
+    assert second["value"]["kind"] == "binary" and second["value"]["error"]
+    [found] = decoding.get("records", topic="protobuf", filter="$.buyer = Ann").json["rows"]
+    assert found["offset"] == 0
 
 
 def test_what_is_masked_stays_so(decoding: ConsoleProcess) -> None:
@@ -190,6 +224,126 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
             return [line["outcome"].split(":")[0] for line in page.audit() if line["action"] == "replay"]
 
         assert outcomes() == ["begun", "failed", "done"]
+
+
+def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for kind, own in (("csv", "csv"), ("json", "jsonl"), ("parquet", "parquet")):
+        assert decoding.get("records/export", topic="decoded", format=kind, check=1).json == {"format": kind}
+        answer = decoding.get("records/export", topic="decoded", format=kind)
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="decoded.{own}"'
+        file = tmp_path / f"decoded.{own}"
+        file.write_bytes(answer.body)
+    found = [item for item in ParquetRecords(file, lambda: 0) if isinstance(item, Item)]
+    assert [(item.partition, item.record.key, item.record.timestamp) for item in found] == [
+        (1, b"k", 1_700_000_000_000)
+    ] * 2
+    assert json.loads(found[0].record.value or b"") == {"n": 7, "card": "4111"}
+    answer = decoding.get("records/export", topic="decoded", format="json", latest_per_key=1)
+    [line] = answer.body.splitlines()
+    assert json.loads(line)["offset"] == 1
+    assert decoding.get("records/export", topic="nowhere", format="csv", check=1).status == 404
+
+
+def test_an_export_that_breaks_off_says_why(broker: RunningBroker) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("broken", 1, 1)])
+        producer = Producer(client, "broken", [0], on_refused=print)
+        producer.send(Record(0, 1_700_000_000_000, None, b"v"), 0)
+        producer.flush()
+    with console_process("-b", broker.bootstrap_servers, "--timeout", "1") as page:
+        assert page.get("records/export/outcome", export="x-1").json == {"outcome": None}
+        with broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="broken"):
+            with pytest.raises(http.client.IncompleteRead):
+                page.get("records/export", topic="broken", export="x-1")
+            outcome = page.get("records/export/outcome", export="x-1").json["outcome"]
+        assert "NOT_LEADER_OR_FOLLOWER" in outcome
+        assert len(page.get("records/export", topic="broken", export="x-2").body.splitlines()) == 1
+        eventually(lambda: page.get("records/export/outcome", export="x-2").json["outcome"] == "done", "it is told")
+        answer = page.post("records/upload", {"data": ""})
+        assert (answer.status, "read-only" in answer.error) == (403, True)
+        assert [line["outcome"] for line in page.audit()] == ["refused: read-only"]
+
+
+def parquet(rows: int, *, group: int = 1 << 20) -> bytes:
+    """A file with values "0", "1", ... in row groups of so many."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet_module = pytest.importorskip("pyarrow.parquet")
+    sink = io.BytesIO()
+    values = arrow.array([b"%d" % number for number in range(rows)], arrow.binary())
+    parquet_module.write_table(arrow.table({"value": values}), sink, row_group_size=group)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("begin", [0, 3, 10, 25, 30])
+def test_rows_of_parquet_are_passed_over(begin: int, tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    file.write_bytes(parquet(30, group=10))
+    found = [item for item in ParquetRecords(file, lambda: 0, begin) if isinstance(item, Item)]
+    assert [(item.line, item.record.value) for item in found] == [
+        (number + 1, b"%d" % number) for number in range(begin, 30)
+    ]
+
+
+def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
+    uploads = Uploads()
+    word = uploads.begin("me")
+    data = parquet(5, group=2)
+    for at in (0, 100, 0):
+        uploads.add("me", word, at, data[at : at + 100] if not at else data[at:])
+    with pytest.raises(NoUpload):
+        uploads.find("you", word)
+    begin, values = 0, []
+    while True:
+        step = ParquetStep(uploads.find("me", word), begin, 0)
+        values += [item.record.value for item in step if isinstance(item, Item)]
+        assert step.done == begin + 1
+        begin += 1
+        if step.finished:
+            break
+    assert values == [b"0", b"1", b"2", b"3", b"4"]
+    # One that goes on from a place is given all that an earlier step has read, and then goes on.
+    assert [item.line for item in ParquetStep(uploads.find("me", word), 1, 4)] == [2, 3, 4]
+    uploads.end("me", word)
+
+
+def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:
+    with_data = parquet(300)
+    half = len(with_data) // 2
+    word = ""
+    for at, piece in ((0, with_data[:half]), (half, with_data[half:])):
+        sent = {"upload": word, "at": at, "data": base64.b64encode(piece).decode()}
+        told = decoding.post("records/upload", sent).json
+        word = told["upload"]
+        assert told["size"] == at + len(piece)
+
+    def stored(word: str) -> Answer:
+        copy = decoding.post("copies/import", {"topic": "parquet", "format": "parquet"}).json["id"]
+        return decoding.post("copies/piece", {"id": copy, "number": 0, "upload": word})
+
+    told = stored(word).json
+    assert (told["stored"], told["not_stored"], told["state"]) == (300, 0, "done")
+    rows = decoding.get("records", topic="parquet", limit=500).json["rows"]
+    assert sorted(int(row["value"]["text"]) for row in rows) == list(range(300))
+    assert stored(word).status == 410
+    word = decoding.post("records/upload", {"data": base64.b64encode(b"no table").decode()}).json["upload"]
+    told = stored(word).json
+    assert told["state"] == "failed" and "as Parquet" in told["error"] and "\n" not in told["error"]
+
+
+def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(Refused, match=r"^Parquet needs the package pyarrow: pip install 'kbroker\[arrow\]'$"):
+        check_format("parquet")
+    check_format("csv")
+
+
+def test_the_audit_has_no_filters(decoding: ConsoleProcess) -> None:
+    asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.card = very-secret"}
+    assert replayed(decoding, asked)["stored"] == 0
+    assert not any("very-secret" in line for line in decoding.log)
+    assert any(line["details"].get("filtered") for line in decoding.audit() if line["action"] == "replay")
 
 
 def records(client: Client, topic: str) -> Iterator[Record]:

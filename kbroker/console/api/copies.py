@@ -9,8 +9,10 @@ from typing import Final
 
 from kbroker.client import Client
 from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
+from kbroker.console.api.uploads import upload_of
 from kbroker.console.call import Call, Refused, error_answer
 from kbroker.console.copies import MOST_OPEN, AnyCopy, Ask, ImportCopy, Outcome, ReplayCopy
+from kbroker.console.export_files import check_format
 from kbroker.console.record_range import range_of
 from kbroker.records_io.json_types import Json
 
@@ -36,7 +38,8 @@ async def begin_replay(call: Call) -> Json:
     to, topic = call.text("to"), wanted.look.topic
     if wanted.look.masking:
         raise Refused(403, f"parts of {topic} are masked here: in another topic they might be seen")
-    details: Json = {"from": topic, "filter": call.text("filter", "")}
+    # No log has what somebody looks for.
+    details: Json = {"from": topic, "filtered": wanted.look.fits is not None}
     copy = ReplayCopy(
         ReplayOrder(wanted, to, call.flag("keep_partitions")),
         topic,
@@ -56,10 +59,11 @@ async def begin_replay(call: Call) -> Json:
 
 async def begin_import(call: Call) -> Json:
     """Begin to store the records of a file, whose pieces come by ``store_piece``."""
-    to, kind = call.text("topic"), call.choice("format", ("csv", "jsonl"), "jsonl")
+    to, kind = call.text("topic"), call.choice("format", ("csv", "jsonl", "parquet"), "jsonl")
     name, size = call.text("name", "")[:_LONGEST_NAME], call.number("size", 0)
     details: Json = {"file": name, "bytes": size, "format": kind}
     call.refuse_read_only("import", to, details)
+    check_format(kind)
     await call.ask(lambda client: client.partitions_of(to))
     order = ImportOrder(to, kind, call.flag("keep_partitions"))
     copy = ImportCopy(order, name, size, kind, to, *_parts(call, "import", to, details))
@@ -104,7 +108,8 @@ def _copy_of(call: Call) -> AnyCopy:
 async def store_piece(call: Call) -> Json:
     """Store a piece of a file, the ``number``-th from 0; one that is stored already is passed over.
 
-    ``last``: there are no more, and the import is done.
+    ``last``: there are no more, and the import is done. Of Parquet a piece is rows of the ``upload``, those that come
+    next, and with the last of them the import is done.
     """
     copy = _copy_of(call)
     if not isinstance(copy, ImportCopy):
@@ -115,6 +120,10 @@ async def store_piece(call: Call) -> Json:
     if number == copy.pieces:
         if call.flag("last"):
             copy.finish()
+        elif copy.format == "parquet":
+            await copy.store_rows(upload_of(call))
+            if copy.is_over:
+                call.console.uploads.end(call.session.id, call.text("upload"))
         else:
             await copy.store(call.text("text"), call.number("shift", 0))
     return copy.view()

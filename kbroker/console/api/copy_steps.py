@@ -7,7 +7,7 @@ another goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,12 +16,14 @@ from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.client.reader import Reader
 from kbroker.console.api.topics import find_topic
+from kbroker.console.api.uploads import ParquetStep
 from kbroker.console.call import Refused
 from kbroker.console.copies import Control, Outcome
 from kbroker.console.record_range import RecordRange, find_limits
+from kbroker.console.uploads import Upload
 from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import read_csv_records
-from kbroker.records_io.items import BadLine
+from kbroker.records_io.items import BadLine, Item
 from kbroker.records_io.line_records import InputOptions, now_ms, read_records
 from kbroker.records_io.place import Course, Place, ids_of, made_anew, place_of, remaining
 from kbroker.records_io.replay import Replay
@@ -105,6 +107,8 @@ def _replay(
     limits = find_limits(client, wanted, find_topic(client, look.topic))
     if gone := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
         raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
+    if not stop:
+        limits.check_whole(look.topic, "nothing is sent: try again, or choose other partitions")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
     ends = {partition: min(stop.get(partition, end), end) for partition, end in limits.ends.items()}
     begins = {partition: begins[partition] for partition in ends}
@@ -155,7 +159,7 @@ def _told(refused: RefusedRecord) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ImportOrder:
-    """Records of a file go into a topic; ``kind``: csv or jsonl."""
+    """Records of a file go into a topic; ``kind``: csv, jsonl or parquet."""
 
     to: str
     kind: str
@@ -174,15 +178,28 @@ class ImportOrder:
         def number(line: int) -> str:
             return f"line {line + shift if self.kind == 'jsonl' or line > 1 else line}"
 
+        as_lines = InputOptions(keep_partitions=True)
+        items = read_csv_records(lines, now_ms) if self.kind == "csv" else read_records(lines, as_lines)
+        return self._store(client, items, _Copying(self.to, place), number)
+
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome:
+        """Store rows of a whole file for a while, those after the first ``begin``.
+
+        ``Refused`` or ``ClientError`` before anything is done.
+        """
         copying = _Copying(self.to, place)
+        with upload.lock:
+            rows = ParquetStep(upload, begin, copying.course.begun_at.get(0, 0))
+            outcome = self._store(client, rows, copying, lambda line: f"row {line}")
+            outcome.rows, outcome.finished = rows.done, rows.finished and not outcome.error
+        return outcome
+
+    def _store(
+        self, client: Client, items: Iterable[Item | BadLine], copying: _Copying, number: Callable[[int], str]
+    ) -> Outcome:
         numbers = client.partitions_of(self.to)
         producer = copying.producer(client, lambda refused: f"{number(refused.source)}: {refused.error}")
-        items = (
-            read_csv_records(lines, now_ms)
-            if self.kind == "csv"
-            else read_records(lines, InputOptions(keep_partitions=True))
-        )
-        error: ClientError | None = None
+        error: Exception | None = None
         try:
             for item in remaining(items, copying.course, lambda: copying.caught_up(producer)):
                 if isinstance(item, BadLine):
@@ -192,6 +209,6 @@ class ImportOrder:
                 else:
                     producer.send(item.record, item.line, item.partition if self.keeps_partitions else None)
             producer.flush()
-        except ClientError as caught:
+        except (ClientError, FatalError) as caught:  # of a broker, or of a file that is damaged
             error = caught
         return copying.outcome(producer, error)

@@ -22,7 +22,7 @@ export class LiveTail {
     this.frame = 0;
     this.state = h("span", null, badge("connecting", "quiet"));
     this.text = h("span", { class: "quiet", role: "status" });
-    this.pause = h("button", { type: "button", onclick: () => (this.source ? this.#stop() : this.start()) }, "Pause");
+    this.pause = h("button", { type: "button", onclick: () => (this.source ? this.#pause() : this.start()) }, "Pause");
     fill(bar, this.state, this.text, h("div", { class: "spacer" }), this.pause, h("button", { type: "button", onclick: onStop }, "Leave live"));
   }
 
@@ -34,7 +34,7 @@ export class LiveTail {
       this.#tell("trouble", "bad");
       fill(this.text, JSON.parse(event.data).error);
     });
-    this.source.addEventListener("open", () => this.#tell("live", "good"));
+    this.source.addEventListener("open", () => this.pausing || this.#tell("live", "good"));
     this.source.addEventListener("error", () => {
       if (this.source?.readyState === EventSource.CLOSED) {
         this.#stop();
@@ -51,7 +51,16 @@ export class LiveTail {
     fill(this.state, badge(text, kind));
   }
 
+  /** Stop; before the first event it is not known where the tail is: that one, which has no records, is waited for. */
+  #pause() {
+    if (this.positions) return this.#stop();
+    this.pausing = !this.pausing;
+    this.#tell(...(this.pausing ? ["pausing", "warn"] : ["connecting", "quiet"]));
+    fill(this.pause, this.pausing ? "Go on" : "Pause");
+  }
+
   #stop() {
+    this.pausing = false;
     this.source?.close();
     this.source = null;
     this.#tell("paused", "warn");
@@ -61,6 +70,7 @@ export class LiveTail {
   #take(event) {
     const told = JSON.parse(event.data);
     this.positions = event.lastEventId;
+    if (this.pausing) this.#stop();
     const now = performance.now();
     this.rates.push([now, told.seen]);
     while (this.rates.length && this.rates[0][0] < now - 5000) this.rates.shift();

@@ -4,7 +4,7 @@
 import { get, post } from "./api.js";
 import { openForm } from "./dialog.js";
 import { badge, field, h, refill, tick, toast } from "./dom.js";
-import { number, plural } from "./format.js";
+import { bytes, number, plural } from "./format.js";
 
 const PIECE = 512 * 1024; // characters of a file that one request carries
 const LONGEST = 2 * PIECE; // characters of one record: more would not go into a request
@@ -31,14 +31,14 @@ export function replayRecords(topic, asked) {
 
 /** Import a file that the page or `kbroker export` has made. `done` is called when it is stored. */
 export function importRecords(topic, done) {
-  const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json", required: true });
+  const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json,.parquet", required: true });
   const keep = tick("keep partitions", true);
   openForm(`Import records into ${topic}`, {
     action: "Import",
-    fields: [field("File", file, "CSV or JSON lines, as an export of this page or of kbroker export"), keep.element],
+    fields: [field("File", file, "CSV, JSON lines or Parquet, as an export of this page or of kbroker export"), keep.element],
     send: async () => {
       const [chosen] = file.files;
-      const format = /\.csv$/i.test(chosen.name) ? "csv" : "jsonl";
+      const format = { csv: "csv", parquet: "parquet" }[chosen.name.split(".").pop().toLowerCase()] ?? "jsonl";
       const { name, size } = chosen;
       const copy = await post("copies/import", { topic, format, name, size, keep_partitions: keep.input.checked });
       takeCopy(copy);
@@ -53,6 +53,7 @@ const copies = new Map(); // id -> as the console tells it
 const files = new Map(); // id of an import -> its file, and who is told when it is stored
 const sending = new Set(); // ids of imports whose file this page sends
 const troubles = new Map(); // id -> why this page does not go on with it
+const sent = new Map(); // id of an import whose file the console has to have whole -> bytes that it has
 let timer = 0;
 
 /** Find the copies of this session again, as after the page was loaded. */
@@ -98,24 +99,58 @@ async function upload(copy, file, done) {
   troubles.delete(id);
   draw();
   try {
-    let number = 0;
-    for await (const piece of pieces(file, copy.format === "csv")) {
-      if (number >= copies.get(id).pieces) {
-        const told = await post("copies/piece", { id, number, ...piece });
-        takeCopy(told);
-        if (told.state !== "waits") return;
-      }
-      number += 1;
-    }
-    takeCopy(await post("copies/piece", { id, number, last: true }));
+    if (!(await (copy.format === "parquet" ? sendRows : sendPieces)(copy, file))) return;
     if (copies.get(id).state === "done") files.delete(id);
     done?.();
   } catch (error) {
     troubles.set(id, error.message);
   } finally {
     sending.delete(id);
+    sent.delete(id);
     draw();
   }
+}
+
+/** Whether all pieces of a file are stored now. */
+async function sendPieces(copy, file) {
+  const { id } = copy;
+  let number = 0;
+  for await (const piece of pieces(file, copy.format === "csv")) {
+    if (number >= copies.get(id).pieces) {
+      const told = await post("copies/piece", { id, number, ...piece });
+      takeCopy(told);
+      if (told.state !== "waits") return false;
+    }
+    number += 1;
+  }
+  takeCopy(await post("copies/piece", { id, number, last: true }));
+  return true;
+}
+
+/** Whether all rows of a Parquet file are stored now; the console has to have the file whole. */
+async function sendRows(copy, file) {
+  const { id } = copy;
+  let upload = "";
+  for (let at = 0; at === 0 || at < file.size; at += PIECE) {
+    if (isOver(copies.get(id))) return false;
+    const data = base64(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
+    if (!data) throw new Error("the file is empty");
+    ({ upload } = await post("records/upload", { topic: copy.to, upload, at, data }));
+    sent.set(id, Math.min(at + PIECE, file.size));
+    draw();
+  }
+  sent.delete(id);
+  for (;;) {
+    const told = await post("copies/piece", { id, number: copies.get(id).pieces, upload });
+    takeCopy(told);
+    if (told.state !== "waits") return told.state === "done";
+  }
+}
+
+function base64(data) {
+  const letters = [];
+  for (let at = 0; at < data.length; at += 8192) letters.push(String.fromCharCode(...data.subarray(at, at + 8192)));
+  return btoa(letters.join(""));
 }
 
 async function act(path, id) {
@@ -179,6 +214,7 @@ function describe(copy) {
     const read = copy.state === "done" ? "" : `, ${plural(copy.looked_at, "record")} of ${copy.source} read`;
     return `${counted} sent to ${copy.to}${read}${missing}`;
   }
+  if (sent.has(copy.id)) return `${bytes(sent.get(copy.id))} of ${bytes(copy.size)} of ${copy.source} are with the console`;
   return `${counted} stored in ${copy.to}${copy.state === "done" ? "" : ` of ${copy.source}`}${missing}`;
 }
 
