@@ -6,6 +6,8 @@
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
     python -m benchmarks --only 'tls-*' --only acls
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
+    python -m benchmarks --only explorer-watched
+                             a node that the console's explorer watches, beside one without an explorer
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -42,12 +44,13 @@ from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
+from benchmarks.explorer_workloads import EXPLORER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
 from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
-from benchmarks.servers import ADDITIONS, KINDS, ROOT, PlainKbroker, Server, ServerError, earlier
+from benchmarks.servers import ADDITIONS, KINDS, ROOT, PlainKbroker, Server, ServerError, commit, earlier
 from benchmarks.share_workloads import SHARE_WORKLOADS
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
@@ -64,6 +67,7 @@ ALL_WORKLOADS = (
     *CLUSTER_WORKLOADS,
     *SECURITY_WORKLOADS,
     *ACL_WORKLOADS,
+    *EXPLORER_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
@@ -278,13 +282,6 @@ def machine() -> dict[str, Any]:
 def compile_bytecode() -> None:
     """Compile all modules as pip does on installing, or the first start of a checkout is measured with compilation."""
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "kbroker")], check=False)
-
-
-def commit() -> str:
-    """The checkout's commit, with a mark when it was changed; empty outside a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 def as_json(figures: dict[str, Any]) -> str:

@@ -3,6 +3,9 @@
     python -m benchmarks.console_scale --topics 100000 --rate 50000
     python -m benchmarks.console_scale --topics 1000 --seconds 5         a short look
 
+    python -m benchmarks.console_scale --json FILE --write-docs          measured, and told in docs/console.md
+    python -m benchmarks.console_scale --render FILE                     the figures of an earlier run are told there
+
 Prints a table, and writes it as JSON where `--json FILE` says. The browser's part needs `kbroker[browser]` and
 Chromium, the tail confluent-kafka.
 """
@@ -10,8 +13,11 @@ Chromium, the tail confluent-kafka.
 from __future__ import annotations
 
 import argparse
+import datetime
 import http.client
 import json
+import math
+import os
 import re
 import shutil
 import socket
@@ -29,7 +35,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from benchmarks.console_figures import write_docs
 from benchmarks.raw import API_VERSIONS, frame
+from benchmarks.servers import commit
 from kbroker.client import Client, ClientError
 from kbroker.client.topics import NewTopic, create_topics
 from spark_examples.processes import first_match, process
@@ -298,6 +306,8 @@ def tail(url: str, bootstrap: str, rate: int, seconds: float) -> Figures:
         producer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         time.sleep(2)
         page.evaluate(WATCH)
+        page.locator("tr[data-record] button.open").first.focus()
+        page.keyboard.press("Enter")  # a record is opened: one that is clicked would have to stand still
         page.get_by_label("Filter", exact=True).focus()
         page.screenshot(path=Path(tempfile.gettempdir()) / "kbroker-live.png")
         until = time.monotonic() + seconds - 5
@@ -307,8 +317,9 @@ def tail(url: str, bootstrap: str, rate: int, seconds: float) -> Figures:
             frames.append(page.evaluate(NEXT_FRAME))
             time.sleep(0.1)
         told = page.locator(".live-bar").inner_text()
-        events = page.evaluate("() => window.kbrokerLooked.events")
         paused = timed(lambda: page.get_by_role("button", name="Pause").click())
+        page.evaluate(NEXT_FRAME)
+        events = page.evaluate("() => window.kbrokerLooked.events")
         output, _ = producer.communicate(timeout=120)
         print(told.replace("\n", " "), file=sys.stderr)
         shown = re.search(r"([\d,]+) records/s · ([\d,]+) shown(?: · ([\d,]+) not shown)?", told)
@@ -319,8 +330,8 @@ def tail(url: str, bootstrap: str, rate: int, seconds: float) -> Figures:
             "tail: records/s as the page tells": numbers[0],
             "tail: records shown": numbers[1],
             "tail: records told as not shown": numbers[2],
-            "tail: ms from a key to what it paints, longest": max(events, default=0),
-            "tail: ms from a key to what it paints, median of those above 16": statistics.median(events)
+            "tail: ms from a key or click to what it paints, longest": max(events, default=0),
+            "tail: ms from a key or click to what it paints, median of those above 16": statistics.median(events)
             if events
             else 0,
             "tail: ms of the longest wait for a frame": max(frames),
@@ -337,8 +348,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="how long records come")
     parser.add_argument("--json", type=Path, help="where the figures go, too")
     parser.add_argument("--without-browser", action="store_true")
+    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/console.md")
+    parser.add_argument("--render", type=Path, metavar="JSON", help="only do that, with the figures of an earlier run")
     options = parser.parse_args()
-    figures: Figures = {}
+    if options.render:
+        write_docs(json.loads(options.render.read_text()))
+        return
+    figures: Figures = {"processors": os.cpu_count() or 1}
     with tempfile.TemporaryDirectory(prefix="bench-console-") as directory:
         place = Path(directory)
         logs = place / "node.log", place / "console.log"
@@ -350,7 +366,10 @@ def main() -> None:
             figures |= hold_ups(bootstrap)
             with process("console", "-b", bootstrap, "--listen", "127.0.0.1:0", log=logs[1]) as console:
                 url = first_match(console, r"(http://\S+)", logs[1])
+                probe = Probe(bootstrap)
                 figures |= answer_times(url, names)
+                probe.close()
+                figures["console asks: ms that others waited at most"] = probe.longest(0, math.inf)
                 if not options.without_browser:
                     figures |= look_around(url, names)
                     figures |= tail(url, bootstrap, options.rate, options.seconds)
@@ -363,8 +382,12 @@ def main() -> None:
                 print(f"{log.name}:\n{text[-1500:]}", file=sys.stderr)
     for name, value in figures.items():
         print(f"{name:<60} {value:>14,.3f}")
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    run = {"date": date, "commit": commit(), "figures": figures}
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+        options.json.write_text(json.dumps(run, indent=1))
+    if options.write_docs:
+        write_docs(run)
 
 
 if __name__ == "__main__":

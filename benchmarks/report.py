@@ -52,6 +52,9 @@ UNITS = {
     "partition_KB": "memory of a partition, KB",
     "p99_idle_ms": "p99 without it, ms",
     "p99_growth": "growth of the p99",
+    "watched_cpu_growth": "CPU of a watched request, by that of one of a node without an explorer",
+    "unwatched_cpu_growth": "the same while nobody watches",
+    "shown_per_s": "shown of them, per second",
     "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
 MORE_IS_BETTER = frozenset(
@@ -129,6 +132,8 @@ def _targets() -> Iterator[Target]:
     yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)
     yield Target("compaction", "p99_growth", 2.0, None, is_ratio=False)
     yield Target("cold-reading", "p99_growth", 2.0, None, is_ratio=False)
+    yield Target("explorer-watched", "watched_cpu_growth", 1.05, None, is_ratio=False)
+    yield Target("explorer-watched", "unwatched_cpu_growth", 1.01, None, is_ratio=False)
     yield Target("cluster-produce", "MB_per_s", 1.5, 3.0)
     yield Target("cluster-produce", "cpu_s_per_GB", 0.5, 0.2)
     yield Target("cluster-latency", "p50_ms", 1.2, 0.8)

@@ -177,6 +177,13 @@ class Kbroker(Server):
         raise ServerError(f"kbroker did not start:\n{self.log_tail()}")
 
 
+def commit() -> str:
+    """The checkout's commit, with a mark when it was changed; empty outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def is_readable(descriptor: int, seconds: float) -> bool:
     """Whether there is something to read within so many seconds; the descriptor may be above 1,024."""
     poll = select.poll()
@@ -216,6 +223,16 @@ class MeasuredKbroker(Kbroker):
     options = ("--metrics", "0")
 
 
+def explorer_of(server: Server) -> str:
+    """The address of a node's explorer, as its log tells. ServerError if it does not."""
+    deadline = time.monotonic() + 10
+    while not (announced := re.search(r"explorer is on http://(127\.0\.0\.1:\d+)", server.log_tail())):
+        if time.monotonic() > deadline:
+            raise ServerError(f"the explorer's address is not in the log:\n{server.log_tail()}")
+        time.sleep(0.01)
+    return announced.group(1)
+
+
 class WatchedKbroker(Kbroker):
     """kbroker with its explorer, and `kbroker watch` that reads from it all the time."""
 
@@ -227,14 +244,10 @@ class WatchedKbroker(Kbroker):
 
     def await_port(self) -> None:
         super().await_port()
-        deadline = time.monotonic() + 10
-        while not (announced := re.search(r"explorer is on http://(127\.0\.0\.1:\d+)", self.log_tail())):
-            if time.monotonic() > deadline:
-                raise ServerError(f"the explorer's address is not in the log:\n{self.log_tail()}")
-            time.sleep(0.01)
+        address = explorer_of(self)
         with (self.directory / "watched").open("wb") as shown:
             self._watcher = subprocess.Popen(
-                [sys.executable, "-m", "kbroker", "watch", "-b", announced.group(1)],
+                [sys.executable, "-m", "kbroker", "watch", "-b", address],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=shown,

@@ -203,20 +203,26 @@ def small_requests(bench: Bench, server: Server) -> Figures:
     topic = bench.new_topic(server, 6)
     for partition in range(6):
         raw.await_record(server.host, server.port, topic, partition)
+    figures, requests = send_small_requests(bench, server, topic, bench.amount(8, 4))
+    stored = stored_records(server, topic, 6)
+    if stored < requests:
+        raise LoadError(f"{requests:,.0f} requests were answered, {stored:,} records are there")
+    bench.delete_topic(server, topic)
+    return figures
+
+
+def send_small_requests(bench: Bench, server: Server, topic: str, seconds: float) -> tuple[Figures, float]:
+    """The load of ``small_requests`` on a topic of 6 partitions; its figures, and how many requests were answered."""
     frames = bench.scratch / "frames"
     frames.write_bytes(b"".join(raw.produce_frame(topic, index, b"x" * 100) for index in range(6)))
-    seconds, before = bench.amount(8, 4), server.cpu_seconds()
+    before = server.cpu_seconds()
     offset = raw.produce_error_offset(topic)
     result = bench.load.run("requests", server.port, frames, 6, 100, seconds, offset)
     cpu = server.cpu_seconds() - before
-    stored = stored_records(server, topic, 6)
-    if stored < result["requests"]:
-        raise LoadError(f"{result['requests']:,} requests were answered, {stored:,} records are there")
-    bench.delete_topic(server, topic)
     return {
         "requests_per_s": result["requests"] / result["seconds"],
         "cpu_us_per_request": cpu / result["requests"] * 1e6,
-    }
+    }, result["requests"]
 
 
 def many_partitions(bench: Bench, server: Server) -> Figures:

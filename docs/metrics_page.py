@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from kbroker.metrics.absent import ABSENT
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect
 from kbroker.metrics.otlp import MEASURED, NAMES, PERCENTILES, TOTALS
+
+_COLLECTOR = Path(__file__).parents[1] / "compat_tests" / "works_with" / "otel_collector" / "collector.yaml"
 
 _BEGIN = """\
 A node shows its metrics to [Prometheus](https://prometheus.io) if it is told where:
@@ -133,26 +136,15 @@ $ pip install 'kbroker[otlp]'
 $ kbroker start --otlp http://localhost:4318
 ```
 
-In a properties file that is `otel.exporter.otlp.endpoint=http://localhost:4318`, in a container
-`KAFKA_OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/metrics` is appended unless it is there. A collector that shows what it
-gets has this configuration:
+In a properties file that is `otel.exporter.otlp.endpoint=http://localhost:4318`, in a container, whose image has the
+extra, `KAFKA_OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/metrics` is appended unless it is there. A collector that shows what
+it gets has this configuration:
 
 ```yaml
-receivers:
-  otlp:
-    protocols:
-      http:
-        endpoint: localhost:4318
-exporters:
-  debug:
-    verbosity: detailed
-service:
-  pipelines:
-    metrics:
-      receivers: [otlp]
-      exporters: [debug]
+@COLLECTOR@
 ```
 
+[A test](works_with.md#opentelemetry-collector) starts a collector with it and compares what three nodes send.
 Prometheus takes them with `--web.enable-otlp-receiver` at `http://localhost:9090/api/v1/otlp`.
 
 The page for Prometheus and OTLP can be had together, or one alone. The variables of OpenTelemetry's specification
@@ -225,7 +217,8 @@ def page(note: str) -> str:
     """The text; ``note`` says that it is generated."""
     parts = ["# Metrics\n\n", f"{note}\n", _BEGIN, "\n"]
     parts += [f"- `{dialect}`: {dialect.explanation}\n" for dialect in Dialect]
-    parts.append(_MIDDLE.replace("@OTLP@\n", _OTLP.replace("@NAMES@", "\n".join(_otlp_rows()))))
+    otlp = _OTLP.replace("@COLLECTOR@", _COLLECTOR.read_text("utf-8").strip())
+    parts.append(_MIDDLE.replace("@OTLP@\n", otlp.replace("@NAMES@", "\n".join(_otlp_rows()))))
     for family in all_families():
         first, *others = (family.names[dialect] for dialect in Dialect)
         different = ", ".join(dict.fromkeys(_cell(name) for name in others if name != first))

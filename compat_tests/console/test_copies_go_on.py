@@ -1,4 +1,4 @@
-"""Copies whose node is killed in the middle: the page goes on from there, and nothing is stored twice."""
+"""Copies that fail in the middle, or whose page is loaded again: they go on from there, and nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, running_console
 from kbroker.client import Client
+from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
+from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
-from playwright.sync_api import Dialog, Page, Route, expect
+from playwright.sync_api import Dialog, Locator, Page, Route, expect
 
 PATIENCE = 60_000
 ROWS = 12_000
@@ -39,6 +42,22 @@ def cluster(broker: Broker) -> Iterator[RunningCluster]:
 def impatient(cluster: RunningCluster) -> Iterator[RunningConsole]:
     """A console that soon tells that a node is not there."""
     with running_console("-b", cluster.bootstrap_servers, "--writes", "--timeout", "8") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def holding(broker: Broker) -> Iterator[RunningBroker]:
+    """A broker whose topics can be made to take nothing."""
+    if broker.name == "apache":
+        pytest.skip("faults are kbroker's own")
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keeping(holding: RunningBroker) -> Iterator[RunningConsole]:
+    """A console beside that broker."""
+    with running_console("-b", holding.bootstrap_servers, "--writes") as running:
         yield running
 
 
@@ -71,12 +90,21 @@ def killing(cluster: RunningCluster, at: int) -> Callable[[Route], None]:
     return handle
 
 
-def go_on(page: Page, cluster: RunningCluster, button: str) -> None:
-    """See what the dialog tells of the failure, start the node again, and go on."""
-    dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("alert")).to_contain_text(re.compile("connect|closed|in time"), timeout=PATIENCE)
-    cluster.nodes[0].start()
-    dialog.get_by_role("button", name=button).click()
+def begin_import(page: Page, file: Path) -> None:
+    page.get_by_role("button", name="Import").click()
+    page.get_by_label("File", exact=True).set_input_files(file)
+    page.get_by_role("dialog").get_by_role("button", name="Import").click()
+
+
+def begin_replay(page: Page, to: str) -> None:
+    page.get_by_role("button", name="Replay").click()
+    page.get_by_label("To topic").fill(to)
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+
+
+def copy_on(page: Page, text: str | re.Pattern[str]) -> Locator:
+    """The line of the session's copy with a text."""
+    return page.get_by_label("Copies of records").locator(".copy").filter(has_text=text)
 
 
 def test_an_import_and_a_replay_go_on(
@@ -87,23 +115,91 @@ def test_an_import_and_a_replay_go_on(
     file = tmp_path / "rows.csv"
     file.write_text("key,value\n" + "".join(f"k{number % 9},{number} {LONG}\n" for number in range(ROWS)))
     page = open_page("#/topic?name=whole", url=impatient.url, expect=(502,))
-    page.route("**/api/records/import", killing(cluster, 3))
-    page.get_by_role("button", name="Import").click()
-    page.get_by_label("File").set_input_files(file)
-    page.get_by_role("dialog").get_by_role("button", name="Import").click()
-    go_on(page, cluster, "Import")
-    expect(page.get_by_text(f"{ROWS:,} records stored in whole")).to_be_visible(timeout=PATIENCE)
+    page.route("**/api/copies/piece", killing(cluster, 3))
+    begin_import(page, file)
+    copy = copy_on(page, "stored in whole")
+    expect(copy).to_contain_text(re.compile("connect|closed|in time"), timeout=PATIENCE)
+    cluster.nodes[0].start()
+    copy.get_by_role("button", name="Go on").click()
+    expect(copy).to_contain_text(f"{ROWS:,} records stored in whole", timeout=PATIENCE)
+    expect(copy.get_by_role("button", name="Dismiss")).to_be_visible()
     stored = values(cluster, "whole")
     assert (len(stored), stored.total()) == (ROWS, ROWS)
 
     page.goto(f"{impatient.url}#/topic?name=whole&tab=records&again=1")
-    page.route("**/api/records/replay", killing(cluster, 1))
-    page.get_by_role("button", name="Replay").click()
-    page.get_by_label("To topic").fill("whole-again")
-    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
-    go_on(page, cluster, "Replay")
-    expect(page.get_by_text(f"{ROWS:,} records sent to whole-again")).to_be_visible(timeout=PATIENCE)
+    page.route("**/api/copies/replay", killing(cluster, 1))
+    begin_replay(page, "whole-again")
+    dialog = page.get_by_role("dialog")  # what cannot be begun is told there
+    expect(dialog.get_by_role("alert")).to_contain_text(re.compile("connect|closed|in time"), timeout=PATIENCE)
+    cluster.nodes[0].start()
+    dialog.get_by_role("button", name="Replay").click()
+    expect(copy_on(page, f"{ROWS:,} records sent to whole-again")).to_contain_text("done", timeout=PATIENCE)
     assert values(cluster, "whole-again") == stored
+
+
+def test_a_replay_goes_on_while_its_page_is_loaded_again(
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole
+) -> None:
+    with Client(holding.bootstrap_servers) as client:
+        create_topics(client, [NewTopic(name, 1, 1) for name in ("first", "kept", "given-up")])
+        producer = Producer(client, "first", [0], on_refused=print)
+        for number in range(5):
+            producer.send(Record(0, 1, None, b"%d" % number), number, 0)
+        producer.flush()
+    page = open_page("#/topic?name=first", url=keeping.url)
+    # The topic takes nothing for now, and the copy tries again.
+    with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="kept"):
+        begin_replay(page, "kept")
+        expect(copy_on(page, "sent to kept")).to_contain_text("under way")
+        page.reload()
+        expect(copy_on(page, "sent to kept")).to_contain_text("under way")
+    expect(copy_on(page, "5 records sent to kept")).to_contain_text("done", timeout=PATIENCE)
+    with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="given-up"):
+        begin_replay(page, "given-up")
+        copy = copy_on(page, "sent to given-up")
+        copy.get_by_role("button", name="Cancel").click()
+        expect(copy).to_contain_text("is cancelled")
+    expect(copy.locator(".badge")).to_have_text("cancelled", timeout=PATIENCE)
+    copy.get_by_role("button", name="Dismiss").click()
+    expect(copy).to_have_count(0)
+    page.reload()
+    expect(copy_on(page, "done")).to_have_count(1)
+    expect(copy).to_have_count(0)
+
+
+def test_an_import_goes_on_with_its_file_chosen_again(
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole, tmp_path: Path
+) -> None:
+    with Client(holding.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("reloaded", 1, 1)])
+    rows = 4000
+    file = tmp_path / "rows.csv"
+    file.write_text("value\n" + "".join(f"{number} {LONG}\n" for number in range(rows)))
+    page = open_page("#/topic?name=reloaded", url=keeping.url)
+    page.on("dialog", lambda dialog: dialog.accept())
+    asked: list[Route] = []
+
+    def hold_second(route: Route) -> None:
+        asked.append(route)
+        if len(asked) != 2:
+            route.continue_()
+
+    page.route("**/api/copies/piece", hold_second)
+    begin_import(page, file)
+    while len(asked) < 2:
+        page.wait_for_timeout(10)
+    page.reload()
+    copy = copy_on(page, "stored in reloaded of rows.csv")
+    expect(copy).to_contain_text("waits for its file")
+    other = tmp_path / "other.csv"
+    other.write_text("value\n1\n")
+    again = copy.get_by_label("Choose rows.csv again")
+    again.set_input_files(other)
+    expect(page.get_by_text("this is not the file")).to_be_visible()
+    again.set_input_files(file)
+    expect(copy_on(page, f"{rows:,} records stored in reloaded")).to_contain_text("done", timeout=PATIENCE)
+    with Client(holding.bootstrap_servers) as client:
+        assert list_ranges(client, [TopicPartition("reloaded", 0)])[TopicPartition("reloaded", 0)] == (0, rows)
 
 
 def test_the_browser_asks_before_a_copy_is_left(
@@ -122,15 +218,14 @@ def test_the_browser_asks_before_a_copy_is_left(
 
     page.on("dialog", stay)
     held: list[Route] = []
-    page.route("**/api/records/import", lambda route: held.append(route))
-    page.get_by_role("button", name="Import").click()
-    page.get_by_label("File").set_input_files(file)
-    page.get_by_role("dialog").get_by_role("button", name="Import").click()
-    page.wait_for_function("() => document.querySelector('dialog button[type=submit]').disabled")
+    page.route("**/api/copies/piece", lambda route: held.append(route) if not held else route.continue_())
+    begin_import(page, file)
+    while not held:
+        page.wait_for_timeout(10)
     with page.expect_event("dialog"):
         page.evaluate("() => { setTimeout(() => location.reload(), 0); }")
     held[0].continue_()
-    expect(page.get_by_text("1 record stored in left")).to_be_visible()
+    expect(copy_on(page, "1 record stored in left")).to_contain_text("done")
     assert asked == ["beforeunload"]
     # What is finished is left without a question.
     page.reload()

@@ -37,7 +37,7 @@ def places(world: World, packing: Packing) -> dict[str, tuple[str, str]]:
         "topic-groups": (f"#/topic?name={world.orders}&tab=groups", f"text={world.group}"),
         "log": (f"#/topic?name={world.orders}&tab=log&at=0", "table[aria-label=Batches]"),
         "groups": (f"#/groups?filter={world.group}", "table[aria-label=Groups]"),
-        "group": (f"#/group?group={world.group}", "table[aria-label=Partitions]"),
+        "group": (f"#/group?group={world.group}", ".chart svg"),
         "transactions": ("#/transactions", "h1:text('Transactions') >> xpath=../.. >> .card *"),
         "access": ("#/access", "text=Quotas"),
         "broker": ("#/overview", "table[aria-label=Brokers]"),

@@ -193,6 +193,45 @@ def test_records_are_exported(open_page: OpenPage, world: World) -> None:
         *("partition", "offset", "timestamp", "key", "value", "headers", "key_encoding", "value_encoding")
     ]
     assert any(row[4] == HOSTILE for row in table)
+    page.get_by_label("latest per key").check()
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Export JSON lines").click()
+    assert len(Path(downloading.value.path()).read_text().splitlines()) == 42
+
+
+def test_parquet_is_exported_and_imported(open_page: OpenPage, world: World, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    copies = f"parquet-{world.run[::-1]}"
+    with Client(world.bootstrap) as client:
+        create_topics(client, [NewTopic(copies, 3, 1, {"retention.ms": "86400000"})])
+    page = open_page(f"#/topic?name={world.orders}")
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Export Parquet").click()
+    file = tmp_path / downloading.value.suggested_filename
+    downloading.value.save_as(file)
+    assert file.name == f"{world.orders}.parquet"
+    page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}")
+    page.get_by_role("button", name="Import").click()
+    page.get_by_label("File", exact=True).set_input_files(file)
+    page.get_by_role("dialog").get_by_role("button", name="Import").click()
+    expect(page.get_by_text(f"903 records stored in {copies}")).to_be_visible()
+
+
+def test_what_keeps_an_export_from_beginning_is_told(open_page: OpenPage, world: World) -> None:
+    page = open_page(f"#/topic?name={world.orders}", expect=(404,))
+    page.get_by_label("Partitions").fill("7")
+    page.get_by_role("button", name="Export CSV").click()
+    expect(page.locator(".toast")).to_contain_text(f"Nothing is exported: topic {world.orders} has no partition 7")
+
+
+def test_the_course_of_a_lag_is_drawn_and_told(open_page: OpenPage, world: World) -> None:
+    page = open_page(f"#/group?group={world.group}")
+    chart = page.get_by_role("img", name=re.compile("Lag in records, .* at most"))
+    expect(chart).to_be_visible()
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("table", name="Course of the lag").locator("tbody tr").first).to_be_visible()
+    page.goto(f"{page.url.split('#')[0]}#/groups?filter={world.group}")
+    expect(page.get_by_role("table", name="Groups").locator("svg.spark")).to_be_visible()
 
 
 def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tmp_path: Path) -> None:
@@ -211,7 +250,7 @@ def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tm
     page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}&tab=records")
     expect(page.locator(".status")).to_contain_text("30 records shown")
     page.get_by_role("button", name="Import").click()
-    page.get_by_label("File").set_input_files(file)
+    page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     expect(page.get_by_text(f"100,000 records stored in {copies}")).to_be_visible(timeout=180_000)
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker import collector
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, Listener, read_properties_file, with_provided
 from kbroker.config.provided import without_values
@@ -325,6 +326,7 @@ async def _serve(
             # Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them
             # under way has the collector look for cycles that are not there.
             gc.set_threshold(_COLLECT_AFTER)
+            collector.freeze_survivors()
             gc.enable()
             print(ready_line(broker, config), flush=True)
             on_ready()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,7 +79,12 @@ class Reader:
         partition_bytes: int = DEFAULT_PARTITION_BYTES,
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_wait_ms: int = DEFAULT_WAIT_MS,
+        wants: Callable[[int, BatchHeader], bool] | None = None,
     ) -> None:
+        """``wants``: whether a batch of a partition is cut into records; one that is not wanted is passed over.
+
+        It is asked of batches alone that a reader would get all records of.
+        """
         self._client = client
         self._topic = topic
         self._ends = dict(ends or {})
@@ -88,6 +93,7 @@ class Reader:
         self._partition_bytes = partition_bytes
         self._max_bytes = max_bytes
         self._max_wait_ms = max_wait_ms
+        self._wants = wants
         self._in_flight: dict[Connection, dict[int, int]] = {}
         self._failing_since: float | None = None
         self.positions = dict(positions)
@@ -240,20 +246,28 @@ class Reader:
         start, end = fetched.start, fetched.end
         aborted = AbortedTransactions(fetched.aborted) if self._read_committed else None
         for position, header in fetched.batches:
+            is_part = start > header.base_offset or (end is not None and header.next_offset > end)
             try:
-                shown = self._records(fetched.data, position, header, aborted)
+                shown = self._records(fetched, position, header, aborted, is_part=is_part)
             except CorruptRecord as error:
                 where = TopicPartition(self._topic, fetched.partition)
                 raise ResponseError(ErrorCode.CORRUPT_MESSAGE, f"partition {where}", str(error)) from None
-            if start > header.base_offset or (end is not None and header.next_offset > end):
+            if is_part:
                 shown = [record for record in shown if record.offset >= start and (end is None or record.offset < end)]
             if shown:
                 yield Chunk(fetched.partition, shown, header.timestamp_type)
 
     def _records(
-        self, data: memoryview, position: int, header: BatchHeader, aborted: AbortedTransactions | None
+        self,
+        fetched: _Fetched,
+        position: int,
+        header: BatchHeader,
+        aborted: AbortedTransactions | None,
+        *,
+        is_part: bool,
     ) -> list[Record]:
-        """The records of a batch that a reader is to see."""
+        """The records of a batch that a reader is to see; ``is_part``: not all of them are asked for."""
+        data = fetched.data
         if self._check_crcs:
             check_crc(data, position, header)
         if header.is_control:
@@ -263,6 +277,8 @@ class Reader:
                         aborted.ended(header.producer_id)
             return []
         if aborted is not None and header.is_transactional and aborted.covers(header):
+            return []
+        if self._wants is not None and not is_part and not self._wants(fetched.partition, header):
             return []
         return list(iter_records(data, position))
 

@@ -27,9 +27,12 @@ class Cluster:
         self._idle: deque[Client] = deque()
         self._closed = False
 
-    async def ask(self, question: Callable[[Client], T]) -> T:
-        """The value of ``question``; it may block for as long as the client's timeout lets it."""
-        return await trio.to_thread.run_sync(self._in_thread, question, limiter=self._limiter)
+    async def ask(self, question: Callable[[Client], T], limiter: trio.CapacityLimiter | None = None) -> T:
+        """The value of ``question``; it may block for as long as the client's timeout lets it.
+
+        ``limiter``: of the threads that it may take, in place of those of all questions.
+        """
+        return await trio.to_thread.run_sync(self._in_thread, question, limiter=limiter or self._limiter)
 
     def _in_thread(self, question: Callable[[Client], T]) -> T:
         try:

@@ -135,17 +135,25 @@ class Call:
         """Do what takes long with many topics in a thread: the other requests go on meanwhile."""
         return await trio.to_thread.run_sync(work, limiter=self.console.limiter)
 
+    def audit(self, action: str, target: str, details: Json, outcome: str) -> None:
+        """Write a line into the audit log."""
+        write_audit(self.session.user, self.address, action, target, details, outcome)
+
+    def refuse_read_only(self, action: str, target: str, details: Json) -> None:
+        """``Refused``, with a line in the audit log, where no writes are allowed."""
+        if not self.console.settings.writes:
+            self.audit(action, target, details, "refused: read-only")
+            raise Refused(403, "this console is read-only: it was started without --writes")
+
     async def write(self, action: str, target: str, details: Json, question: Callable[[Client], T]) -> T:
         """Change something: only where writes are allowed, and never without a line in the audit log."""
-        if not self.console.settings.writes:
-            write_audit(self.session.user, self.address, action, target, details, "refused: read-only")
-            raise Refused(403, "this console is read-only: it was started without --writes")
+        self.refuse_read_only(action, target, details)
         try:
             result = await self.ask(question)
         except Exception as error:
-            write_audit(self.session.user, self.address, action, target, details, f"failed: {error}")
+            self.audit(action, target, details, f"failed: {error}")
             raise
-        write_audit(self.session.user, self.address, action, target, details, "done")
+        self.audit(action, target, details, "done")
         return result
 
 

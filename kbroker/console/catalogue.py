@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from kbroker import collector
 from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.patience import patience
 from kbroker.client.topics import LATEST, TopicDescription, list_offsets, list_topics
@@ -24,8 +25,9 @@ _TIMES_AS_LONG: Final = 10
 """Topics are asked for again after as many times the time that asking took."""
 
 _PATIENCE: Final = 0.3
-"""Seconds that a page waits for topics as they are now, where earlier ones are known. With 100,000 topics the cluster
-takes seconds to tell of them all; the page says of what time its topics are, and asks again by itself."""
+"""Seconds that a page waits for topics as they are now, where earlier ones are known and were told in that time. With
+100,000 topics the cluster takes seconds to tell of them all: they are not waited for. The page says of what time its
+topics are, and asks again by itself."""
 
 _MAX_ENDS: Final = 2000
 """Partitions whose ends are asked for in one look, for the rates of records."""
@@ -95,6 +97,11 @@ class Rates:
 
 def ask_topics(client: Client, rates: Rates) -> Topics:
     """All topics with their sizes and rates. A topic's size is that of one copy: of each partition the leader's."""
+    with collector.paused():  # these are freed without it, and it would look at hundreds of thousands of them
+        return _ask_topics(client, rates)
+
+
+def _ask_topics(client: Client, rates: Rates) -> Topics:
     topics = list_topics(client)
     found = ask_sizes(client)
     sizes = {
@@ -142,6 +149,7 @@ class TopicCatalogue:
         self._known: Topics | None = None
         self._rates = Rates()
         self._asked_at = 0.0
+        self._took = 0.0
         self._stale_at = 0.0
         self._changed_at = 0.0
         self._asking: _Asking | None = None
@@ -160,7 +168,8 @@ class TopicCatalogue:
                 # The task outlives this request, and must never fail: what it raises is told to whoever waits.
                 trio.lowlevel.spawn_system_task(self._ask, self._asking)
             asking = self._asking
-            with trio.move_on_after(math.inf if fresh or known is None else _PATIENCE):
+            is_shown = known is not None and not fresh
+            with trio.move_on_after(math.inf if not is_shown else _PATIENCE if self._took <= _PATIENCE else 0):
                 await asking.done.wait()
             if asking.error is not None:
                 raise asking.error
@@ -180,7 +189,8 @@ class TopicCatalogue:
             now = time.monotonic()
             self._failure = None
             self._asked_at = began
-            self._stale_at = now + max(_LEAST_SECONDS, _TIMES_AS_LONG * (now - began))
+            self._took = now - began
+            self._stale_at = now + max(_LEAST_SECONDS, _TIMES_AS_LONG * self._took)
         except Exception as error:
             asking.error = self._failure = error
         finally:

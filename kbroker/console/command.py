@@ -209,9 +209,11 @@ def _set_up_audit(path: Path | None) -> None:
 async def _serve(settings: ConsoleSettings, listening: socket.socket, host: str, until_eof: bool) -> None:
     import trio
 
+    from kbroker import collector
     from kbroker.cli.start import await_end_of_input
     from kbroker.console.serving import serve
 
+    collector.freeze_survivors()  # the topics that are known may be many
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             url: str = await nursery.start(serve, settings, listening, host)

@@ -5,6 +5,7 @@ Files are only read, and may belong to nodes that run.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ MAX_ENTRIES: Final = 200
 """Entries of one file that are told."""
 
 _FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+
+_READ_AT_ONCE: Final = 8 << 10
+"""Bytes of an index that are read to find its last entry, and again as long as there is none in them."""
 
 _ENTRY_SIZES: Final = {"index": 8, "timeindex": 12, "txnindex": 34}
 
@@ -92,7 +96,16 @@ def _count_entries(path: Path, kind: str) -> int | None:
     size = _ENTRY_SIZES.get(kind)
     if size is None:
         return None
-    return -(-len(path.read_bytes().rstrip(b"\0")) // size)
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            begin = max(end - _READ_AT_ONCE, 0)
+            file.seek(begin)
+            kept = file.read(end - begin).rstrip(b"\0")
+            if kept:
+                return -(-(begin + len(kept)) // size)
+            end = begin
+    return 0
 
 
 def file_entries(directory: Path, name: str) -> list[dict[str, Any]] | None:

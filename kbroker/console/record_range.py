@@ -126,15 +126,31 @@ class Limits:
     begins: dict[int, int]
     ends: dict[int, int]
     notes: tuple[str, ...] = ()
+    firsts: dict[int, int] = field(default_factory=dict)
+    """The beginnings of the range as it was asked for, wherever an earlier look has ended."""
+    leaderless: tuple[int, ...] = ()
+    """Partitions that were asked for, and are left out: they have no leader."""
+
+    def check_whole(self, topic: str, told: str) -> None:
+        """``Refused`` where a partition is left out, for what must not seem whole then."""
+        if self.leaderless:
+            raise Refused(409, f"partition {self.leaderless[0]} of {topic} has no leader now: {told}")
+
+
+def find_partitions(wanted: RecordRange, topic: TopicDescription) -> list[int]:
+    """The partitions of a range; ``Refused`` if the topic lacks one."""
+    there = {entry.partition for entry in topic.partitions}
+    partitions = sorted(there) if wanted.partitions is None else list(wanted.partitions)
+    unknown = [partition for partition in partitions if partition not in there]
+    if unknown:
+        raise Refused(404, f"topic {topic.name} has no partition {unknown[0]}")
+    return partitions
 
 
 def find_limits(client: Client, wanted: RecordRange, topic: TopicDescription) -> Limits:
     """The offsets that a range means now. ``latest`` begins at the ends, and is read backward."""
     there = {entry.partition: entry.leader for entry in topic.partitions}
-    partitions = list(there) if wanted.partitions is None else list(wanted.partitions)
-    unknown = [partition for partition in partitions if partition not in there]
-    if unknown:
-        raise Refused(404, f"topic {topic.name} has no partition {unknown[0]}")
+    partitions = find_partitions(wanted, topic)
     dead = [partition for partition in partitions if there[partition] is None]
     notes = tuple(f"partition {partition} has no leader, and is left out" for partition in dead)
     led = [partition for partition in partitions if there[partition] is not None]
@@ -153,7 +169,8 @@ def find_limits(client: Client, wanted: RecordRange, topic: TopicDescription) ->
         )
         for name in names
     }
+    firsts = starts if wanted.begin == "latest" else dict(begins)
     for partition, offset in wanted.positions.items():
         if partition in begins:
             begins[partition] = offset
-    return Limits(starts, begins, ends, notes)
+    return Limits(starts, begins, ends, notes, firsts, tuple(dead))

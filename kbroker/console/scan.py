@@ -1,4 +1,4 @@
-"""Records of a topic for a page: forward from positions, backward from the end, the latest of each key.
+"""Records of a topic for a page, forward from positions, and all of them for exports.
 
 Everything here runs in a worker thread with a client of its own. A look is bounded by what it reads and by time; it
 says how far it came, so that the next one goes on exactly there and nothing is left out.
@@ -18,7 +18,6 @@ from kbroker.client.errors import known
 from kbroker.client.reader import Reader, Skipped
 from kbroker.client.topics import list_ranges
 from kbroker.console.masking import Masking
-from kbroker.records_io.latest import LatestPerKey
 from kbroker.records_io.record_filter import Predicate, Subject
 from kbroker.schemas.decoder import Decoded, PartNote, RecordDecoder
 from kbroker.types import TopicPartition
@@ -32,11 +31,6 @@ MAX_BYTES: Final = 64 << 20
 
 _HEADER_BYTES: Final = 100
 """Bytes that a header counts for, roughly what an empty one takes."""
-
-MAX_KEYS: Final = 20_000
-
-_FIRST_WINDOW: Final = 2_000
-_LARGEST_WINDOW: Final = 50_000
 
 
 class Found(NamedTuple):
@@ -96,24 +90,30 @@ class Budget:
         check: Callable[[], None] | None = None,
     ) -> None:
         """``check`` raises when nobody waits for the look any more; it is asked in every round, found or not."""
-        self._records = records
-        self._until = time.monotonic() + seconds
-        self._size = size
+        self._limits = (records, size, seconds)
         self._check = check
         self.scanned = 0
         self.bytes = 0
+        self.extend()
+
+    def extend(self, seconds: float | None = None) -> None:
+        """Allow the same once more, in so many seconds if they are given."""
+        records, size, usual = self._limits
+        self._records = self.scanned + records
+        self._size = self.bytes + size
+        self._until = time.monotonic() + (usual if seconds is None else seconds)
+
+    @property
+    def records_left(self) -> int:
+        """Records that may still be read."""
+        return max(self._records - self.scanned, 0)
 
     @property
     def spent(self) -> bool:
         """Whether the look has to end."""
         if self._check is not None:
             self._check()
-        return self.scanned >= self._records or self.bytes >= self._size or self.late
-
-    @property
-    def late(self) -> bool:
-        """Whether its time is over."""
-        return time.monotonic() >= self._until
+        return not self.records_left or self.bytes >= self._size or time.monotonic() >= self._until
 
     def count(self, records: list[Record]) -> None:
         """Count what was read."""
@@ -146,7 +146,7 @@ def forward(
         wanted = {p: o for p, o in reached.items() if o < ends[p] and len(matches[p]) < limit}
         if not wanted:
             break
-        for partition, chunk, next_offset in _read(client, look, wanted, ends, budget, notes):
+        for partition, chunk, next_offset in read_chunks(client, look, wanted, ends, budget, notes):
             if len(matches[partition]) >= limit:
                 continue
             found, stopped = _up_to(look, partition, chunk, limit - len(matches[partition]))
@@ -162,12 +162,14 @@ def forward(
     return Page(shown, reached, finished, budget.scanned, notes)
 
 
-class _Chunk(NamedTuple):
+class Chunk(NamedTuple):
+    """Records of a partition, in order, and whose timestamps they have."""
+
     records: list[Record]
     kind: TimestampType
 
 
-def _up_to(look: Look, partition: int, chunk: _Chunk, limit: int) -> tuple[list[Found], int | None]:
+def _up_to(look: Look, partition: int, chunk: Chunk, limit: int) -> tuple[list[Found], int | None]:
     """The first records that fit, and the offset after the last of them if there may be more in the chunk."""
     found: list[Found] = []
     for record in chunk.records:
@@ -179,14 +181,14 @@ def _up_to(look: Look, partition: int, chunk: _Chunk, limit: int) -> tuple[list[
     return found, None
 
 
-def _read(
+def read_chunks(
     client: Client,
     look: Look,
     positions: Mapping[int, int],
     ends: Mapping[int, int],
     budget: Budget,
     notes: list[str],
-) -> Iterator[tuple[int, _Chunk, int]]:
+) -> Iterator[tuple[int, Chunk, int]]:
     """(partition, records, the offset to go on at), until all partitions are at their ends or the budget is spent.
 
     What holds no records to be shown (aborted, control batches) moves the position on all the same.
@@ -211,96 +213,17 @@ def _read(
                     notes.append(
                         f"partition {partition}: offsets {chunk.wanted} to {chunk.start - 1} are gone from the log"
                     )
-                    yield partition, _Chunk([], TimestampType.CREATE_TIME), chunk.start
+                    yield partition, Chunk([], TimestampType.CREATE_TIME), chunk.start
                     continue
                 budget.count(chunk.records)
                 after = chunk.records[-1].offset + 1
-                yield partition, _Chunk(chunk.records, chunk.timestamp_type), after
+                yield partition, Chunk(chunk.records, chunk.timestamp_type), after
                 if index == last_of[partition] and reader.positions[partition] > after:
-                    yield partition, _Chunk([], chunk.timestamp_type), reader.positions[partition]
+                    yield partition, Chunk([], chunk.timestamp_type), reader.positions[partition]
         for partition in positions:
-            yield partition, _Chunk([], TimestampType.CREATE_TIME), reader.positions[partition]
+            yield partition, Chunk([], TimestampType.CREATE_TIME), reader.positions[partition]
     finally:
         reader.close()
-
-
-def backward(
-    client: Client, look: Look, starts: Mapping[int, int], before: Mapping[int, int], limit: int, budget: Budget
-) -> Page:
-    """The newest ``limit`` records before some offsets, the newest first; ``positions`` is the next ``before``."""
-    matches: dict[int, list[Found]] = {partition: [] for partition in before}
-    lowest = dict(before)
-    notes: list[str] = []
-    window = limit if look.fits is None else max(limit, _FIRST_WINDOW)
-    while True:
-        wanted = {p: max(starts[p], low - window) for p, low in lowest.items() if low > starts[p]}
-        wanted = {p: from_offset for p, from_offset in wanted.items() if len(matches[p]) < limit}
-        if not wanted or budget.spent:
-            break
-        found: dict[int, list[Found]] = {partition: [] for partition in wanted}
-        reached = dict(wanted)
-        for partition, chunk, next_offset in _read(client, look, wanted, lowest, budget, notes):
-            for record in chunk.records:
-                fitting = look.sift(partition, record, chunk.kind)
-                if fitting is not None:
-                    found[partition].append(fitting)
-            reached[partition] = max(reached[partition], next_offset)
-        for partition, records in found.items():
-            if reached[partition] < lowest[partition]:
-                # The budget ended within the window: what was found is not the newest. It is looked at again.
-                continue
-            matches[partition] += reversed(records)
-            lowest[partition] = wanted[partition]
-        window = min(2 * window, _LARGEST_WINDOW)
-    merged = list(heapq.merge(*matches.values(), key=lambda found: -found.record.timestamp))
-    shown, left = merged[:limit], merged[limit:]
-    for each in left:
-        lowest[each.partition] = max(lowest[each.partition], each.record.offset + 1)
-    finished = all(low <= starts[partition] for partition, low in lowest.items())
-    return Page(shown, lowest, finished, budget.scanned, notes)
-
-
-def latest_per_key(
-    client: Client,
-    look: Look,
-    positions: Mapping[int, int],
-    ends: Mapping[int, int],
-    limit: int,
-    budget: Budget,
-    judging_seconds: float = MAX_SECONDS,
-) -> Page:
-    """The last record of each key, as if the topic were compacted; keys whose last record is a tombstone too.
-
-    Records without a key are left out. The newest are judged first, for ``judging_seconds`` at most.
-    ``positions`` says how far the topic was read: ``finished`` is whether to its
-    ends.
-    """
-    everything = Look(look.topic, None, Masking((), ""), look.read_committed)
-    last = LatestPerKey(max_keys=MAX_KEYS)
-    reached = dict(positions)
-    notes: list[str] = []
-    for partition, chunk, next_offset in _read(client, everything, positions, ends, budget, notes):
-        for record in chunk.records:
-            last.add(partition, record, chunk.kind)
-        reached[partition] = max(reached[partition], next_offset)
-        if last.is_full:
-            break
-    if last.is_full:
-        notes.append(f"there are more than {MAX_KEYS:,} keys: choose a partition or a later beginning")
-    newest = sorted(last.kept(), key=lambda found: (-found.record.timestamp, found.partition, -found.record.offset))
-    judging = Budget(seconds=judging_seconds)
-    records: list[Found] = []
-    for index, each in enumerate(newest):
-        if judging.late:
-            notes.append(f"of {len(newest):,} keys the newest {index:,} were judged in time: choose a partition")
-            break
-        fitting = look.sift(each.partition, each.record, each.timestamp_type)
-        if fitting is not None:
-            records.append(fitting)
-    if len(records) > limit:
-        notes.append(f"{len(records):,} keys are found, and the newest {limit:,} are shown")
-    finished = all(offset >= ends[partition] for partition, offset in reached.items())
-    return Page(records[:limit], reached, finished, budget.scanned, notes)
 
 
 def every(
@@ -316,7 +239,7 @@ def every(
     ``check`` is called for each chunk and in each round of waiting, and raises to end it.
     """
     budget = Budget(records=1 << 62, seconds=1e9, size=math.inf, check=check)
-    for partition, chunk, _ in _read(client, look, positions, ends, budget, []):
+    for partition, chunk, _ in read_chunks(client, look, positions, ends, budget, []):
         check()
         for record in chunk.records:
             fitting = look.sift(partition, record, chunk.kind)

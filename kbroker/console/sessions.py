@@ -14,6 +14,7 @@ import trio
 from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
 from kbroker.console.gaps import Gaps
+from kbroker.console.lag_course import LagCourses
 from kbroker.console.standing import OffsetHistory
 from kbroker.console.troubles import TroubleHistory
 
@@ -45,6 +46,7 @@ class View:
         self.history = TroubleHistory()
         self.offsets = OffsetHistory()
         self.gaps = Gaps()
+        self.courses = LagCourses()
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Session:
     began: float = 0.0
     running: list[trio.CancelScope] = field(default_factory=list)
     """Its live tails and exports."""
+    exports: dict[str, str] = field(default_factory=dict)
+    """Word of an export -> what became of it: nothing yet, or ``done``, or why it is not whole."""
 
 
 class Sessions:
@@ -85,7 +89,11 @@ class Sessions:
 
     def lives(self, session: Session) -> bool:
         """Whether nobody has ended a session."""
-        return session.id in self._sessions
+        return self.has(session.id)
+
+    def has(self, session_id: str) -> bool:
+        """Whether there is a session with this id, which nobody has ended."""
+        return session_id in self._sessions
 
     @contextmanager
     def while_alive(self, session: Session) -> Iterator[trio.CancelScope]:

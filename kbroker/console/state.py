@@ -12,9 +12,12 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.console.asking import THREADS, Cluster
 from kbroker.console.back_off import BackOff
+from kbroker.console.copies import Copies
 from kbroker.console.fault_channel import FaultChannel
+from kbroker.console.seen_keys import SeenKeys
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
+from kbroker.console.uploads import Uploads
 from kbroker.console.watching import Watching
 
 if TYPE_CHECKING:
@@ -51,7 +54,10 @@ class Console:
         self.tails = trio.CapacityLimiter(TAILS)
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
+        self.copies = Copies(self.sessions.has)
         self.back_off = BackOff()
+        self.seen_keys = SeenKeys()
+        self.uploads = Uploads()
         self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
         self.watching = Watching(settings.explorers) if settings.explorers else None
         self.decoder = None if settings.registry is None else _decoder(settings.registry)

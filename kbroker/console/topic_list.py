@@ -29,14 +29,11 @@ def choose(
     growth: Mapping[str, float] | None = None,
 ) -> list[TopicDescription]:
     """The topics whose names have every word of ``text`` in them, in order; ``topics`` are by name already."""
-    words = text.lower().split()
-    chosen = [
-        topic
-        for topic in topics
-        if (internal or not topic.internal)
-        and (not words or _has_each(topic.name.lower(), words))
-        and (not troubled or under_replicated(topic) or leaderless(topic))
-    ]
+    chosen = list(topics) if internal else [topic for topic in topics if not topic.internal]
+    for word in text.lower().split():
+        chosen = [topic for topic in chosen if word in topic.name.lower()]
+    if troubled:
+        chosen = [topic for topic in chosen if under_replicated(topic) or leaderless(topic)]
     match sort:
         case "partitions":
             chosen.sort(key=lambda topic: len(topic.partitions), reverse=descending)
@@ -52,10 +49,6 @@ def choose(
             if descending:
                 chosen.reverse()
     return chosen
-
-
-def _has_each(name: str, words: Sequence[str]) -> bool:
-    return all(word in name for word in words)
 
 
 class Branch(NamedTuple):

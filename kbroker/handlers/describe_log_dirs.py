@@ -10,7 +10,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
-from kbroker.handlers.registration import LargeAnswers, handler, size_of_topics
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import TopicPartition
@@ -27,11 +27,11 @@ def _asks_for_all(request: DescribeLogDirsRequest, version: int) -> bool:
     return request.topics is None
 
 
-def _size(response: DescribeLogDirsResponse) -> int:
-    return size_of_topics([topic for directory in response.results for topic in directory.topics])
+def _lists_of(response: DescribeLogDirsResponse) -> list[list[DescribeLogDirsTopic]]:
+    return [directory.topics for directory in response.results]
 
 
-@handler(DescribeLogDirsRequest, large_answers=LargeAnswers(_size, _asks_for_all))
+@handler(DescribeLogDirsRequest, large_answers=LargeAnswers(_lists_of, _asks_for_all))
 async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
     """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
     if not may_on_cluster(ctx, AclOperation.DESCRIBE):

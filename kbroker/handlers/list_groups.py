@@ -11,14 +11,14 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def _size(response: ListGroupsResponse) -> int:
-    return len(response.groups)
+def _lists_of(response: ListGroupsResponse) -> list[list[ListedGroup]]:
+    return [response.groups]
 
 
-@handler(ListGroupsRequest, large_answers=LargeAnswers(_size))
+@handler(ListGroupsRequest, large_answers=LargeAnswers(_lists_of))
 async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
     """List groups; filters that nothing matches give an empty list.
 

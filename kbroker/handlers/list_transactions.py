@@ -21,11 +21,11 @@ from kbroker.wire.messages.list_transactions import (
 )
 
 
-def _size(response: ListTransactionsResponse) -> int:
-    return len(response.transaction_states)
+def _lists_of(response: ListTransactionsResponse) -> list[list[TransactionState]]:
+    return [response.transaction_states]
 
 
-@handler(ListTransactionsRequest, large_answers=LargeAnswers(_size))
+@handler(ListTransactionsRequest, large_answers=LargeAnswers(_lists_of))
 async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
     """Every id that passes the filters and that the principal may describe; an empty filter lets all pass."""
     pattern = None

@@ -31,7 +31,7 @@ from kbroker.handlers.metadata_common import (
     reachable_brokers,
     some_broker_id,
 )
-from kbroker.handlers.registration import LargeAnswers, handler, size_of_topics
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, NewTopic, topic_name_problem
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -53,11 +53,11 @@ def asks_for_all(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)  # version 0 has no null
 
 
-def _size(response: MetadataResponse) -> int:
-    return size_of_topics(response.topics)
+def _lists_of(response: MetadataResponse) -> list[list[MetadataResponseTopic]]:
+    return [response.topics]
 
 
-@handler(MetadataRequest, large_answers=LargeAnswers(_size, asks_for_all))
+@handler(MetadataRequest, large_answers=LargeAnswers(_lists_of, asks_for_all))
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and some or all of its topics.
 

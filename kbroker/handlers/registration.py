@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sized
+from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.value_types import NamedTuple, dataclass
 from kbroker.wire.registry import API_KEYS
@@ -60,25 +60,13 @@ class Preload(enum.Enum):
     """No node: most are never asked for the API, and all would have its handler in memory."""
 
 
-class AnsweredTopic(Protocol):
-    """A topic in an answer."""
-
-    @property
-    def partitions(self) -> Sized: ...
-
-
 class LargeAnswers(NamedTuple):
     """An API whose answers may be large: with all topics of a cluster, all groups of a node."""
 
-    size_of: Callable[[Any], int]
-    """The size of an answer, in topics, partitions, groups or the like."""
+    lists_of: Callable[[Any], list[list[Any]]]
+    """The lists with the parts of an answer: topics with their ``partitions``, groups, or the like."""
     all_topics_are_asked_for: Callable[[Any, int], bool] = lambda request, version: False
     """Whether a request of a version asks for all topics. Where there are many, its answer is known to be large."""
-
-
-def size_of_topics(topics: Collection[AnsweredTopic]) -> int:
-    """The size of topics in an answer: their number, or that of their partitions if these are more."""
-    return max(len(topics), sum(len(topic.partitions) for topic in topics))
 
 
 _BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "large_answers")

@@ -209,7 +209,11 @@ class LogManager:
 
     def logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of one log dir."""
-        return [log for tp, log in self._logs.items() if self._dir_of[tp] is log_dir]
+        return list(self.iter_logs_in(log_dir))
+
+    def iter_logs_in(self, log_dir: LogDir) -> Iterator[PartitionLog]:
+        """The logs of one log dir that are there now. Others may run between two of them: some may be gone by then."""
+        return (log for tp, log in list(self._logs.items()) if self._dir_of.get(tp) is log_dir)
 
     def _log_dir_with(self, log: PartitionLog) -> LogDir:
         return self._dir_of[log.topic_partition]

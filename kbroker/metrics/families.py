@@ -55,6 +55,16 @@ REPLICATION_BYTES_OUT = mbean(f"{_TRAFFIC}/ReplicationBytesOutPerSec", Kind.COUN
 REPLICATION_BYTES_IN = mbean(
     f"{_TRAFFIC}/ReplicationBytesInPerSec", Kind.COUNTER, "Bytes copied from leaders, as follower."
 )
+REASSIGNMENT_BYTES_OUT = mbean(
+    f"{_TRAFFIC}/ReassignmentBytesOutPerSec",
+    Kind.COUNTER,
+    "Of the bytes sent to followers, those for replicas that a reassignment adds (KIP-352).",
+)
+REASSIGNMENT_BYTES_IN = mbean(
+    f"{_TRAFFIC}/ReassignmentBytesInPerSec",
+    Kind.COUNTER,
+    "Of the bytes copied as follower, those of replicas that a reassignment adds (KIP-352).",
+)
 
 # --- partitions -----------------------------------------------------------------------------------------------
 

@@ -148,9 +148,9 @@ NAMES: Final[dict[str, _Named]] = {
     "kafka_topic_partitions": _Named("kafka.topic.partitions", "{partitions}", Shape.GAUGE),
     f"{_P}current_offset": _Named("kafka.partition.current_offset", "1", Shape.GAUGE),
     f"{_P}oldest_offset": _Named("kafka.partition.oldest_offset", "1", Shape.GAUGE),
-    f"{_P}replicas": _Named("kafka.partition.replicas", "{replicas}", Shape.GAUGE),
-    f"{_P}in_sync_replica": _Named("kafka.partition.replicas_in_sync", "{replicas}", Shape.GAUGE),
-    "kafka_consumergroup_members": _Named("kafka.consumer_group.members", "{members}", Shape.GAUGE, renamed=_GROUP),
+    f"{_P}replicas": _Named("kafka.partition.replicas", "{replicas}", Shape.UP_DOWN),
+    f"{_P}in_sync_replica": _Named("kafka.partition.replicas_in_sync", "{replicas}", Shape.UP_DOWN),
+    "kafka_consumergroup_members": _Named("kafka.consumer_group.members", "{members}", Shape.UP_DOWN, renamed=_GROUP),
     "kafka_consumergroup_current_offset": _Named("kafka.consumer_group.offset", "1", Shape.GAUGE, renamed=_GROUP),
     "kafka_consumergroup_current_offset_sum": _Named(
         "kafka.consumer_group.offset_sum", "1", Shape.GAUGE, renamed=_GROUP

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker import collector
 from kbroker.coordinator.core import CoordinatorCore
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.node.coordinator_shard import C, Shard
@@ -56,7 +55,7 @@ def replay_chunk(core: CoordinatorCore, key: TopicPartition, data: bytes, offset
     coordinator that does not start.
     """
     count = 0
-    with _without_gc():
+    with collector.paused():  # what is loaded stays, and would be looked at again and again
         for position, header in walk_headers(data):
             offset = header.next_offset
             if header.is_control:
@@ -82,15 +81,3 @@ def _replay_batch(
         except WireError as error:
             logger.warning("%s: record at offset %d is unreadable and skipped: %s", key, offset, error)
     return count
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Turn the garbage collector off: the loaded objects stay, and it would walk them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

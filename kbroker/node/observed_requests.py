@@ -167,6 +167,10 @@ class ObservedDispatcher(Dispatcher):
         return request, context
 
 
+_serve_now = Dispatcher.serve_now
+"""Called for each request, and looked up but once."""
+
+
 class WatchedDispatcher(ObservedDispatcher):
     """Tells an observer of each request, also of those that shortcuts serve."""
 
@@ -186,11 +190,11 @@ class WatchedDispatcher(ObservedDispatcher):
         if not self._is_left:
             self._is_told = watcher.came(frame)
         if not self._is_told:
-            served = super().serve_now(frame, round)
+            served = _serve_now(self, frame, round)
             self._is_left = not served
             return served
         try:
-            served = super().serve_now(frame, round)
+            served = _serve_now(self, frame, round)
         except BaseException as error:
             watcher.failed(error)
             raise

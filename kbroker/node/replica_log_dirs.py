@@ -56,8 +56,9 @@ class ReplicaLogDirs:
                     pass
                 else:
                     moves = log_manager.moves.to(log_dir)
+                    logs: Iterable[PartitionLog]
                     if wanted is None:
-                        logs = log_manager.logs_in(log_dir)
+                        logs = log_manager.iter_logs_in(log_dir)
                     else:
                         found = (log_manager.log_of(tp) for tp in wanted if log_manager.log_dir_of(tp) is log_dir)
                         logs = [log for log in found if log is not None]

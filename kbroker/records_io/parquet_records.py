@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from kbroker.errors import FatalError
 from kbroker.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
@@ -35,6 +36,11 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
+def check_parquet() -> None:
+    """``FatalError`` says in one line which package Parquet needs, if it is missing."""
+    _parquet()
+
+
 class _BatchWriter(Protocol):
     """The part of pyarrow's ``ParquetWriter`` that is used."""
 
@@ -46,7 +52,7 @@ class _BatchWriter(Protocol):
 class ParquetWriter:
     """Writes records into a file, a row group at a time."""
 
-    def __init__(self, file: BinaryIO, topic: str) -> None:
+    def __init__(self, file: BinaryIO | io.RawIOBase, topic: str) -> None:
         schema = topic_schema().with_metadata({"kafka.topic": topic})
         self._columns = RecordColumns(ROW_GROUP)
         self._writer: _BatchWriter = _parquet().ParquetWriter(file, schema, compression="zstd")
@@ -74,31 +80,53 @@ class ParquetWriter:
 class ParquetRecords:
     """The records of a file. ``count`` of them; ``done`` are read."""
 
-    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
-        """``clock`` gives the time, in ms, of records in a file without timestamps; ``FatalError`` if it has none."""
+    def __init__(self, path: Path | IO[bytes], clock: Callable[[], int], begin: int = 0) -> None:
+        """``begin``: rows to pass over. ``clock`` gives the time, in ms, of records in a file without timestamps.
+
+        ``FatalError`` if the file cannot be read, or has no values.
+        """
         parquet = _parquet()
         try:
             self._file: Any = parquet.ParquetFile(path)
         except _UNREADABLE as error:
-            raise FatalError(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from None
+            name = path if isinstance(path, Path) else "the file"
+            raise FatalError(f"cannot read {name} as Parquet: {' '.join(str(error).split())}") from None
         self._clock = clock
-        self._path = path
+        self._path = path if isinstance(path, Path) else "the file"
+        self._begin = begin
         self.count: int = self._file.metadata.num_rows
         self.done = 0
         names = self._file.schema_arrow.names
         if "value" not in names:
-            raise FatalError(f"{path} has no column value, only {', '.join(names)}")
+            raise FatalError(f"{self._path} has no column value, only {', '.join(names)}")
         self._columns = ["value", *(name for name in _OPTIONAL if name in names)]
 
     def __iter__(self) -> Iterator[Item | BadLine]:
         """The records of the rows, each with the row's number, from 1 on."""
+        groups = self._groups()
         try:
-            for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, columns=self._columns):
-                yield from self._items(batch)
+            if not groups:
+                return
+            for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, row_groups=groups, columns=self._columns):
+                passed = min(max(self._begin - self.done, 0), batch.num_rows)
+                self.done += passed
+                yield from self._items(batch.slice(passed))
         except _UNREADABLE as error:
             raise FatalError(f"cannot read {self._path}: {' '.join(str(error).split())}") from None
         finally:
             self._file.close()
+
+    def _groups(self) -> list[int]:
+        """The row groups from the one with the first row on; those before are ``done``."""
+        metadata = self._file.metadata
+        first = 0
+        while first < metadata.num_row_groups:
+            rows = metadata.row_group(first).num_rows
+            if self.done + rows > self._begin:
+                break
+            self.done += rows
+            first += 1
+        return list(range(first, metadata.num_row_groups))
 
     def _items(self, batch: pyarrow.RecordBatch) -> Iterator[Item | BadLine]:
         columns = {name: _values(name, batch.column(name)) for name in self._columns}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import http.client
 import io
 import json
 import time
@@ -63,6 +64,49 @@ def test_records_and_how_to_go_on(console: ConsoleProcess) -> None:
         told = console.get("records", topic="orders", goon=told["goon"], **{"from": "earliest", "limit": 4}).json
         seen += [(row["partition"], row["offset"]) for row in told["rows"]]
     assert len(seen) == len(set(seen)) == 11
+
+
+def test_a_range_of_time_ends_before_until(console: ConsoleProcess) -> None:
+    asked = {"topic": "orders", "from": "earliest", "limit": 100}
+    times = sorted(row["timestamp"] for row in console.get("records", **asked).json["rows"])
+    for begin in ({"from": "earliest"}, {"from": "latest"}, {"from": "time", "at": f"@{times[2] / 1000:.3f}"}):
+        told = console.get("records", **{**asked, **begin, "until": f"@{times[6] / 1000:.3f}"}).json
+        expected = times[2:6] if "at" in begin else times[:6]
+        assert sorted(row["timestamp"] for row in told["rows"]) == expected and told["finished"]
+    until = f"@{times[6] / 1000:.3f}"
+    told = console.get("records", **asked, latest_per_key=1, until=until).json
+    assert [row["timestamp"] for row in told["rows"]] == times[:6][::-1]
+    lines = console.get("records/export", topic="orders", format="json", until=until).body.splitlines()
+    assert len(lines) == 6
+    assert (
+        console.get("records", **{**asked, "from": "time", "at": until}, until=f"@{times[2] / 1000:.3f}").json["rows"]
+        == []
+    )
+    assert console.get("records", **asked, until="yesterdayish").status == 400
+
+
+def test_the_latest_of_each_key_goes_on_in_the_same_session(console: ConsoleProcess) -> None:
+    asked = {"topic": "orders", "latest_per_key": 1}
+    told = console.get("records", **asked).json
+    assert len(told["rows"]) >= 11 and told["finished"]
+    again = console.get("records", **asked, goon="0:1,1:1", seen=told["seen"]).json
+    assert (again["rows"], again["finished"]) == ([], True)
+    assert console.get("records", **asked, goon="0:1,1:1", seen="never").status == 410
+
+
+def test_a_tail_begins_by_telling_where_it_is(console: ConsoleProcess) -> None:
+    """A page that is paused before the first record goes on from there."""
+    console.enter()
+    connection = http.client.HTTPConnection(*console.host.split(":"), timeout=20)
+    try:
+        connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
+        response = connection.getresponse()
+        lines = [response.readline().decode().strip() for _ in range(5)]
+    finally:
+        connection.close()
+    ends = console.get("records", topic="orders").json["ends"]
+    assert lines[2:4] == ["event: records", f"id: {ends}"]
+    assert json.loads(lines[4].removeprefix("data: "))["rows"] == []
 
 
 def test_masked_parts_are_in_no_answer(console: ConsoleProcess) -> None:
@@ -216,7 +260,7 @@ def test_a_console_is_read_only_unless_it_is_asked_for(broker: RunningBroker) ->
     with console_process("-b", broker.bootstrap_servers) as console:
         assert console.enter()["writes"] is False
         paths = ("topic/create", "topic/delete", "topic/config", "topic/partitions", "records/produce", "group/delete")
-        paths += ("records/replay", "records/import")
+        paths += ("copies/replay", "copies/import")
         for path in paths:
             document = {"name": "orders", "topic": "orders", "group": "orders", "confirm": "orders"}
             document |= {"to": "orders", "text": "{}"}

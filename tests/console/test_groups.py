@@ -172,6 +172,9 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     lags = console.get("groups/lags").json
     assert lags["asked"] == lags["groups"] >= 1
     [row] = [row for row in lags["rows"] if row["group"] == "offsets-only"]
+    # The looks at the list and at the group are those of one course.
+    assert {lag for _, lag, _ in told["course"]} <= {0, 6} and told["course"][-1][1] == 6 == row.pop("course")[-1]
+    assert told["course"][-1][2] >= 290
     told = {"lag": 6, "waiting": 6, "stands_since": None, "goes_on": False}
     assert row == {"group": "offsets-only", "state": "Empty", **told}
 

@@ -170,3 +170,63 @@ def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, co
     assert trouble["exact"] is True
     lost.start()
     eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again")
+
+
+def test_a_partition_without_a_leader_keeps_its_place_and_is_not_passed_over(
+    cluster: RunningCluster, console: ConsoleProcess
+) -> None:
+    lost = next(node for node in cluster.nodes if node is not cluster.controller)
+    others = [node.id for node in cluster.nodes if node is not lost]
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("spread", assignment=[[others[0]], [others[1]], [lost.id]])])
+        create_topics(client, [NewTopic("copied", assignment=[[others[0]]])])
+        await_topics(cluster, "spread", "copied")
+        producer = Producer(client, "spread", [0, 1, 2], on_refused=print)
+        for number in range(30):
+            producer.send(Record(0, number, b"k", b"%d" % number), 0, number % 3)
+        producer.flush()
+    lost.kill()
+
+    def leader() -> Any:
+        return console.get("topic", name="spread").json["partitions"][2]["leader"]
+
+    eventually(lambda: leader() is None, "the partition has no leader")
+    told = "partition 2 of spread has no leader now"
+    for asked in ({}, {"check": 1}, {"format": "csv", "latest_per_key": 1}):
+        answer = console.get("records/export", topic="spread", **asked)
+        assert (answer.status, told in answer.error) == (409, True)
+    assert len(console.get("records/export", topic="spread", partitions="0,1").body.splitlines()) == 20
+    answer = console.post("copies/replay", {"topic": "spread", "to": "copied", "from": "earliest"})
+    assert (answer.status, told in answer.error) == (409, True)
+    assert console.get("records", topic="copied").json["rows"] == []
+    goon = {"goon": "0:10,1:10,2:7", "from": "earliest"}
+    page = console.get("records", topic="spread", **goon).json
+    assert (page["rows"], page["finished"], page["goon"]) == ([], False, "0:10,1:10,2:7")
+    with (
+        console.events("records/tail?topic=spread&goon=0:10,1:10,2:7") as resumed,
+        console.events("records/tail?topic=spread") as fresh,
+    ):
+        name, first = next(fresh)
+        assert (name, first["seen"]) == ("records", 0)
+        assert first["notes"] == ["partition 2 has no leader: it is followed from its end once it has one"]
+        notes = [note for _, event in _until(resumed, "is kept") for note in event["notes"]]
+        assert notes == ["partition 2 has no leader: its place, offset 7, is kept"]
+        lost.start()
+        events = [event for _, event in _until(resumed, "goes on")]
+        notes = [note for _, event in _until(fresh, "followed from") for note in event["notes"]]
+        assert notes == ["partition 2 has a leader now: followed from offset 10 on"]
+        while not any(event["rows"] for event in events):
+            events.append(next(resumed)[1])
+        rows = [(row["partition"], row["offset"]) for event in events for row in event["rows"]]
+        assert rows == [(2, 7), (2, 8), (2, 9)]
+    page = console.get("records", topic="spread", **goon).json
+    assert [(row["partition"], row["offset"]) for row in page["rows"]] == rows and page["finished"]
+    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well again")
+
+
+def _until(events: Iterator[tuple[str, Any]], text: str) -> Iterator[tuple[str, Any]]:
+    """The events up to the one with a note that has the text; the tail goes on meanwhile, so it comes."""
+    for event in events:
+        yield event
+        if any(text in note for note in event[1]["notes"]):
+            return

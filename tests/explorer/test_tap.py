@@ -138,6 +138,51 @@ def test_beyond_the_limit_requests_are_counted_and_no_more(clock: Clock) -> None
     assert sum(ask(tap, seen, frame) for _ in range(2 * module.RATE)) == module.RATE
 
 
+class Untouchable:
+    """A frame of which nothing but the API key may be looked at."""
+
+    def __getitem__(self, index: object) -> int:
+        assert index == 1, "no part of a request is copied or decoded before it is known to be shown"
+        return 12
+
+
+def test_what_is_not_shown_costs_a_count(clock: Clock) -> None:
+    """However many requests come, the copies of a second are bounded; the others are not even looked at."""
+    tap, watcher, queue = Tap(clock, 1), Watcher(), Any  # type: ignore[arg-type]
+    requests = WatchedRequests(tap, Client(), queue)  # type: ignore[arg-type]
+    frame: Any = Untouchable()
+    for _ in range(10):
+        assert not requests.came(frame)
+    assert tap.take_skipped(watcher) is None, "nobody watches: nothing is counted either"
+    tap.add(watcher)
+    while tap.is_open:
+        assert requests.came(heartbeat())
+    shown, seconds, rate = 0, 3, 20_000
+    for second in range(1, seconds * 10 + 1):
+        for _ in range(rate // 10):
+            if not tap.is_open:
+                assert not requests.came(frame)
+            else:
+                shown += requests.came(heartbeat())
+        clock.now = second / 10
+        tap.refill()
+    assert shown <= seconds * module.RATE + 1
+    skipped = tap.take_skipped(watcher)
+    assert skipped is not None and skipped.counts[12] == seconds * rate - shown
+
+
+def test_large_requests_count_for_more(clock: Clock) -> None:
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    seen = connected(tap)
+    tap.add(watcher)
+    large = memoryview(bytes(heartbeat()) + bytes(MAX_KEPT))
+    taken = 0
+    while ask(tap, seen, large):
+        taken += 1
+        watcher.take(10)
+    assert BURST // 5 <= taken <= BURST // 5 + 1
+
+
 def test_whoever_asks_for_little_loses_nothing_to_the_rest(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher([0], "you")  # type: ignore[arg-type]
     seen = connected(tap)

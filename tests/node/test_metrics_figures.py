@@ -15,13 +15,15 @@ from metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, to
 from node_harness import produce_request, run
 from quorum_harness import quorum
 
+from kbroker import types
 from kbroker.client.cluster import Client
+from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.metrics.absent import ABSENT
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.testing.cluster import running_cluster
+from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.record_batch import Record, build_batch
 from tests.metrics.expressions import of_alerts, of_dashboard
@@ -274,16 +276,21 @@ def test_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
     run(main)
 
 
-def test_replication_on_three_nodes() -> None:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(3, LISTENER) as it:
+        yield it
+
+
+def test_replication_on_three_nodes(cluster: RunningCluster) -> None:
     """KIP-96, KIP-153, KIP-164, KIP-352, KIP-427."""
-    with running_cluster(3, LISTENER) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        config = {"min.insync.replicas": "3"}
-        admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(120)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
-        producer.produce("copied", b"x" * 5000)
-        assert producer.flush(120) == 0
-        pages = [scrape(port) for port in ports_of(cluster)]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    config = {"min.insync.replicas": "3"}
+    admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(120)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    producer.produce("copied", b"x" * 5000)
+    assert producer.flush(120) == 0
+    pages = [scrape(port) for port in ports_of(cluster)]
     assert total(pages, "kafka_server_brokertopicmetrics_replicationbytesin_total") > 10_000
     assert total(pages, "kafka_server_brokertopicmetrics_bytesout_total") == 0
     of_topic = {"topic": "copied", "partition": "0"}
@@ -299,3 +306,24 @@ def test_replication_on_three_nodes() -> None:
     ]
     assert len(silences) == 2 and max(silences) < 60_000
     assert {page["kafka_server_raftmetrics_number_of_voters", ()] for page in pages} == {3}
+
+
+def test_bytes_of_a_reassignment_are_counted_on_both_sides(cluster: RunningCluster) -> None:
+    """KIP-352: by the leader that sends them and by the broker that gets a replica, and for no other replica."""
+    bytes_in, bytes_out = (f"kafka_server_brokertopicmetrics_reassignmentbytes{way}_total" for way in ("in", "out"))
+    bootstrap = cluster.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"min.insync.replicas": "1"}
+    admin.create_topics([NewTopic("moved", 1, replica_assignment=[[1, 2]], config=config)])["moved"].result(120)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce("moved", b"x" * 5000)
+    assert producer.flush(120) == 0
+    before = [scrape(port) for port in ports_of(cluster)]
+    with Client(bootstrap) as client:
+        assert not any(alter_reassignments(client, {types.TopicPartition("moved", 0): [1, 3]}).values())
+        while list_reassignments(client):
+            time.sleep(0.05)
+    after = [scrape(port) for port in ports_of(cluster)]
+    assert [total(before, name) for name in (bytes_in, bytes_out)] == [0, 0]
+    assert [value(page, bytes_out) > 5000 for page in after] == [True, False, False]
+    assert [value(page, bytes_in) > 5000 for page in after] == [False, False, True]

@@ -1,223 +1,152 @@
-"""Records into a topic, with ``--writes``: of another topic once more, and out of a file. Each step is short."""
+"""Copies into a topic, with ``--writes``: begun, asked for, cancelled; they belong to the session, not to a page."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
-from kbroker.client import Client, ClientError
-from kbroker.client.producer import Producer
-from kbroker.client.producer import Refused as RefusedRecord
-from kbroker.client.reader import Reader
-from kbroker.console.api.topics import find_topic
-from kbroker.console.call import Call, Refused
-from kbroker.console.record_range import RecordRange, find_limits, parse_positions, range_of, show_positions
-from kbroker.errors import FatalError
-from kbroker.records_io.csv_records import read_csv_records
-from kbroker.records_io.items import BadLine
+from kbroker.client import Client
+from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
+from kbroker.console.api.uploads import upload_of
+from kbroker.console.call import Call, Refused, error_answer
+from kbroker.console.copies import MOST_OPEN, AnyCopy, Ask, ImportCopy, Outcome, ReplayCopy
+from kbroker.console.export_files import check_format
+from kbroker.console.record_range import range_of
 from kbroker.records_io.json_types import Json
-from kbroker.records_io.line_records import InputOptions, now_ms, read_records
-from kbroker.records_io.place import Course, Place, ids_of, load_place, made_anew, place_of, remaining
-from kbroker.records_io.replay import Replay
-from kbroker.records_io.sieve import Sieve
 
-STEP_SECONDS: Final = 3.0
-"""A replay of a page goes on in steps: between two of them it can be given up."""
+logger = logging.getLogger(__name__)
 
-_SHOWN: Final = 10
-
-_BATCH_BYTES: Final = 64 << 10
-"""Small: what the place of a step that fails has to name is what its producer holds."""
-
-_LONGEST_PLACE: Final = 1 << 20
-_MOST_RECORDS: Final = 1_000_000
-"""Records that a place may name: they take memory that its few bytes do not."""
+_LONGEST_NAME: Final = 255
+"""Characters of a file's name that are remembered."""
 
 
-class _Stopped(Exception):
-    """A step that has failed in the middle: what it has done, with the place from which another goes on."""
+async def list_copies(call: Call) -> Json:
+    """The session's copies, and how far each is."""
+    _ = call.view
+    found = call.console.copies.of(call.session.id)
+    for copy in found:
+        if isinstance(copy, ReplayCopy):
+            copy.seen()
+    return {"rows": [copy.view() for copy in found]}
 
-    def __init__(self, error: Exception, answer: dict[str, Json]) -> None:
-        super().__init__(str(error))
-        self.answer: Json = {**answer, "error": str(error)}
 
-
-async def replay_records(call: Call) -> Json:
-    """Send the records that fit to another topic, for a while; ``goon`` and ``ends`` bring the next step.
-
-    A step that fails in the middle has an ``error``; with its ``place``, too, another one goes on where it stopped.
-    """
+async def begin_replay(call: Call) -> Json:
+    """Begin to send the records that fit to another topic. What has to be refused is, before anything is sent."""
     wanted = range_of(call)
-    to, keeps = call.text("to"), call.flag("keep_partitions")
-    ends = parse_positions(call.text("ends", ""))
-    topic = wanted.look.topic
+    to, topic = call.text("to"), wanted.look.topic
     if wanted.look.masking:
         raise Refused(403, f"parts of {topic} are masked here: in another topic they might be seen")
-    copying = _Copying(f"replay {topic} to {to}", to, _place_of(call))
-    details: Json = {"from": topic, "filter": call.text("filter", ""), "goon": call.text("goon", "")}
-    try:
-        return await call.write(
-            "replay", to, details, lambda client: _replay(client, wanted, copying, keeps_partitions=keeps, stop=ends)
-        )
-    except _Stopped as stopped:
-        return stopped.answer
-
-
-def _place_of(call: Call) -> Place | None:
-    """The place of a step that failed."""
-    if not call.has("place"):
-        return None
-    try:
-        return load_place(call.text("place"), most=_MOST_RECORDS)
-    except ValueError as error:
-        raise Refused(400, f"place: {error}") from None
-
-
-class _Copying:
-    """A step of a copy: its producer, what was refused, and the place where it stops if it fails."""
-
-    def __init__(self, task: str, to: str, begun: Place | None) -> None:
-        if begun is not None and begun.task != task:
-            raise Refused(400, f"the place is of another copy: {begun.task}")
-        self.course = Course(begun)
-        self.problems: list[str] = []
-        self.to = to
-        self._task = task
-        self._begun = begun
-        self._topic_ids = ""
-
-    def producer(self, client: Client, told: Callable[[RefusedRecord], str], *sources: str) -> Producer:
-        """A producer; ``told`` says what was refused, ``sources`` are the topics that are read."""
-        names = (self.to, *sources)
-        self._topic_ids = ids_of(client, names)
-        if self._begun is not None and (name := made_anew(names, self._begun.topic_ids, self._topic_ids)):
-            raise Refused(409, f"topic {name} was made anew: begin from the beginning")
-        return Producer(
-            client,
-            self.to,
-            client.partitions_of(self.to),
-            batch_bytes=_BATCH_BYTES,
-            on_refused=lambda refused: self.problems.append(told(refused)),
-            resume=self.course.rest,
-        )
-
-    def caught_up(self, producer: Producer) -> None:
-        """Note that all that an earlier step has left was read."""
-        self.course.caught_up(producer, self.problems.append)
-
-    def told(self, producer: Producer) -> dict[str, Json]:
-        """The number of records that were stored, and what was not."""
-        shown: list[Json] = list(self.problems[:_SHOWN])
-        stored = sum(each.count for each in producer.stored.values())
-        return {"stored": stored, "not_stored": len(self.problems), "problems": shown}
-
-    def stopped(self, producer: Producer, error: Exception, answer: dict[str, Json]) -> _Stopped:
-        """The outcome of a step that failed, to be raised."""
-        place = self.course.place(producer, self._task, self._topic_ids, {})
-        producer.close()
-        text = place.dump() if len(place.again()) <= _MOST_RECORDS else None
-        return _Stopped(error, {**answer, "place": text if text and len(text) <= _LONGEST_PLACE else None})
-
-
-def _replay(
-    client: Client, wanted: RecordRange, copying: _Copying, *, keeps_partitions: bool, stop: dict[int, int]
-) -> Json:
-    look = wanted.look
-    limits = find_limits(client, wanted, find_topic(client, look.topic))
-    if gone := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
-        raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
-    begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
-    ends = {partition: min(stop.get(partition, end), end) for partition, end in limits.ends.items()}
-    begins = {partition: begins[partition] for partition in ends}
-    partitions = client.partitions_of(copying.to)
-    if keeps_partitions and (missing := [partition for partition in begins if partition not in partitions]):
-        raise Refused(409, f"topic {copying.to} has no partition {missing[0]}: let the keys choose")
-    for partition, offset in begins.items():
-        copying.course.passed(partition, offset)
-    producer = copying.producer(client, _told, look.topic)
-    committed = look.read_committed
-    reading = client.another()
-    reader = Reader(reading, look.topic, begins, ends=ends, read_committed=committed)
-    left = copying.course.left
-    again = None
-    if left:
-        again = Reader(reading, look.topic, left, ends={each: begins[each] for each in left}, read_committed=committed)
-    copy = Replay(
-        reader,
-        producer,
-        Sieve(look.fits, look.decoder),
-        keep_partitions=keeps_partitions,
-        course=copying.course,
-        again=again,
-        caught_up=lambda: copying.caught_up(producer),
+    # No log has what somebody looks for.
+    details: Json = {"from": topic, "filtered": wanted.look.fits is not None}
+    copy = ReplayCopy(
+        ReplayOrder(wanted, to, call.flag("keep_partitions")),
+        topic,
+        to,
+        *_parts(call, "replay", to, details),
+        while_alive=lambda: call.console.sessions.while_alive(call.session),
+        ends_unwatched=call.flag("ends_unwatched"),
     )
-    until = time.monotonic() + STEP_SECONDS
-
-    def answer(goon: Mapping[int, int], *, finished: bool) -> dict[str, Json]:
-        return {
-            "looked_at": copy.looked_at,
-            **copying.told(producer),
-            "finished": finished,
-            "goon": show_positions(dict(goon)),
-            "ends": show_positions(ends),
-        }
-
-    try:
-        for _ in copy.run():
-            copy.stopped = not copy.is_catching_up and time.monotonic() >= until
-        producer.flush()
-    except (ClientError, FatalError) as error:  # of a broker, or of the schema registry
-        raise copying.stopped(producer, error, answer(copying.course.next, finished=False)) from None
-    finally:
-        reading.close()
-    return answer(reader.positions, finished=reader.finished)
+    _add(call, copy, "replay", details)
+    copy.go_on()
+    await copy.settled.wait()
+    if copy.failure is not None:
+        call.console.copies.forget(call.session.id, copy)
+        raise copy.failure
+    return copy.view()
 
 
-def _told(refused: RefusedRecord) -> str:
-    partition, offset = place_of(refused.source)
-    return f"partition {partition} offset {offset}: {refused.error}"
+async def begin_import(call: Call) -> Json:
+    """Begin to store the records of a file, whose pieces come by ``store_piece``."""
+    to, kind = call.text("topic"), call.choice("format", ("csv", "jsonl", "parquet"), "jsonl")
+    name, size = call.text("name", "")[:_LONGEST_NAME], call.number("size", 0)
+    details: Json = {"file": name, "bytes": size, "format": kind}
+    call.refuse_read_only("import", to, details)
+    check_format(kind)
+    await call.ask(lambda client: client.partitions_of(to))
+    order = ImportOrder(to, kind, call.flag("keep_partitions"))
+    copy = ImportCopy(order, name, size, kind, to, *_parts(call, "import", to, details))
+    _add(call, copy, "import", details)
+    return copy.view()
 
 
-async def import_records(call: Call) -> Json:
-    """Store the records of a piece of a file: lines of JSON, or rows of CSV after a row of names.
+def _parts(
+    call: Call, action: str, to: str, details: Json
+) -> tuple[Ask, Callable[[str], None], Callable[[Exception], str]]:
+    """The cluster as the session's user asks it, the audit log, and the texts of errors."""
+    cluster, limiter = call.view.cluster, call.console.copies.threads
 
-    ``shift`` is what line numbers of the piece, but for that of the names, lack to those of the file. A piece that
-    fails in the middle has an ``error``; with its ``place``, too, it goes on where it stopped.
+    def ask(question: Callable[[Client], Outcome]) -> Awaitable[Outcome]:
+        return cluster.ask(question, limiter)
+
+    return ask, partial(call.audit, action, to, details), _text_of
+
+
+def _text_of(error: Exception) -> str:
+    if error_answer(error) is not None:
+        return str(error)
+    logger.error("a copy failed unexpectedly", exc_info=error)
+    return "the console failed unexpectedly; its log says more"
+
+
+def _add(call: Call, copy: AnyCopy, action: str, details: Json) -> None:
+    call.refuse_read_only(action, copy.to, details)
+    if not call.console.copies.add(call.session.id, copy):
+        raise Refused(429, f"{MOST_OPEN} copies are under way: cancel one, or wait")
+    call.audit(action, copy.to, details, "begun")
+
+
+def _copy_of(call: Call) -> AnyCopy:
+    _ = call.view
+    copy = call.console.copies.find(call.session.id, call.text("id"))
+    if copy is None:
+        raise Refused(404, "there is no such copy")
+    return copy
+
+
+async def store_piece(call: Call) -> Json:
+    """Store a piece of a file, the ``number``-th from 0; one that is stored already is passed over.
+
+    ``last``: there are no more, and the import is done. Of Parquet a piece is rows of the ``upload``, those that come
+    next, and with the last of them the import is done.
     """
-    name, kind = call.text("topic"), call.choice("format", ("csv", "jsonl"), "jsonl")
-    text, keeps, shift = call.text("text"), call.flag("keep_partitions"), call.number("shift", 0)
-    lines = text.encode("utf-8", "surrogatepass").split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    copying = _Copying(f"import {kind} into {name}", name, _place_of(call))
-    details: Json = {"lines": len(lines), "format": kind}
+    copy = _copy_of(call)
+    if not isinstance(copy, ImportCopy):
+        raise Refused(400, "this copy takes no file")
+    number = call.number("number")
+    if number > copy.pieces:
+        raise Refused(409, f"piece {copy.pieces} of the file comes next")
+    if number == copy.pieces:
+        if call.flag("last"):
+            copy.finish()
+        elif copy.format == "parquet":
+            await copy.store_rows(upload_of(call))
+            if copy.is_over:
+                call.console.uploads.end(call.session.id, call.text("upload"))
+        else:
+            await copy.store(call.text("text"), call.number("shift", 0))
+    return copy.view()
 
-    def place(line: int) -> str:
-        return f"line {line + shift if kind == 'jsonl' or line > 1 else line}"
 
-    def store(client: Client) -> Json:
-        numbers = client.partitions_of(name)
-        producer = copying.producer(client, lambda refused: f"{place(refused.source)}: {refused.error}")
-        items = (
-            read_csv_records(lines, now_ms)
-            if kind == "csv"
-            else read_records(lines, InputOptions(keep_partitions=True))
-        )
-        try:
-            for item in remaining(items, copying.course, lambda: copying.caught_up(producer)):
-                if isinstance(item, BadLine):
-                    copying.problems.append(f"{place(item.line)}: {item.problem}")
-                elif keeps and item.partition is not None and item.partition not in numbers:
-                    copying.problems.append(f"{place(item.line)}: topic {name} has no partition {item.partition}")
-                else:
-                    producer.send(item.record, item.line, item.partition if keeps else None)
-            producer.flush()
-        except ClientError as error:
-            raise copying.stopped(producer, error, copying.told(producer)) from None
-        return copying.told(producer)
+async def go_on(call: Call) -> Json:
+    """Go on with a copy that has failed, from where it has stopped: nothing is stored twice."""
+    copy = _copy_of(call)
+    copy.go_on()
+    return copy.view()
 
-    try:
-        return await call.write("import", name, details, store)
-    except _Stopped as stopped:
-        return stopped.answer
+
+async def cancel(call: Call) -> Json:
+    """End a copy; what it has stored stays."""
+    copy = _copy_of(call)
+    copy.cancel()
+    return copy.view()
+
+
+async def forget(call: Call) -> Json:
+    """Tell no more of a copy that is over."""
+    copy = _copy_of(call)
+    if not copy.is_over:
+        raise Refused(409, "it is not over: cancel it first")
+    call.console.copies.forget(call.session.id, copy)
+    return {}

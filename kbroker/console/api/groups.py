@@ -25,6 +25,7 @@ from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.console.call import Call, Refused
 from kbroker.console.gaps import Spot
 from kbroker.console.holding import ask_holders
+from kbroker.console.lag_course import Point
 from kbroker.console.lags import ask_lags
 from kbroker.console.scan import Budget, Look, forward
 from kbroker.console.sessions import View
@@ -39,6 +40,8 @@ _MAX_LISTED: Final = 2000
 _MAX_IN_FLIGHT: Final = 500
 _MAX_HELD: Final = 10
 """Partitions of which it is asked which transaction holds them up."""
+
+_SPARK_POINTS: Final = 40
 
 _MAX_WAITING: Final = 50
 """Partitions of which it is asked for how long their next record has been waiting."""
@@ -61,9 +64,12 @@ async def list_lags(call: Call) -> Json:
     view = call.view
     lags = await call.ask(lambda client: ask_lags(client, view.offsets, view.gaps))
     now_ms = time.time_ns() // 1_000_000
+    for each in lags.of:
+        view.courses.look(each.listing.group_id, now_ms, each.lag)
     rows: list[Json] = [
         {
             "group": each.listing.group_id,
+            "course": [point.lag for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
             "state": each.listing.state,
             "lag": each.lag,
             "waiting": each.waiting,
@@ -104,6 +110,8 @@ def _describe(client: Client, group_id: str, view: View) -> Json:
         partitions, in_flight = _share_partitions(client, group)
     else:
         partitions, reasons = _partitions(client, group, owners, view)
+    now_ms = time.time_ns() // 1_000_000
+    course: list[Json] = [list(point) for point in _course(group_id, partitions, now_ms, view)]
     return {
         "group": group.group_id,
         "type": group.type,
@@ -117,8 +125,20 @@ def _describe(client: Client, group_id: str, view: View) -> Json:
         "partitions": partitions,
         "reasons": reasons,
         "in_flight": in_flight,
-        "now": time.time_ns() // 1_000_000,
+        "course": course,
+        "now": now_ms,
     }
+
+
+def _course(group_id: str, partitions: Sequence[Json], now_ms: int, view: View) -> list[Point]:
+    """The course of the group's lag, with this look, if it tells a lag."""
+    rows = [row for row in partitions if isinstance(row, dict)]
+    lags = [lag for row in rows if isinstance(lag := row["lag"], int)]
+    waiting = [since for row in rows if isinstance(since := row["waiting_since"], int)]
+    if lags:
+        seconds = max(now_ms - min(waiting), 0) / 1000 if waiting else None if any(lags) else 0.0
+        view.courses.look(group_id, now_ms, sum(lags), seconds)
+    return view.courses.of(group_id)
 
 
 def _member(member: GroupMember) -> Json:

@@ -1,4 +1,4 @@
-"""Records: a page of them, one in full, a file of them, the live tail; produced with ``--writes``."""
+"""Records: a page of them, one in full, the live tail; produced with ``--writes``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import base64
 import binascii
 import json
 import time
-from collections.abc import Callable
 from typing import Final
 
 import trio
 from starlette.responses import Response
 
-from kbroker.cli.record_format import json_formatter
 from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
@@ -21,18 +19,20 @@ from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
 from kbroker.console.masking import Masking
 from kbroker.console.record_range import (
+    Limits,
     RecordRange,
     find_limits,
+    find_partitions,
     parse_positions,
     range_of,
     show_positions,
 )
 from kbroker.console.record_view import shown_record
-from kbroker.console.scan import Budget, Found, Look, Page, backward, every, forward, latest_per_key
+from kbroker.console.scan import Budget, Look, Page, forward
+from kbroker.console.scan_back import backward, latest_per_key
 from kbroker.console.spark_code import spark_code
-from kbroker.console.streaming import CutShort, Give, Place, Streamed
+from kbroker.console.streaming import Give, Place, Streamed
 from kbroker.console.tail import Step, Tail
-from kbroker.records_io.csv_records import CsvWriter
 from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
@@ -40,19 +40,17 @@ from kbroker.wire.record_batch import Record
 MAX_LIMIT: Final = 1000
 
 _ALIVE_SECONDS: Final = 2.0
-_EXPORT_CHUNK: Final = 64 << 10
 
 
 async def list_records(call: Call) -> Json:
-    """A page of records. ``goon`` of the answer, given with the same parameters, brings the next."""
+    """A page of records. ``goon`` and ``seen`` of the answer, given with the same parameters, bring the next."""
     wanted = range_of(call)
     limit = call.number("limit", 100, lowest=1, highest=MAX_LIMIT)
     per_key = call.flag("latest_per_key")
-    bootstrap, secured = call.console.settings.bootstrap, call.console.settings.properties is not None
-    return await call.ask(lambda client: _list(client, wanted, limit, per_key, bootstrap, secured))
+    return await call.ask(lambda client: _list(client, call, wanted, limit, per_key=per_key))
 
 
-def _list(client: Client, wanted: RecordRange, limit: int, per_key: bool, bootstrap: str, secured: bool) -> Json:
+def _list(client: Client, call: Call, wanted: RecordRange, limit: int, *, per_key: bool) -> Json:
     topic = find_topic(client, wanted.look.topic)
     # Asked for before the last stable offset: what is beyond that later is held up, and has not just been written.
     all_ends = _ends(client, wanted, topic)
@@ -65,27 +63,46 @@ def _list(client: Client, wanted: RecordRange, limit: int, per_key: bool, bootst
     budget = Budget()
     newest_first = wanted.begin == "latest" or per_key
     began = time.monotonic()
+    word = ""
     if per_key:
-        begins = limits.starts if wanted.begin == "latest" else limits.begins
-        page = latest_per_key(client, wanted.look, begins, limits.ends, MAX_LIMIT, budget)
+        page, word = _latest_per_key(client, call, wanted, limits, budget)
     elif newest_first:
         page = backward(client, wanted.look, limits.starts, limits.begins, limit, budget)
     else:
         page = forward(client, wanted.look, limits.begins, limits.ends, limit, budget)
     shown_begins, shown_ends = _shown_range(page, wanted, limits.begins, limits.ends)
+    # A partition without a leader keeps its place.
+    goon = {each: wanted.positions[each] for each in limits.leaderless if each in wanted.positions} | page.positions
+    settings = call.console.settings
     return {
         "rows": [shown_record(found, wanted.look.masking) for found in page.records],
         "newest_first": newest_first,
-        "finished": page.finished,
-        "goon": show_positions(page.positions),
+        "finished": page.finished and len(goon) == len(page.positions),
+        "goon": show_positions(goon),
+        "seen": word,
         "scanned": page.scanned,
         "milliseconds": round((time.monotonic() - began) * 1000),
         "notes": [*limits.notes, *page.notes],
         "held": held,
         "ends": show_positions(limits.ends),
         "masked": bool(wanted.look.masking),
-        "spark": spark_code(bootstrap, topic.name, shown_begins, shown_ends, secured=secured),
+        "spark": spark_code(
+            settings.bootstrap, topic.name, shown_begins, shown_ends, secured=settings.properties is not None
+        ),
     }
+
+
+def _latest_per_key(
+    client: Client, call: Call, wanted: RecordRange, limits: Limits, budget: Budget
+) -> tuple[Page, str]:
+    """The latest records by key before those of the looks before, and the word by which the next look goes on."""
+    first = frozenset[bytes]()
+    seen = call.console.seen_keys.find(call.session.id, call.text("seen", "")) if wanted.positions else first
+    if seen is None:
+        raise Refused(410, "it is not known any more which keys are shown already: read from the beginning")
+    before = {each: min(wanted.positions.get(each, end), end) for each, end in limits.ends.items()}
+    page, known = latest_per_key(client, wanted.look, limits.firsts, before, MAX_LIMIT, budget, seen)
+    return page, call.console.seen_keys.keep(call.session.id, known)
 
 
 def _ends(client: Client, wanted: RecordRange, topic: TopicDescription) -> dict[int, int]:
@@ -128,68 +145,6 @@ async def describe_record(call: Call) -> Json:
     return await call.ask(ask)
 
 
-# --- Export ---------------------------------------------------------------------------------------------------------
-
-
-async def export_records(call: Call) -> Response:
-    """A file of all records that fit: CSV, or JSON lines as ``kbroker consume --json`` writes them."""
-    wanted = range_of(call)
-    kind = call.choice("format", ("csv", "json"), "json")
-    name = wanted.look.topic
-    # What is wrong is told before the file begins.
-    await call.ask(lambda client: find_limits(client, wanted, find_topic(client, name)))
-    writer = _csv_writer() if kind == "csv" else _json_writer(name)
-    media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
-    place = Place(call.console.exports, "too many exports are under way: try again in a moment")
-    return Streamed(
-        lambda give: _export(call, wanted, writer, give),
-        media,
-        {"Content-Disposition": f'attachment; filename="{name}.{"csv" if kind == "csv" else "jsonl"}"'},
-        close=place.leave,
-    )
-
-
-async def _export(call: Call, wanted: RecordRange, write: Callable[[Found], bytes], give: Give) -> None:
-    """The file, piece by piece; the thread that reads waits until the browser takes more."""
-    make_client = call.view.cluster.make_client
-
-    def run() -> None:
-        pieces: list[bytes] = []
-        size = 0
-
-        def take(found: Found) -> None:
-            nonlocal size
-            pieces.append(write(found))
-            size += len(pieces[-1])
-            if size >= _EXPORT_CHUNK:
-                trio.from_thread.run(give, b"".join(pieces))
-                pieces.clear()
-                size = 0
-
-        with make_client() as client:
-            limits = find_limits(client, wanted, find_topic(client, wanted.look.topic))
-            begins = limits.starts if wanted.begin == "latest" else limits.begins
-            every(client, wanted.look, begins, limits.ends, take, trio.from_thread.check_cancelled)
-        if pieces:
-            trio.from_thread.run(give, b"".join(pieces))
-
-    with call.console.sessions.while_alive(call.session) as scope:
-        await trio.to_thread.run_sync(run, limiter=trio.CapacityLimiter(1))
-    if scope.cancelled_caught:
-        raise CutShort
-
-
-def _json_writer(topic: str) -> Callable[[Found], bytes]:
-    show = json_formatter()
-    return lambda found: show(topic, found.partition, found.record, found.timestamp_type)
-
-
-def _csv_writer() -> Callable[[Found], bytes]:
-    """Rows that ``kbroker import`` reads; text that a spreadsheet would take for a formula is marked."""
-    writer = CsvWriter()
-    return lambda found: writer.row(found.partition, found.record)
-
-
 # --- The live tail --------------------------------------------------------------------------------------------------
 
 
@@ -202,10 +157,14 @@ async def tail_records(call: Call) -> Response:
     client = call.view.cluster.make_client()
 
     def begin() -> Tail:
-        limits = find_limits(client, wanted, find_topic(client, wanted.look.topic))
-        begins = dict(limits.ends)
-        begins.update({p: o for p, o in positions.items() if p in begins})
-        return Tail(client, wanted.look, begins)
+        topic = find_topic(client, wanted.look.topic)
+        if positions:
+            # Nobody needs to be asked where the tail was, whoever leads now.
+            chosen = find_partitions(wanted, topic)
+            begins = {each: positions[each] for each in chosen if each in positions}
+            return Tail(client, wanted.look, begins, [each for each in chosen if each not in positions])
+        limits = find_limits(client, wanted, topic)
+        return Tail(client, wanted.look, limits.ends, limits.leaderless)
 
     try:
         tail = await trio.to_thread.run_sync(begin, limiter=call.console.limiter)
@@ -230,7 +189,7 @@ async def _follow(call: Call, tail: Tail, masking: Masking, give: Give) -> None:
         found = tail.step()
         return bool(found.records or found.not_shown or found.notes), _event(found, masking)
 
-    await give(b"retry: 1000\n\n")
+    await give(b"retry: 1000\n\n" + _event(tail.begun, masking))
     # Who has signed out sees no more, in whatever window the tail is.
     with call.console.sessions.while_alive(call.session):
         while True:

@@ -38,6 +38,9 @@ RATE: Final = 300
 BURST: Final = 2000
 """Exchanges that are seen at once after a rest."""
 
+COPIED_BYTES: Final = 8 << 10
+"""Bytes of a request that are copied which count as one more exchange: they are encoded and sent, too."""
+
 MAX_PENDING_BYTES: Final = 16 << 20
 """Bytes of requests that are seen and not answered yet. Others are counted and not seen until some are."""
 
@@ -234,7 +237,7 @@ class Tap:
         if not self.is_open or self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed[api_key & 0xFF] += 1
             return None
-        self._spend(1 + to_decode(api_key, len(frame)))
+        self._spend(1 + max(to_decode(api_key, len(frame)), (size - EXCHANGE_BYTES) // COPIED_BYTES))
         return Begun(self, seen, api_key, request_frame(api_key, frame), size)
 
     def _spend(self, exchanges: int) -> None:

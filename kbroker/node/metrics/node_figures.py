@@ -113,6 +113,8 @@ class NodeFigures:
             yield f.TRAFFIC[name], counts(name)
         yield f.REPLICATION_BYTES_OUT, [((), traffic.replication_bytes_out)]
         yield f.REPLICATION_BYTES_IN, [((), traffic.replication_bytes_in)]
+        yield f.REASSIGNMENT_BYTES_OUT, [((), traffic.reassignment_bytes_out)]
+        yield f.REASSIGNMENT_BYTES_IN, [((), traffic.reassignment_bytes_in)]
 
     def _broker_figures(self) -> Figures:
         broker = self._broker

@@ -106,10 +106,12 @@ def parse_jaas(text: str) -> JaasEntry:
 
 def _entries(text: str) -> Iterator[JaasEntry]:
     tokens = _tokens(text)
-    for name, _ in tokens:
+    for number, (name, _) in enumerate(tokens):
         try:
             module = LoginModule(name)
         except ValueError:
+            if number:
+                raise JaasError("a semicolon ends the login module, and more options follow it") from None
             # A name that is no class may be a part of somebody's password.
             shown = name if re.fullmatch(r"(\w+\.)+\w*LoginModule", name) else "it"
             meant = _meant(name)

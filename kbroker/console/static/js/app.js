@@ -3,6 +3,7 @@
 import { loadSession, post, session } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { fill, h, problem } from "./dom.js";
+import { findCopies } from "./record_copies.js";
 import { Scope, go, parse } from "./router.js";
 
 // A page is a line here and a module with `show(main, params, scope)`. Those without a key are reached from others,
@@ -184,6 +185,7 @@ async function start() {
     fill(main, h("h1", null, "kbroker console"), problem(error, start));
     return;
   }
+  if (session.writes && !session.sign_in) findCopies();
   await show();
 }
 

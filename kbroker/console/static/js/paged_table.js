@@ -4,6 +4,7 @@ import { fill, h } from "./dom.js";
 
 const PAGE = 100;
 const BEYOND = 12;
+const AT_ONCE = 2; // pages that are asked for at a time: of a long scroll only those in sight at its end
 
 /**
  * Columns: {title, sort, number, cell(row)}. `load(offset, limit, order)` gives {total, rows}.
@@ -20,6 +21,7 @@ export class PagedTable {
     this.total = null;
     this.pages = new Map();
     this.generation = 0;
+    this.asking = 0;
     this.body = h("tbody");
     this.head = h("tr");
     this.table = h("table", { class: "paged", "aria-label": label }, h("thead", null, this.head), this.body);
@@ -149,19 +151,20 @@ export class PagedTable {
   }
 
   async #want(page) {
-    if (this.pages.has(page)) return;
+    if (this.pages.has(page) || this.asking >= AT_ONCE) return;
     this.pages.set(page, undefined);
+    this.asking += 1;
     const generation = this.generation;
     try {
-      const answer = await this.load(page * PAGE, PAGE, this.order);
-      if (generation !== this.generation) return;
+      const answer = await this.load(page * PAGE, PAGE, this.order).finally(() => (this.asking -= 1));
+      if (generation !== this.generation) return this.#soon();
       this.pages.set(page, answer.rows);
       this.#setTotal(answer);
       // What is far away is forgotten, so that a long scroll does not fill the memory.
       if (this.pages.size > 40) {
         for (const known of [...this.pages.keys()]) if (Math.abs(known - page) > 15) this.pages.delete(known);
       }
-      this.#draw(true);
+      this.#draw(true); // asks for those in sight that had to wait, too
     } catch (error) {
       if (error.name !== "AbortError") this.pages.delete(page);
     }

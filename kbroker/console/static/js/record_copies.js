@@ -1,9 +1,10 @@
-// Records sent to a topic: those of another topic once more, or out of a file. Both go in steps.
+// Records sent to a topic: those of another topic once more, or out of a file. The console's process owns each copy: a page
+// that is loaded again finds it.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { openForm } from "./dialog.js";
-import { field, fill, h, tick, toast } from "./dom.js";
-import { plural } from "./format.js";
+import { badge, field, h, refill, tick, toast } from "./dom.js";
+import { bytes, number, plural } from "./format.js";
 
 const PIECE = 512 * 1024; // characters of a file that one request carries
 const LONGEST = 2 * PIECE; // characters of one record: more would not go into a request
@@ -12,113 +13,226 @@ const LONGEST = 2 * PIECE; // characters of one record: more would not go into a
 export function replayRecords(topic, asked) {
   const to = h("input", { type: "text", required: true, spellcheck: "false", autocomplete: "off" });
   const keep = tick("keep partitions", false);
-  const status = h("p", { class: "quiet", role: "status" });
-  const total = { stored: 0, looked_at: 0, not_stored: 0 };
-  const copy = new Copy("records/replay", () => `${plural(total.stored, "record")} sent`);
-  let [goon, ends, finished, first] = ["", "", false, ""];
-  const dialog = openForm(`Replay records of ${topic}`, {
+  const ends = tick("end it when this page is closed", false);
+  openForm(`Replay records of ${topic}`, {
     action: "Replay",
     fields: [
       h("p", null, "All records from where the page begins to where it ends go to another topic, if they fit the filter."),
       field("To topic", to),
       keep.element,
-      status,
+      ends.element,
     ],
     send: async () => {
-      copy.guard(dialog);
-      while (!finished && dialog.isConnected) {
-        const told = await copy.step({ ...asked, to: to.value, keep_partitions: keep.input.checked, goon, ends });
-        for (const input of [to, keep.input]) input.disabled = true; // what goes on is the copy that was begun
-        ({ goon, ends, finished } = told);
-        for (const name of Object.keys(total)) total[name] += told[name];
-        first ||= told.problems[0] ?? "";
-        fill(status, `${plural(total.stored, "record")} sent, ${plural(total.looked_at, "record")} read`);
-        copy.check();
-      }
-      if (total.not_stored) throw new Error(`${plural(total.not_stored, "record")} not stored; the first: ${first}`);
-      toast(`${plural(total.stored, "record")} sent to ${to.value}`);
+      const params = { ...asked, to: to.value, keep_partitions: keep.input.checked, ends_unwatched: ends.input.checked };
+      takeCopy(await post("copies/replay", params));
     },
   });
 }
 
-/** The steps of a copy. After one that has failed in the middle, the next one goes on from its place. */
-class Copy {
-  constructor(path, done) {
-    Object.assign(this, { path, done, place: "", error: null, over: null });
-  }
-
-  /** Have the browser ask before the page is left: with it goes the place where the copy is. */
-  guard(dialog) {
-    if (this.guarded) return;
-    this.guarded = true;
-    const ask = (event) => event.preventDefault();
-    window.addEventListener("beforeunload", ask);
-    dialog.addEventListener("close", () => window.removeEventListener("beforeunload", ask));
-  }
-
-  /** The answer to a step. */
-  async step(asked) {
-    if (this.over) throw new Error(this.over);
-    let told;
-    try {
-      told = await post(this.path, { ...asked, place: this.place });
-    } catch (error) {
-      // With these it has told that nothing of the step is done.
-      if (error.status && (error.status < 500 || error.status === 502)) throw error;
-      this.over = `${this.done()}, then: ${error.message} Nobody knows what the last step has stored.`;
-      throw new Error(this.over);
-    }
-    this.place = told.place ?? "";
-    this.error = told.error ?? null;
-    return told;
-  }
-
-  /** Throw what the last step has told, if it has failed: the form shows it, and its button goes on. */
-  check() {
-    if (!this.error) return;
-    const text = `${this.done()}, then: ${this.error}.`;
-    if (this.place) throw new Error(`${text} The button goes on from there, and nothing is stored twice.`);
-    this.over = `${text} It cannot go on from there.`;
-    throw new Error(this.over);
-  }
-}
-
-/** Import a file that the page or `kbroker export` has made. */
+/** Import a file that the page or `kbroker export` has made. `done` is called when it is stored. */
 export function importRecords(topic, done) {
-  const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json", required: true });
+  const file = h("input", { type: "file", accept: ".csv,.jsonl,.ndjson,.json,.parquet", required: true });
   const keep = tick("keep partitions", true);
-  const status = h("p", { class: "quiet", role: "status" });
-  let [stored, missing, first] = [0, 0, ""];
-  const copy = new Copy("records/import", () => `${plural(stored, "record")} stored`);
-  let coming = null; // the pieces of the file
-  let piece = null; // the one that is not stored yet
-  let begun = false;
-  const dialog = openForm(`Import records into ${topic}`, {
+  openForm(`Import records into ${topic}`, {
     action: "Import",
-    fields: [field("File", file, "CSV or JSON lines, as an export of this page or of kbroker export"), keep.element, status],
+    fields: [field("File", file, "CSV, JSON lines or Parquet, as an export of this page or of kbroker export"), keep.element],
     send: async () => {
-      copy.guard(dialog);
-      const format = /\.csv$/i.test(file.files[0].name) ? "csv" : "jsonl";
-      if (!begun) [coming, piece] = [pieces(file.files[0], format === "csv"), null];
-      for (;;) {
-        if (!dialog.isConnected) return;
-        piece ??= (await coming.next()).value;
-        if (!piece) break;
-        const told = await copy.step({ topic, format, ...piece, keep_partitions: keep.input.checked });
-        for (const input of [file, keep.input]) input.disabled = begun = true;
-        stored += told.stored;
-        missing += told.not_stored;
-        first ||= told.problems[0] ?? "";
-        fill(status, `${plural(stored, "record")} stored`);
-        if (told.error) done();
-        copy.check();
-        piece = null;
-      }
-      done();
-      if (missing) throw new Error(`${plural(stored, "record")} stored, ${missing} not; the first: ${first}`);
-      toast(`${plural(stored, "record")} stored in ${topic}`);
+      const [chosen] = file.files;
+      const format = { csv: "csv", parquet: "parquet" }[chosen.name.split(".").pop().toLowerCase()] ?? "jsonl";
+      const { name, size } = chosen;
+      const copy = await post("copies/import", { topic, format, name, size, keep_partitions: keep.input.checked });
+      takeCopy(copy);
+      upload(copy, chosen, done);
     },
   });
+}
+
+// --- Copies of this session, which the console's process owns -------------------------------------------------------
+
+const copies = new Map(); // id -> as the console tells it
+const files = new Map(); // id of an import -> its file, and who is told when it is stored
+const sending = new Set(); // ids of imports whose file this page sends
+const troubles = new Map(); // id -> why this page does not go on with it
+const sent = new Map(); // id of an import whose file the console has to have whole -> bytes that it has
+let timer = 0;
+
+/** Find the copies of this session again, as after the page was loaded. */
+export async function findCopies() {
+  clearTimeout(timer);
+  try {
+    const { rows } = await get("copies");
+    const known = new Map(copies);
+    copies.clear();
+    for (const copy of rows) keep(copy, known.get(copy.id));
+  } catch {
+    // The console does not answer, or nobody is signed in any more: what is known stays shown.
+  }
+  draw();
+  if ([...copies.values()].some((copy) => copy.state === "running")) timer = setTimeout(findCopies, 700);
+}
+
+const isOver = (copy) => copy.state === "done" || copy.state === "cancelled";
+
+function keep(copy, before) {
+  copies.set(copy.id, copy);
+  if (before && isOver(copy) && !isOver(before)) toast(`The ${copy.kind} is ${copy.state}.`);
+}
+
+function takeCopy(copy) {
+  keep(copy, copies.get(copy.id));
+  draw();
+  clearTimeout(timer);
+  if (copy.state === "running") timer = setTimeout(findCopies, 700);
+}
+
+// The rest of a file is with the page: before it is left meanwhile, the browser asks.
+window.addEventListener("beforeunload", (event) => {
+  if (sending.size) event.preventDefault();
+});
+
+/** Send the pieces of a file that are not stored yet. */
+async function upload(copy, file, done) {
+  const { id } = copy;
+  if (sending.has(id)) return;
+  files.set(id, { file, done });
+  sending.add(id);
+  troubles.delete(id);
+  draw();
+  try {
+    if (!(await (copy.format === "parquet" ? sendRows : sendPieces)(copy, file))) return;
+    if (copies.get(id).state === "done") files.delete(id);
+    done?.();
+  } catch (error) {
+    troubles.set(id, error.message);
+  } finally {
+    sending.delete(id);
+    sent.delete(id);
+    draw();
+  }
+}
+
+/** Whether all pieces of a file are stored now. */
+async function sendPieces(copy, file) {
+  const { id } = copy;
+  let number = 0;
+  for await (const piece of pieces(file, copy.format === "csv")) {
+    if (number >= copies.get(id).pieces) {
+      const told = await post("copies/piece", { id, number, ...piece });
+      takeCopy(told);
+      if (told.state !== "waits") return false;
+    }
+    number += 1;
+  }
+  takeCopy(await post("copies/piece", { id, number, last: true }));
+  return true;
+}
+
+/** Whether all rows of a Parquet file are stored now; the console has to have the file whole. */
+async function sendRows(copy, file) {
+  const { id } = copy;
+  let upload = "";
+  for (let at = 0; at === 0 || at < file.size; at += PIECE) {
+    if (isOver(copies.get(id))) return false;
+    const data = base64(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
+    if (!data) throw new Error("the file is empty");
+    ({ upload } = await post("records/upload", { topic: copy.to, upload, at, data }));
+    sent.set(id, Math.min(at + PIECE, file.size));
+    draw();
+  }
+  sent.delete(id);
+  for (;;) {
+    const told = await post("copies/piece", { id, number: copies.get(id).pieces, upload });
+    takeCopy(told);
+    if (told.state !== "waits") return told.state === "done";
+  }
+}
+
+function base64(data) {
+  const letters = [];
+  for (let at = 0; at < data.length; at += 8192) letters.push(String.fromCharCode(...data.subarray(at, at + 8192)));
+  return btoa(letters.join(""));
+}
+
+async function act(path, id) {
+  try {
+    const told = await post(`copies/${path}`, { id });
+    if (told.id) takeCopy(told);
+    else copies.delete(id);
+    return told;
+  } catch (error) {
+    toast(error.message, "bad");
+    if (error.status === 404) copies.delete(id);
+    return null;
+  } finally {
+    draw();
+  }
+}
+
+async function goOn(copy) {
+  const known = files.get(copy.id);
+  const told = copy.state === "failed" ? await act("go-on", copy.id) : copy;
+  if (told && known) upload(told, known.file, known.done);
+}
+
+function draw() {
+  const place = document.getElementById("copies");
+  refill(place, [...copies.values()].map((copy) => h("div", { class: "copy" }, line(copy))));
+  place.hidden = !copies.size;
+}
+
+const STATES = {
+  running: ["under way", "info"],
+  waits: ["waits for its file", "warn"],
+  failed: ["stopped", "bad"],
+  done: ["done", "good"],
+  cancelled: ["cancelled", "quiet"],
+  cancelling: ["is cancelled", "warn"],
+};
+
+function line(copy) {
+  const trouble = copy.error || troubles.get(copy.id);
+  const isSent = sending.has(copy.id);
+  const over = isOver(copy);
+  const state = copy.cancelling && !over ? "cancelling" : trouble && !over && !isSent ? "failed" : isSent ? "running" : copy.state;
+  const waits = copy.kind === "import" && !over && !isSent && !files.has(copy.id) && copy.state !== "running";
+  const button = (text, action) => h("button", { type: "button", onclick: action }, text);
+  return [
+    badge(...STATES[state]),
+    h("div", { class: "grow" }, describe(copy), trouble && !isSent ? h("p", { class: "quiet" }, `${trouble}. ${then(copy)}`) : null),
+    waits ? chooser(copy) : null,
+    state === "failed" && !waits ? button("Go on", () => goOn(copy)) : null,
+    over ? button("Dismiss", () => act("forget", copy.id)) : button("Cancel", () => act("cancel", copy.id)),
+  ];
+}
+
+const then = (copy) => (isOver(copy) ? "" : "It can go on from there, and nothing is stored twice.");
+
+function describe(copy) {
+  const counted = plural(copy.stored, "record");
+  const missing = copy.not_stored ? `, ${number(copy.not_stored)} not stored; the first: ${copy.problems[0]}` : "";
+  if (copy.kind === "replay") {
+    const read = copy.state === "done" ? "" : `, ${plural(copy.looked_at, "record")} of ${copy.source} read`;
+    return `${counted} sent to ${copy.to}${read}${missing}`;
+  }
+  if (sent.has(copy.id)) return `${bytes(sent.get(copy.id))} of ${bytes(copy.size)} of ${copy.source} are with the console`;
+  return `${counted} stored in ${copy.to}${copy.state === "done" ? "" : ` of ${copy.source}`}${missing}`;
+}
+
+/** The file is chosen once more: a page that is loaded again has it no more. */
+function chooser(copy) {
+  const input = h("input", { type: "file", "aria-label": `Choose ${copy.source} again` });
+  input.addEventListener("change", async () => {
+    const [file] = input.files;
+    if (!file) return;
+    if (file.size !== copy.size || file.name !== copy.source) {
+      toast(`this is not the file: it was ${copy.source} with ${plural(copy.size, "byte")}`, "bad");
+      input.value = "";
+      return;
+    }
+    files.set(copy.id, { file });
+    goOn(copy);
+  });
+  return input;
 }
 
 /**

@@ -45,8 +45,8 @@ export class RecordList {
   prepend(rows, most) {
     this.body.prepend(...rows.map((row) => this.#row(row)).reverse());
     this.count += rows.length;
-    this.message.hidden = true;
-    return this.trim(most);
+    if (rows.length) this.message.hidden = true;
+    return this.#trim(most);
   }
 
   /** A line among the rows that stands for what is not shown. */
@@ -54,7 +54,7 @@ export class RecordList {
     this.body.prepend(h("tr", { class: "gap" }, h("td", { colspan: HEADS.length }, content)));
   }
 
-  trim(most) {
+  #trim(most) {
     let left = 0;
     while (this.body.childElementCount > most) {
       const last = this.body.lastElementChild;

@@ -80,11 +80,11 @@ export async function showRecords(body, topic, scope, params) {
     fill(status, "Reading …");
     more.hidden = true;
     try {
-      const told = await get("records", { ...asked(), goon: goOn ? page.goon : "" }, abort.signal);
+      const told = await get("records", { ...asked(), goon: goOn ? page.goon : "", seen: goOn ? page.seen : "" }, abort.signal);
       page = told;
       if (goOn) list.append(told.rows);
       else list.show(told.rows);
-      more.hidden = told.finished || perKey.input.checked;
+      more.hidden = told.finished;
       fill(more, told.rows.length || !filter.value ? "More" : "Look further");
       fill(
         status,
@@ -134,10 +134,19 @@ export async function showRecords(body, topic, scope, params) {
       "button",
       {
         type: "button",
-        onclick: () => {
+        onclick: async () => {
+          try {
+            // A browser tells of a file that is refused that it has failed, and not why.
+            await get("records/export", { ...asked(), format, check: true }, scope.signal);
+          } catch (error) {
+            if (error.name !== "AbortError") toast(`Nothing is exported: ${error.message}`, "bad");
+            return;
+          }
           // A link that is clicked for the reader: the file comes without the page being left.
-          const made = h("a", { href: query("records/export", { ...asked(), format }), download: "" });
+          const name = [...crypto.getRandomValues(new Uint8Array(8))].join("-");
+          const made = h("a", { href: query("records/export", { ...asked(), format, export: name }), download: "" });
           made.click();
+          watchExport(name, scope);
         },
       },
       text,
@@ -174,6 +183,7 @@ export async function showRecords(body, topic, scope, params) {
         spark,
         exportLink("json", "Export JSON lines"),
         exportLink("csv", "Export CSV"),
+        exportLink("parquet", "Export Parquet"),
         session.writes
           ? [
               h("button", { type: "button", onclick: () => replayRecords(topic.name, asked()) }, "Replay"),
@@ -189,6 +199,22 @@ export async function showRecords(body, topic, scope, params) {
     more,
   );
   await load(false);
+}
+
+/** Tell why an export has broken off: of that the browser says only that it has. */
+function watchExport(name, scope) {
+  let unknown = 0; // answers before the console has heard of it
+  const timer = setInterval(async () => {
+    try {
+      const { outcome } = await get("records/export/outcome", { export: name }, scope.signal);
+      if (outcome === "" || (outcome === null && (unknown += 1) < 10)) return;
+      clearInterval(timer);
+      if (outcome && outcome !== "done") toast(`The file is not whole: ${outcome}`, "bad");
+    } catch {
+      clearInterval(timer);
+    }
+  }, 2000);
+  scope.onEnd(() => clearInterval(timer));
 }
 
 function filterLabel(filter, help) {

@@ -4,11 +4,13 @@ import { get, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
 import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
 import { duration, moment, number, plural, withZone } from "../format.js";
+import { lagCourse } from "../lag_chart.js";
 import { go, href } from "../router.js";
 import { STATE_KINDS } from "./groups.js";
 
 export async function show(main, params, scope) {
-  const body = h("div", { class: "stack grow" });
+  const body = { top: h("div", { class: "stack" }), course: h("div"), rest: h("div", { class: "stack" }) };
+  const course = h("section", { class: "card course", "aria-labelledby": "course-title" }, h("h2", { id: "course-title" }, "Course of the lag"), body.course);
   const head = h("div", { class: "page-head" });
   const load = async () => {
     const told = await get("group", { group: params.group }, scope.signal);
@@ -20,7 +22,7 @@ export async function show(main, params, scope) {
     main,
     h("nav", { class: "crumbs", "aria-label": "You are here" }, h("a", { href: "#/groups" }, "Groups")),
     head,
-    body,
+    h("div", { class: "stack grow" }, body.top, course, body.rest),
   );
   scope.every(4000, () => load().catch(() => {}));
 }
@@ -101,8 +103,9 @@ function draw(body, told) {
   const oldest = waiting.length ? Math.min(...waiting) : null;
   const idle = told.partitions.filter((each) => each.lag > 0 && !each.member).length;
   const share = told.type === "Share";
+  refill(body.course, lagCourse(told.course));
   refill(
-    body,
+    body.top,
     h(
       "dl",
       { class: "tiles" },
@@ -115,6 +118,9 @@ function draw(body, told) {
     idle && told.members.length && told.type === "Share"
       ? h("p", { class: "note" }, `${plural(idle, "partition")} with lag ${idle === 1 ? "has" : "have"} no member that reads it.`)
       : null,
+  );
+  refill(
+    body.rest,
     h(
       "section",
       { class: "card" },

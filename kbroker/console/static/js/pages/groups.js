@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { duration, number, plural } from "../format.js";
+import { sparkLine } from "../lag_chart.js";
 import { href, note } from "../router.js";
 
 export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
@@ -58,6 +59,7 @@ export async function show(main, params, scope) {
             { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
             { title: "Protocol", cell: (g) => g.protocol || "–" },
             { title: "Lag", number: true, cell: (g) => number(lagOf(g.group)?.lag) },
+            { title: "Course", cell: (g) => sparkLine(lagOf(g.group)?.course) ?? "–" },
             { title: "Progress", cell: (g) => (lagOf(g.group) ? advances(lagOf(g.group), now) : "–") },
           ],
           told.rows,

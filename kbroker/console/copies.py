@@ -1,0 +1,379 @@
+"""Copies that the console's process owns: they go on without a page, and one that is loaded again finds them.
+
+A replay goes on by itself. An import takes the pieces of a file as a page sends them: the file is in the browser, and
+after the page was loaded again its reader chooses it once more.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+
+import trio
+
+from kbroker.client import Client
+from kbroker.console.uploads import Upload
+from kbroker.records_io.json_types import Json
+from kbroker.records_io.place import Place
+
+THREADS: Final = 4
+"""Steps of copies that are under way at once, of all sessions: the pages have other threads."""
+
+MOST_OPEN: Final = 32
+"""Copies of all sessions that are not over."""
+
+_MOST_OVER: Final = 20
+"""Copies of a session that are over and still told of."""
+
+_SHOWN: Final = 10
+"""Records that were not stored of which it is told why."""
+
+UNWATCHED_SECONDS: Final = 150.0
+"""A copy that is to end with its page ends after so long in which no page has asked for it: browsers let a page behind
+others ask once a minute."""
+
+
+class State(StrEnum):
+    """A copy runs; waits for a piece of its file; has failed, and can go on; or is over."""
+
+    RUNNING = "running"
+    WAITS = "waits"
+    FAILED = "failed"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+_OVER: Final = (State.DONE, State.CANCELLED)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The work of a step. With an ``error`` it has failed in the middle; another one goes on from its ``place``.
+
+    ``goon``: partition -> where another step of a replay begins; ``ends``: where its copy ends. ``rows``: those of a
+    file of rows after which another step begins.
+    """
+
+    stored: int = 0
+    looked_at: int = 0
+    problems: list[str] = field(default_factory=list)
+    """The reasons why records were not stored, one for each."""
+
+    error: str = ""
+    place: Place | None = None
+    finished: bool = False
+    goon: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
+
+
+Ask: TypeAlias = Callable[[Callable[[Client], Outcome]], Awaitable[Outcome]]
+"""Asks the cluster as a user, in a thread."""
+
+
+class Control(Protocol):
+    """The copy as its step in a thread sees it."""
+
+    def begun(self) -> None:
+        """Nothing has to be refused any more."""
+        ...
+
+    def is_to_end(self) -> bool:
+        """Whether the step is to end now."""
+        ...
+
+
+class ReplaySteps(Protocol):
+    """The work of a replay, a step after the other."""
+
+    def step(
+        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: Place | None, control: Control
+    ) -> Outcome: ...
+
+
+class ImportSteps(Protocol):
+    """The work of an import, a piece after the other."""
+
+    def step(self, client: Client, text: str, shift: int, place: Place | None) -> Outcome: ...
+
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome: ...
+
+
+class Copy:
+    """A copy of a session: how far it is. ``audit`` writes its end into the audit log, ``told`` says an error."""
+
+    kind = ""
+
+    def __init__(
+        self, source: str, to: str, ask: Ask, audit: Callable[[str], None], told: Callable[[Exception], str]
+    ) -> None:
+        self.id = secrets.token_urlsafe(9)
+        self.state = State.WAITS
+        self.source = source
+        self.to = to
+        self.error = ""
+        self.failure: Exception | None = None
+        """An error before which nothing of the copy was done."""
+        self.stored = self.looked_at = self.not_stored = 0
+        self._problems: list[str] = []
+        self._place: Place | None = None
+        self._cancelled = False
+        self._ask = ask
+        self._audit = audit
+        self._told = told
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a step is under way, or comes without being asked for."""
+        return self.state is State.RUNNING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes of it any more."""
+        return self.state in _OVER
+
+    def view(self) -> dict[str, Json]:
+        """The copy as a page gets it."""
+        shown: list[Json] = list(self._problems)
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "source": self.source,
+            "to": self.to,
+            "state": self.state.value,
+            "cancelling": self._cancelled and not self.is_over,
+            "stored": self.stored,
+            "looked_at": self.looked_at,
+            "not_stored": self.not_stored,
+            "problems": shown,
+            "error": self.error,
+        }
+
+    def cancel(self) -> None:
+        """End it; what is stored stays. A step that is under way ends soon."""
+        if self.is_running:
+            self._cancelled = True
+        elif not self.is_over:
+            self._end(State.CANCELLED)
+
+    async def _do(self, question: Callable[[Client], Outcome]) -> Outcome | None:
+        """Take a step, and note what it has done, also if it has failed in the middle; None if it has done nothing."""
+        try:
+            outcome = await self._ask(question)
+        except Exception as error:
+            if not self.stored and not self.looked_at and not self.not_stored:
+                self.failure = error
+            self._fail(self._told(error))
+            return None
+        self.stored += outcome.stored
+        self.looked_at += outcome.looked_at
+        self.not_stored += len(outcome.problems)
+        self._problems = (self._problems + outcome.problems)[:_SHOWN]
+        self._place = outcome.place
+        if outcome.error:
+            self._fail(outcome.error)
+        elif self._cancelled:
+            self._end(State.CANCELLED)
+        return outcome
+
+    def _fail(self, error: str) -> None:
+        self.error = error
+        self.state = State.CANCELLED if self._cancelled else State.FAILED
+        self._audit(f"failed: {error} ({self._counts()})")
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        self._audit(f"{state.value}: {self._counts()}")
+
+    def _counts(self) -> str:
+        return f"{self.stored} stored, {self.not_stored} not"
+
+
+class ReplayCopy(Copy):
+    """A copy of a topic's records, which goes on by itself."""
+
+    kind = "replay"
+
+    def __init__(
+        self,
+        steps: ReplaySteps,
+        source: str,
+        to: str,
+        ask: Ask,
+        audit: Callable[[str], None],
+        told: Callable[[Exception], str],
+        *,
+        while_alive: Callable[[], AbstractContextManager[object]],
+        ends_unwatched: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``while_alive``: a block that is cancelled with the session. ``ends_unwatched``: also where no page asks."""
+        super().__init__(source, to, ask, audit, told)
+        self._steps = steps
+        self._while_alive = while_alive
+        self._ends_unwatched = ends_unwatched
+        self._clock = clock
+        self._asked_at = clock()
+        self._goon: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self.settled = trio.Event()
+        """Set once it is known that there is nothing to be refused, or what."""
+
+    def seen(self) -> None:
+        """A page has asked for it."""
+        self._asked_at = self._clock()
+
+    def go_on(self) -> None:
+        """Begin, or go on where it has failed."""
+        if self.state in (State.WAITS, State.FAILED):
+            self.state, self.error, self.failure = State.RUNNING, "", None
+            self.seen()
+            # The task outlives the request, and must never fail: what it raises is told to whoever asks.
+            trio.lowlevel.spawn_system_task(self._run)
+
+    async def _run(self) -> None:
+        try:
+            await self._take_steps()
+        except Exception as error:
+            self._fail(self._told(error))
+        self.settled.set()
+
+    async def _take_steps(self) -> None:
+        with self._while_alive():
+            while self.is_running:
+                outcome = await self._do(
+                    lambda client: self._steps.step(client, self._goon, self._ends, self._place, self)
+                )
+                self.settled.set()
+                if outcome is None:
+                    continue
+                self._goon, self._ends = outcome.goon, outcome.ends
+                if outcome.finished and self.is_running:
+                    self._end(State.DONE)
+                elif self.is_running and self._ends_unwatched and self._is_unwatched():
+                    self._end(State.CANCELLED)
+        if self.is_running:
+            self._end(State.CANCELLED)  # with its session
+
+    def _is_unwatched(self) -> bool:
+        return self._clock() - self._asked_at > UNWATCHED_SECONDS
+
+    def begun(self) -> None:
+        """Nothing has to be refused any more (`Control`)."""
+        trio.from_thread.run_sync(self.settled.set)
+
+    def is_to_end(self) -> bool:
+        """Whether it was cancelled, or its session has ended, or the console ends; asked in its thread."""
+        if self._cancelled:
+            return True
+        try:
+            trio.from_thread.check_cancelled()
+        except trio.Cancelled:
+            return True
+        return False
+
+
+class ImportCopy(Copy):
+    """A copy of a file's records, of which a page sends the pieces."""
+
+    kind = "import"
+
+    def __init__(
+        self,
+        steps: ImportSteps,
+        source: str,
+        size: int,
+        form: str,
+        to: str,
+        ask: Ask,
+        audit: Callable[[str], None],
+        told: Callable[[Exception], str],
+    ) -> None:
+        """``source`` and ``size``: the name of the file and its bytes, by which it is known again."""
+        super().__init__(source, to, ask, audit, told)
+        self._steps = steps
+        self._size = size
+        self.format = form
+        self.pieces = 0
+        """Those that are stored."""
+
+        self._rows = 0
+        """Those that are stored, of a file of rows."""
+
+    def view(self) -> dict[str, Json]:
+        """The copy as a page gets it, with the number of the piece that comes next."""
+        return {**super().view(), "pieces": self.pieces, "size": self._size, "format": self.format}
+
+    def go_on(self) -> None:
+        """Take pieces again after one has failed."""
+        if self.state is State.FAILED:
+            self.state, self.error = State.WAITS, ""
+
+    async def store(self, text: str, shift: int) -> None:
+        """Store the piece that comes next. One that has failed in the middle is sent again, and goes on there."""
+        await self._store(lambda client: self._steps.step(client, text, shift, self._place))
+
+    async def store_rows(self, upload: Upload) -> None:
+        """Store the rows of a whole file that come next; with the last of them the import is done."""
+        await self._store(lambda client: self._steps.step_of_rows(client, upload, self._rows, self._place))
+
+    async def _store(self, question: Callable[[Client], Outcome]) -> None:
+        if self.state is not State.WAITS:
+            return
+        self.state = State.RUNNING
+        done = await self._do(question)
+        if done is not None and self.is_running:
+            self.pieces += 1
+            self._rows = done.rows
+            self.state = State.WAITS
+            if done.finished:
+                self.finish()
+
+    def finish(self) -> None:
+        """There are no more pieces."""
+        if self.state is State.WAITS:
+            self._end(State.DONE)
+
+
+AnyCopy: TypeAlias = ReplayCopy | ImportCopy
+
+
+class Copies:
+    """The copies of all sessions, in memory; those of a session are forgotten with it."""
+
+    def __init__(self, lives: Callable[[str], bool]) -> None:
+        """``lives``: whether the session with an id has not ended."""
+        self._lives = lives
+        self._of: dict[str, dict[str, AnyCopy]] = {}
+        self.threads = trio.CapacityLimiter(THREADS)
+
+    def add(self, session: str, copy: AnyCopy) -> bool:
+        """Have a copy belong to a session; false if there are too many that are not over."""
+        for each in [each for each in self._of if not self._lives(each)]:
+            del self._of[each]
+        known = [each for copies in self._of.values() for each in copies.values()]
+        if sum(not each.is_over for each in known) >= MOST_OPEN:
+            return False
+        own = self._of.setdefault(session, {})
+        over = [each.id for each in own.values() if each.is_over]
+        for each in over[: max(len(over) - _MOST_OVER, 0)]:
+            del own[each]
+        own[copy.id] = copy
+        return True
+
+    def of(self, session: str) -> Collection[AnyCopy]:
+        """The copies of a session, the first begun first."""
+        return self._of.get(session, {}).values()
+
+    def find(self, session: str, copy: str) -> AnyCopy | None:
+        """A copy by its id, if it is the session's."""
+        return self._of.get(session, {}).get(copy)
+
+    def forget(self, session: str, copy: AnyCopy) -> None:
+        """Tell no more of it."""
+        self._of.get(session, {}).pop(copy.id, None)

@@ -1,0 +1,107 @@
+// The course of a group's lag: a line over the time that the console has looked, and a table of the same for readers.
+
+import { h, table } from "./dom.js";
+import { clock, duration, number } from "./format.js";
+
+const SPACE = "http://www.w3.org/2000/svg";
+const [WIDTH, HEIGHT, TOP, BOTTOM] = [420, 120, 20, 100];
+const MOST_ROWS = 60;
+
+/** An element of a picture; what it says is text and nothing else. */
+function svg(tag, attributes, ...children) {
+  const made = document.createElementNS(SPACE, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children.map((each) => (each instanceof Node ? each : document.createTextNode(String(each)))));
+  return made;
+}
+
+/** Runs of points [time, value]: where nobody looked for long, or the value was not known, the line has a gap. */
+function runs(points) {
+  const steps = points.slice(1).map(([at], index) => at - points[index][0]).sort((a, b) => a - b);
+  const longest = Math.max(4 * (steps[steps.length >> 1] ?? 0), 30_000);
+  const found = [];
+  let last = null;
+  for (const [at, value] of points) {
+    if (value === null) continue;
+    if (last === null || at - last > longest) found.push([]);
+    found.at(-1).push([at, value]);
+    last = at;
+  }
+  return found;
+}
+
+function lines(points, place) {
+  return runs(points).map((run) =>
+    run.length === 1
+      ? svg("circle", { class: "dot", cx: place(run[0])[0], cy: place(run[0])[1], r: 2 })
+      : svg("polyline", { class: "line", points: run.map((point) => place(point).map((n) => n.toFixed(1)).join(",")).join(" ") }),
+  );
+}
+
+function scale(points, width, top, bottom) {
+  const [from, to] = [points[0][0], points.at(-1)[0]];
+  const most = Math.max(...points.map(([, value]) => value ?? 0), 1e-9);
+  return ([at, value]) => [to > from ? ((at - from) / (to - from)) * width : width, bottom - (value / most) * (bottom - top)];
+}
+
+/** A line as high as a word, for lists. The number beside it says what matters. */
+export function sparkLine(values) {
+  if (!values || values.length < 2) return null;
+  const points = values.map((value, index) => [index, value]);
+  const place = scale(points, 80, 2, 16);
+  return svg("svg", { class: "spark", viewBox: "0 0 80 18", width: 80, height: 18, "aria-hidden": "true" }, ...lines(points, place));
+}
+
+function chart(title, points, shown) {
+  const known = points.map(([, value]) => value).filter((value) => value !== null);
+  if (!known.length) return h("figure", { class: "chart" }, h("figcaption", null, title), h("p", { class: "quiet" }, "not known"));
+  const [most, least] = [Math.max(...known), Math.min(...known)];
+  const [from, to] = [points[0][0], points.at(-1)[0]];
+  const told = `${title}, ${clock(from)} to ${clock(to)}: ${shown(known.at(-1))} at last, ${shown(most)} at most, ${shown(least)} at least`;
+  return h(
+    "figure",
+    { class: "chart" },
+    h("figcaption", null, title, " ", h("strong", null, shown(known.at(-1)))),
+    svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": told },
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: BOTTOM, y2: BOTTOM }),
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: TOP, y2: TOP }),
+      ...lines(points, scale(points, WIDTH, TOP, BOTTOM)),
+      svg("text", { x: 0, y: TOP - 6 }, shown(most)),
+      svg("text", { x: 0, y: HEIGHT - 4 }, clock(from)),
+      svg("text", { x: WIDTH, y: HEIGHT - 4, "text-anchor": "end" }, clock(to)),
+    ),
+  );
+}
+
+const inSeconds = (value) => (value === null ? "–" : value < 1 ? "0 s" : duration(value * 1000));
+
+/** The course of a lag: points are [time in ms, records, seconds or null]. */
+export function lagCourse(course) {
+  if (course.length < 2) return h("p", { class: "quiet" }, "The course of the lag is drawn from the second look on.");
+  const step = Math.ceil(course.length / MOST_ROWS);
+  const rows = course.filter((_, index) => (course.length - 1 - index) % step === 0).reverse();
+  return [
+    h(
+      "div",
+      { class: "charts" },
+      chart("Lag in records", course.map(([at, lag]) => [at, lag]), number),
+      chart("Lag in time", course.map(([at, , seconds]) => [at, seconds]), inSeconds),
+    ),
+    h(
+      "details",
+      null,
+      h("summary", null, "As a table"),
+      table(
+        "Course of the lag",
+        [
+          { title: "Time", cell: ([at]) => clock(at) },
+          { title: "Records", number: true, cell: ([, lag]) => number(lag) },
+          { title: "Time behind", number: true, cell: ([, , seconds]) => inSeconds(seconds) },
+        ],
+        rows,
+      ),
+    ),
+  ];
+}

@@ -1,0 +1,184 @@
+"""Copies that the console's process owns: how they go on, fail and end, whatever pages do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+import trio
+
+from kbroker.client import Client, ClientError
+from kbroker.console import copies
+from kbroker.console.copies import Control, Copies, ImportCopy, Outcome, ReplayCopy, State
+from kbroker.records_io.place import Place
+
+PLACE = cast(Place, object())
+
+
+class Steps:
+    """A step is the next of these outcomes or errors, and notes what it was given. ``held``: it waits for its end."""
+
+    def __init__(self, *outcomes: Outcome | Exception, held: bool = False) -> None:
+        self._coming = iter(outcomes)
+        self._held = held
+        self.given: list[tuple[dict[int, int], dict[int, int], Place | None]] = []
+
+    def step(
+        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: Place | None, control: Control
+    ) -> Outcome:
+        self.given.append((goon, ends, place))
+        outcome = next(self._coming)
+        if isinstance(outcome, Exception):
+            raise outcome
+        control.begun()
+        while self._held and not control.is_to_end():
+            threading.Event().wait(0.001)
+        return outcome
+
+
+async def ask(question: Callable[[Client], Outcome]) -> Outcome:
+    return await trio.to_thread.run_sync(question, cast(Client, None))
+
+
+class Audit(list[str]):
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+
+class Session:
+    """A session that ends with ``scope``."""
+
+    scope: trio.CancelScope
+
+    @contextmanager
+    def while_alive(self) -> Iterator[trio.CancelScope]:
+        with trio.CancelScope() as self.scope:
+            yield self.scope
+
+
+def replay(steps: Steps, audit: Audit, session: Session | None = None, **options: Any) -> ReplayCopy:
+    session = session or Session()
+    return ReplayCopy(steps, "from", "to", ask, audit, str, while_alive=session.while_alive, **options)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            await test()
+
+    trio.run(main)
+
+
+async def settled(copy: ReplayCopy) -> None:
+    while copy.state is State.RUNNING:
+        await trio.sleep(0.001)
+
+
+def test_steps_follow_one_another_and_each_goes_on_where_the_last_ended() -> None:
+    async def test() -> None:
+        audit = Audit()
+        steps = Steps(
+            Outcome(3, 5, ["a"], goon={0: 5}, ends={0: 9}),
+            Outcome(1, 2, error="no leader", place=PLACE, goon={0: 7}, ends={0: 9}),
+            ClientError("no broker"),
+            Outcome(2, 2, finished=True, goon={0: 9}, ends={0: 9}),
+        )
+        copy = replay(steps, audit)
+        copy.go_on()
+        await copy.settled.wait()
+        await settled(copy)
+        assert (copy.state, copy.error, copy.failure) == (State.FAILED, "no leader", None)
+        copy.go_on()
+        await settled(copy)
+        assert (copy.state, copy.error) == (State.FAILED, "no broker")
+        copy.go_on()
+        copy.go_on()  # a second button is none
+        await settled(copy)
+        assert (copy.state, copy.stored, copy.looked_at, copy.not_stored) == (State.DONE, 6, 9, 1)
+        after_failure = ({0: 7}, {0: 9}, PLACE)
+        assert steps.given == [({}, {}, None), ({0: 5}, {0: 9}, None), after_failure, after_failure]
+        assert audit == ["failed: no leader (4 stored, 1 not)", "failed: no broker (4 stored, 1 not)",
+                         "done: 6 stored, 1 not"]  # fmt: skip
+
+    run(test)
+
+
+def test_an_error_before_anything_was_done_is_known_as_such() -> None:
+    async def test() -> None:
+        error = ClientError("no such topic")
+        copy = replay(Steps(error), Audit())
+        copy.go_on()
+        await copy.settled.wait()
+        assert copy.failure is error
+
+    run(test)
+
+
+def test_a_copy_is_cancelled_in_the_middle_of_a_step() -> None:
+    async def test() -> None:
+        for ends in ("button", "session"):
+            audit, session = Audit(), Session()
+            copy = replay(Steps(Outcome(3, 3, goon={0: 3}), held=True), audit, session)
+            copy.go_on()
+            await copy.settled.wait()
+            if ends == "button":
+                copy.cancel()
+                assert copy.view()["cancelling"]
+            else:
+                session.scope.cancel()
+            await settled(copy)
+            assert (copy.state, copy.stored, copy.view()["cancelling"]) == (State.CANCELLED, 3, False)
+            assert audit == ["cancelled: 3 stored, 0 not"]
+
+    run(test)
+
+
+def test_it_ends_without_a_page_only_if_that_was_asked_for() -> None:
+    async def test() -> None:
+        for ends_unwatched, expected in ((True, State.CANCELLED), (False, State.DONE)):
+            times = iter([0.0, 0.0, *[copies.UNWATCHED_SECONDS + 1] * 9])
+            steps = Steps(Outcome(1, 1, goon={0: 1}), Outcome(1, 1, finished=True))
+            copy = replay(steps, Audit(), ends_unwatched=ends_unwatched, clock=partial(next, times))
+            copy.go_on()
+            await settled(copy)
+            assert copy.state is expected
+
+    run(test)
+
+
+def test_the_console_ends_while_a_copy_goes_on() -> None:
+    steps = Steps(Outcome(), held=True)
+
+    async def main() -> None:
+        copy = replay(steps, Audit())
+        copy.go_on()
+        await copy.settled.wait()
+
+    trio.run(main)
+    assert len(steps.given) == 1
+
+
+def test_so_many_are_under_way_and_so_many_are_told_of() -> None:
+    async def test() -> None:
+        alive = {"a", "b"}
+        kept = Copies(alive.__contains__)
+
+        def add(session: str) -> ImportCopy | None:
+            copy = ImportCopy(cast(Any, None), "file", 1, "csv", "to", ask, Audit(), str)
+            return copy if kept.add(session, copy) else None
+
+        made = [add("a") for _ in range(copies.MOST_OPEN)]
+        assert None not in made and add("b") is None
+        for copy in made:
+            assert copy is not None
+            copy.cancel()
+        last = add("a")
+        assert last is not None and kept.find("a", last.id) is last and kept.find("b", last.id) is None
+        assert len(kept.of("a")) == 21, "of those that are over the oldest are forgotten"
+        alive.remove("a")
+        assert add("b") is not None and not kept.of("a")
+
+    run(test)
