@@ -152,8 +152,8 @@ def with_explorers(plans: Sequence[NodePlan], port: int) -> list[NodePlan]:
 def free_ports(count: int, *, in_row: bool = False) -> list[int]:
     """Ports of the loopback interface that nobody listens on, all different, one after the other if ``in_row``.
 
-    No process of this user is given any of them again before this process ends, and no outgoing connection ever: see
-    :mod:`kbroker.cli.port_claims`. :class:`FatalError` if there are not so many.
+    No process of this user is given any of them again before this process ends, nor an outgoing connection where the
+    system leaves such ports: see :mod:`kbroker.cli.port_claims`. :class:`FatalError` if there are not so many.
     """
     from kbroker.cli.port_claims import OWN, listening_ports
 

@@ -82,14 +82,17 @@ class PortClaims:
 
     def release(self, port: int) -> None:
         """Let others choose a port that this process has claimed."""
-        del self._ports[port]
+        self._ports.pop(port, None)
         if fcntl is not None and self._descriptor is not None:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, port)
 
     def _open(self) -> int | None:
         # Never closed: a process that closes a file loses all of its locks on it.
         with contextlib.suppress(OSError):
-            return os.open(self._file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            if hasattr(os, "getuid") and os.fstat(descriptor).st_uid != os.getuid():
+                return None  # somebody else has made it, and may lock all of it
+            return descriptor
         return None
 
     def _lock(self, port: int) -> bool:

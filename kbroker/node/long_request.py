@@ -8,6 +8,7 @@ collector would go through all that the node has, and the answer is freed withou
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from kbroker.handlers.registration import Registration
     from kbroker.types import Part
 
+logger = logging.getLogger(__name__)
+
 MANY = 2000
 """Topics, partitions or groups of an answer from which on it is encoded in a thread: it would hold up the others for
 ten milliseconds, and with 100,000 topics for half a second."""
@@ -35,7 +38,7 @@ SWITCH_SECONDS: Final = 0.0005
 Python's 5 ms a round with a hundred connections would take a second."""
 
 _FREED_AT_ONCE: Final = 200
-"""Topics, or partitions of one, that are freed in one step. 100,000 of them take a tenth of a second."""
+"""Partitions of a topic, topics without them, or groups that are freed in a step: 100,000 take a tenth of a second."""
 
 
 class LongRequest:
@@ -96,14 +99,16 @@ class LongRequest:
 
     def end(self) -> None:
         """Let the next large answer have its turn. This one may be looked at until the caller waits for anything."""
+        if not self._has_turn:
+            return
+        self._has_turn = False
+        self._services.long_steps.large_answers.release()
         if self._encoded_lists:
             # The connection has nothing but the frame any more.
             trio.lowlevel.spawn_system_task(_free, self._services.env, self._encoded_lists)
             self._encoded_lists = ()
-        if self._has_turn:
-            self._has_turn = False
+        else:
             collector.resume()
-            self._services.long_steps.large_answers.release()
 
     async def _take_turn(self) -> None:
         await self._services.long_steps.large_answers.acquire()
@@ -121,7 +126,13 @@ def _encode(api_key: int, version: int, correlation_id: int, response: object) -
 
 
 async def _free(env: Env, lists: Sequence[list[Any]]) -> None:
-    await env.run_blocking(_empty, lists)
+    """End the turn's pause of the collector once the answer is gone: it would go through it at once."""
+    try:
+        await env.run_blocking(_empty, lists)
+    except Exception as error:  # no more threads, for one: reference counts free it, in one step
+        logger.warning("a large answer is not freed in a thread: %s", error)
+    finally:
+        collector.resume()
 
 
 def _empty(lists: Sequence[list[Any]]) -> None:
@@ -129,7 +140,7 @@ def _empty(lists: Sequence[list[Any]]) -> None:
         for parts in lists:
             for part in parts:
                 partitions: list[Any] = getattr(part, "partitions", [])
-                while len(partitions) > _FREED_AT_ONCE:
+                while partitions:
                     del partitions[-_FREED_AT_ONCE:]
             while parts:
                 del parts[-_FREED_AT_ONCE:]

@@ -64,6 +64,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
             for shard in list(self._shards.values()):
                 if shard.loaded.is_set():
                     self._steps.append_gathered(shard)
+                if shard.loaded.is_set() and self._shards.get(shard.index) is shard:  # the append has not failed
                     self._steps.process(shard, shard.core.on_topics_deleted(deleted))
 
     def coordinator_of(self, key: SharePartitionKey) -> int:

@@ -225,14 +225,18 @@ class RunningCluster(Accessible):
         """Ask until the answer is not None."""
         found: list[T] = []
         patience = _FIRST_ANSWER_SECONDS
+        deadline = time.monotonic() + timeout
 
         def answered() -> bool:
             nonlocal patience
+            begun = time.monotonic()
+            limit = max(_FIRST_ANSWER_SECONDS, min(patience, deadline - begun))
             try:
-                with self.client(timeout=patience) as client:
+                with self.client(timeout=limit) as client:
                     answer = ask(client)
             except ClientError:
-                patience *= 2
+                if time.monotonic() - begun >= limit:  # it was too short for a slow machine
+                    patience *= 2
                 return False
             if answer is not None:
                 found.append(answer)

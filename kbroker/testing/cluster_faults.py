@@ -76,7 +76,7 @@ class ClusterHost:
 
         What a leader did that died before it told is not done twice. If the controller dies over ``recreate_topic``,
         though, the topic may be made anew twice, or be gone (UNKNOWN_TOPIC_OR_PARTITION). TimeoutError where there is
-        no leader within 30 s.
+        no leader within 60 s.
         """
         deadline = time.monotonic() + CALL_SECONDS
         arguments = dict(arguments)

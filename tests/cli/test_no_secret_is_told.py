@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import logging
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -83,12 +84,12 @@ def test_each_command_that_looks_at_a_cluster_is_searched() -> None:
 
 
 def command_lines_of_children() -> str:
-    """Whatever ``ps`` shows of the processes that this one has started."""
-    lines = [
-        Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        for task in Path("/proc/self/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+    """The processes that this one has started, as ``ps`` shows them."""
+    lines = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # threads and processes end meanwhile
+            children = (task / "children").read_text().split()
+            lines += [Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode() for child in children]
     assert lines, "the exporter is a process of its own"
     return "\n".join(lines)
 
@@ -138,7 +139,7 @@ def server_properties(directory: Path, broker: RunningBroker) -> Path:
 
 
 class Told:
-    """What was told, and where."""
+    """All that was told, by the place where it was."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}

@@ -56,7 +56,11 @@ def test_a_forked_process_has_no_claims_and_takes_none_away(file: Path) -> None:
     child = os.fork()
     if child == 0:
         # It does not return into pytest.
-        os._exit(0 if not mine.claim(31_000) and mine.claim(31_001) else 1)
+        code = 1
+        try:
+            code = 0 if not mine.claim(31_000) and mine.claim(31_001) else 1
+        finally:
+            os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert not other_process_gets(file, 31_000)
     assert mine.claim(31_001)

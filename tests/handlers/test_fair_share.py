@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +353,34 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
             # As many topics by their names are described at once, and encoded in turn.
             assert len((await clients[0].ask(MetadataRequest(topics=every))).topics) == PARTS
             assert events[-2:] == ["begun", "encoded"] and not turn.locked()
+
+    run(test)
+
+
+def test_no_garbage_is_looked_for_until_a_large_answer_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[bool] = []
+    empty = long_request._empty
+
+    def watched(lists: Sequence[list[Any]]) -> None:
+        empty(lists)
+        freed.append(not gc.isenabled() and not any(lists))
+        raise RuntimeError("can't start new thread")  # and the node goes on
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+            await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
+            monkeypatch.setattr(long_request, "_empty", watched)
+            assert gc.isenabled()
+            for request in (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None)):
+                await client.ask(request)
+            while len(freed) < 2 or not gc.isenabled():
+                await trio.sleep(0.001)
+            assert freed == [True, True]
 
     run(test)
 

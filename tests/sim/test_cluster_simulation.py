@@ -279,8 +279,11 @@ def _gives_up_without_a_letter_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "batch", archived)
 
 
-def _loses_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer to the first attempt to write a batch of dead letters is lost. This is no mistake, but bad luck."""
+def _loses_answers(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, None]:
+    """The answer to the first attempt to write a batch of dead letters is lost. This is no mistake, but bad luck.
+
+    The value gets the batches.
+    """
     write, written = DeadLetterQueue._write, dict[bytes, None]()
 
     async def without_answer(self: DeadLetterQueue, name: str, source: Any, batch: bytes, producer: Any) -> str | None:
@@ -291,6 +294,7 @@ def _loses_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         return "the answer was lost"
 
     monkeypatch.setattr(DeadLetterQueue, "_write", without_answer)
+    return written
 
 
 def _signs_each_attempt_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,8 +353,9 @@ def test_a_mistake_is_noticed(
 
 
 def test_answers_that_are_lost_double_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    _loses_answers(monkeypatch)
+    lost = _loses_answers(monkeypatch)
     run_cluster_scenario("cluster-share-dead-letters", 0)
+    assert lost
 
 
 def test_late_requests_show_the_anomalies_of_transaction_version_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,13 +110,13 @@ def _entries(text: str) -> Iterator[JaasEntry]:
         try:
             module = LoginModule(name)
         except ValueError:
-            if number:
-                raise JaasError("a semicolon ends the login module, and more options follow it") from None
             # A name that is no class may be a part of somebody's password.
             shown = name if re.fullmatch(r"(\w+\.)+\w*LoginModule", name) else "it"
             meant = _meant(name)
             if meant is not None:
                 raise JaasError(f"{name} is not a login module; did you mean {meant}?") from None
+            if number and shown == "it":
+                raise JaasError("a semicolon ends the login module, and more follows it") from None
             known = ", ".join(entry.value for entry in SUPPORTED)
             raise JaasError(f"{shown} is not one of the login modules {known}") from None
         flag, _ = next(tokens, ("", False))
