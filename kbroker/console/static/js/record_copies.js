@@ -221,14 +221,25 @@ function line(copy) {
   const button = (text, action) => h("button", { type: "button", onclick: action }, text);
   return [
     badge(...STATES[state]),
-    h("div", { class: "grow" }, describe(copy), trouble && !isSent ? h("p", { class: "quiet" }, `${trouble}. ${then(copy)}`) : null),
+    h(
+      "div",
+      { class: "grow" },
+      describe(copy),
+      trouble && !isSent ? h("p", { class: "quiet" }, `${trouble}. ${then(copy)}`) : null,
+      copy.notes.map((note) => h("p", { class: "quiet" }, note)),
+    ),
     waits ? chooser(copy) : null,
     state === "failed" && !waits ? button("Go on", () => goOn(copy)) : null,
     over ? button("Dismiss", () => act("forget", copy.id)) : button("Cancel", () => act("cancel", copy.id)),
   ];
 }
 
-const then = (copy) => (isOver(copy) ? "" : "It can go on from there, and nothing is stored twice.");
+function then(copy) {
+  if (isOver(copy)) return "";
+  if (copy.may_double === null) return "It can go on, but what its last step has stored may be stored twice then.";
+  if (!copy.may_double) return "It can go on from there, and nothing is stored twice.";
+  return `It can go on from there, but ${plural(copy.may_double, "record")} may be stored twice then: brokers do not know them again.`;
+}
 
 function describe(copy) {
   const counted = plural(copy.stored, "record");
