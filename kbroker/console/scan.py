@@ -76,6 +76,8 @@ class Page:
     finished: bool
     scanned: int = 0
     notes: list[str] = field(default_factory=list)
+    cut: bool = False
+    """Whether it is finished though there may be more: no look goes on from there."""
 
 
 class Budget:

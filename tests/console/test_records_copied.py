@@ -385,7 +385,9 @@ def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:
     assert sent("none", 0, data).status == 404, "a file is that of an import"
     for at, piece in ((0, data[:half]), (half, data[half:])):
         assert sent(copy, at, piece).json["kept"] == at + len(piece)
-    told = page.post("copies/piece", {"id": copy, "number": 0}).json
+    told = {"state": "waits", "pieces": 0}
+    while told["state"] == "waits":
+        told = page.post("copies/piece", {"id": copy, "number": told["pieces"]}).json
     assert (told["stored"], told["not_stored"], told["state"], told["kept"]) == (300, 0, "done", 0)
     rows = page.get("records", topic="parquet", limit=500).json["rows"]
     assert sorted(int(row["value"]["text"]) for row in rows) == list(range(300))
