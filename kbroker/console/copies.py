@@ -17,7 +17,6 @@ from typing import Final, Protocol, TypeAlias
 import trio
 
 from kbroker.client import Client
-from kbroker.console.call import error_answer
 from kbroker.console.uploads import Upload
 from kbroker.records_io.json_types import Json
 from kbroker.records_io.place import Place
@@ -84,8 +83,12 @@ class Outcome:
     """Records that may be stored twice when another step goes on: those of a producer to which brokers gave no id."""
 
 
+class Defect(Exception):
+    """An error of the console itself: nobody knows what its step has done. The text is one line."""
+
+
 Ask: TypeAlias = Callable[[Callable[[Client], Outcome]], Awaitable[Outcome]]
-"""Asks the cluster as a user, in a thread."""
+"""Asks the cluster as a user, in a thread. After an error that is no ``Defect`` nothing was done."""
 
 
 class Control(Protocol):
@@ -203,7 +206,7 @@ class Copy:
         except Exception as error:
             if not self.stored and not self.looked_at and not self.not_stored:
                 self.failure = error
-            if error_answer(error) is None:
+            if isinstance(error, Defect):
                 self.may_double = None
             self._fail(self._told(error))
             return None

@@ -13,7 +13,7 @@ import trio
 
 from kbroker.client import Client, ClientError
 from kbroker.console import copies, uploads
-from kbroker.console.copies import Control, Copies, ImportCopy, Outcome, ReplayCopy, State
+from kbroker.console.copies import Control, Copies, Defect, ImportCopy, Outcome, ReplayCopy, State
 from kbroker.console.uploads import NoUpload, Upload, Uploads
 from kbroker.records_io.place import Place
 
@@ -276,7 +276,7 @@ def test_a_file_that_is_idle_makes_room() -> None:
 def test_it_is_told_what_may_be_stored_twice() -> None:
     async def test() -> None:
         copy = Imports().add(
-            "a", ClientError("refused"), Outcome(1, error="lost", place=PLACE, may_double=3), KeyError("a defect")
+            "a", ClientError("refused"), Outcome(1, error="lost", place=PLACE, may_double=3), Defect("it failed")
         )
         assert copy is not None
         for expected in (0, 3, None):

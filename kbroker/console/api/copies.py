@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,7 +11,7 @@ from kbroker.client import Client
 from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
 from kbroker.console.api.uploads import keep_piece, upload_of
 from kbroker.console.call import Call, Refused, error_answer
-from kbroker.console.copies import MOST_OPEN, MOST_OWN, AnyCopy, Ask, ImportCopy, Outcome, ReplayCopy
+from kbroker.console.copies import MOST_OPEN, MOST_OWN, AnyCopy, Ask, Defect, ImportCopy, Outcome, ReplayCopy
 from kbroker.console.export_files import check_format
 from kbroker.console.record_range import range_of
 from kbroker.records_io.json_types import Json
@@ -76,14 +76,19 @@ def _parts(
     """The cluster as the session's user asks it, the audit log, and the texts of errors."""
     cluster, limiter = call.view.cluster, call.console.copies.threads
 
-    def ask(question: Callable[[Client], Outcome]) -> Awaitable[Outcome]:
-        return cluster.ask(question, limiter)
+    async def ask(question: Callable[[Client], Outcome]) -> Outcome:
+        try:
+            return await cluster.ask(question, limiter)
+        except Exception as error:
+            if error_answer(error) is not None:
+                raise
+            raise Defect(_text_of(error)) from error
 
     return ask, partial(call.audit, action, to, details), _text_of
 
 
 def _text_of(error: Exception) -> str:
-    if error_answer(error) is not None:
+    if isinstance(error, Defect) or error_answer(error) is not None:
         return str(error)
     logger.error("a copy failed unexpectedly", exc_info=error)
     return "the console failed unexpectedly; its log says more"

@@ -125,21 +125,23 @@ window.addEventListener("beforeunload", (event) => {
 });
 
 /** Send the pieces of a file that are not stored yet. */
-async function upload(copy, file, done) {
-  const { id } = copy;
+async function upload(begun, file, done) {
+  const { id } = begun;
   if (sending.has(id)) return;
   files.set(id, { file, done });
   sending.add(id);
   troubles.delete(id);
   draw();
   try {
-    await (copy.format === "parquet" ? sendRows : sendPieces)(copy, file);
+    await (begun.format === "parquet" ? sendRows : sendPieces)(begun, file);
     const state = copies.get(id)?.state;
     // Where another page sends the same file, this one needs it no more, nor where the copy is over.
     if (state !== "failed") files.delete(id);
     if (state === "done") done?.();
   } catch (error) {
-    if (copies.has(id)) troubles.set(id, error.message);
+    const copy = copies.get(id);
+    if (copy && !isOver(copy)) troubles.set(id, error.message);
+    else files.delete(id);
   } finally {
     sending.delete(id);
     draw();
