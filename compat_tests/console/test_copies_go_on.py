@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -238,7 +239,7 @@ def test_a_parquet_file_goes_on_where_it_was_with_the_console(
     begun: list[int] = []
 
     def break_second(route: Route) -> None:
-        begun.append(route.request.post_data_json["at"])
+        begun.append(json.loads(route.request.post_data or "")["at"])
         if len(begun) == 2:
             route.fulfill(status=507, json={"error": "the disk is full", "name": None})
         else:
