@@ -30,6 +30,9 @@ ROWS = 12_000
 LONG = "x" * 200
 """Makes the file four pieces."""
 
+KEPT = {"retention.ms": "-1"}
+"""For records of long ago."""
+
 
 @pytest.fixture(scope="module")
 def cluster(broker: Broker) -> Iterator[RunningCluster]:
@@ -143,7 +146,7 @@ def test_a_replay_goes_on_while_its_page_is_loaded_again(
     open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole
 ) -> None:
     with Client(holding.bootstrap_servers) as client:
-        create_topics(client, [NewTopic(name, 1, 1) for name in ("first", "kept", "given-up")])
+        create_topics(client, [NewTopic(name, 1, 1, KEPT) for name in ("first", "kept", "given-up")])
         producer = Producer(client, "first", [0], on_refused=print)
         for number in range(5):
             producer.send(Record(0, 1, None, b"%d" % number), number, 0)
@@ -208,7 +211,7 @@ def test_a_replay_is_asked_for_while_the_page_imports(
     open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole, tmp_path: Path
 ) -> None:
     with Client(holding.bootstrap_servers) as client:
-        create_topics(client, [NewTopic(name, 1, 1) for name in ("beside", "beside-again")])
+        create_topics(client, [NewTopic(name, 1, 1, KEPT) for name in ("beside", "beside-again")])
         producer = Producer(client, "beside", [0], on_refused=print)
         for number in range(5):
             producer.send(Record(0, 1, None, b"%d" % number), number, 0)
