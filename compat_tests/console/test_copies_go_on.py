@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +29,9 @@ PATIENCE = 60_000
 ROWS = 12_000
 LONG = "x" * 200
 """Makes the file four pieces."""
+
+KEPT = {"retention.ms": "-1"}
+"""For records of long ago."""
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +146,7 @@ def test_a_replay_goes_on_while_its_page_is_loaded_again(
     open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole
 ) -> None:
     with Client(holding.bootstrap_servers) as client:
-        create_topics(client, [NewTopic(name, 1, 1) for name in ("first", "kept", "given-up")])
+        create_topics(client, [NewTopic(name, 1, 1, KEPT) for name in ("first", "kept", "given-up")])
         producer = Producer(client, "first", [0], on_refused=print)
         for number in range(5):
             producer.send(Record(0, 1, None, b"%d" % number), number, 0)
@@ -200,6 +205,57 @@ def test_an_import_goes_on_with_its_file_chosen_again(
     expect(copy_on(page, f"{rows:,} records stored in reloaded")).to_contain_text("done", timeout=PATIENCE)
     with Client(holding.bootstrap_servers) as client:
         assert list_ranges(client, [TopicPartition("reloaded", 0)])[TopicPartition("reloaded", 0)] == (0, rows)
+
+
+def test_a_replay_is_asked_for_while_the_page_imports(
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole, tmp_path: Path
+) -> None:
+    with Client(holding.bootstrap_servers) as client:
+        create_topics(client, [NewTopic(name, 1, 1, KEPT) for name in ("beside", "beside-again")])
+        producer = Producer(client, "beside", [0], on_refused=print)
+        for number in range(5):
+            producer.send(Record(0, 1, None, b"%d" % number), number, 0)
+        producer.flush()
+    file = tmp_path / "two.jsonl"
+    file.write_text('{"value": "one"}\n{"value": "two"}\n')
+    page = open_page("#/topic?name=beside", url=keeping.url)
+    with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="beside-again"):
+        begin_replay(page, "beside-again")
+        expect(copy_on(page, "sent to beside-again")).to_contain_text("under way")
+        begin_import(page, file)
+        expect(copy_on(page, "2 records stored in beside")).to_contain_text("done", timeout=PATIENCE)
+    expect(copy_on(page, "5 records sent to beside-again")).to_contain_text("done", timeout=PATIENCE)
+
+
+def test_a_parquet_file_goes_on_where_it_was_with_the_console(
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole, tmp_path: Path
+) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with Client(holding.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("columns", 1, 1)])
+    rows = 900
+    file = tmp_path / "rows.parquet"
+    values = [f"{number} ".encode() + random.Random(number).randbytes(1000) for number in range(rows)]
+    parquet.write_table(arrow.table({"value": values}), file)
+    page = open_page("#/topic?name=columns", url=keeping.url, expect=(507,))
+    begun: list[int] = []
+
+    def break_second(route: Route) -> None:
+        begun.append(json.loads(route.request.post_data or "")["at"])
+        if len(begun) == 2:
+            route.fulfill(status=507, json={"error": "the disk is full", "name": None})
+        else:
+            route.continue_()
+
+    page.route("**/api/records/upload", break_second)
+    begin_import(page, file)
+    copy = copy_on(page, "columns")
+    expect(copy).to_contain_text("the disk is full. It can go on from there, and nothing is stored twice.")
+    copy.get_by_role("button", name="Go on").click()
+    expect(copy).to_contain_text(f"{rows} records stored in columns", timeout=PATIENCE)
+    expect(copy).to_contain_text("done", timeout=PATIENCE)
+    assert begun == [0, 512 << 10, 512 << 10], "what the console has is not sent again"
 
 
 def test_the_browser_asks_before_a_copy_is_left(

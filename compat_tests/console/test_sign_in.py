@@ -83,3 +83,31 @@ def test_each_sees_what_the_cluster_lets_them(open_page: OpenPage, secure: Runni
     assert axe.Axe().run(page).violations_count == 0
     text = "\n".join(secure.log)
     assert "alice-secret" not in text and "admin-secret" not in text
+
+
+def test_copies_are_not_shown_to_whoever_signs_in_next(
+    open_page: OpenPage, secure: RunningConsole, tmp_path: Path
+) -> None:
+    page = open_page("", url=secure.url, expect=(401, 403))
+    copies = page.locator("#copies .copy")
+
+    def sign_in(user: str) -> None:
+        page.get_by_label("User").fill(user)
+        page.get_by_label("Password").fill(f"{user}-secret")
+        page.keyboard.press("Enter")
+        expect(page.locator(".user")).to_have_text(f"signed in as {user}")
+
+    sign_in("admin")
+    page.goto(f"{secure.url}#/topic?name=salaries")
+    file = tmp_path / "secret.jsonl"
+    file.write_text('{"value": "one"}\n')
+    page.get_by_role("button", name="Import").click()
+    page.get_by_label("File", exact=True).set_input_files(file)
+    page.get_by_role("dialog").get_by_role("button", name="Import").click()
+    expect(copies).to_contain_text("1 record stored in salaries")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(copies).to_have_count(0)
+    sign_in("alice")
+    expect(page.get_by_role("link", name="Topics")).to_be_visible()
+    expect(copies).to_have_count(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,6 +26,12 @@ THREADS: Final = 4
 
 MOST_OPEN: Final = 32
 """Copies of all sessions that are not over."""
+
+MOST_OWN: Final = 8
+"""Copies of one session that are not over."""
+
+IDLE_SECONDS: Final = 300.0
+"""A copy that does not run, and of which nobody has asked for so long, makes room for another."""
 
 _MOST_OVER: Final = 20
 """Copies of a session that are over and still told of."""
@@ -70,10 +76,19 @@ class Outcome:
     goon: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     rows: int = 0
+    notes: list[str] = field(default_factory=list)
+    """The things to know of it that are no reason why a record was not stored."""
+
+    may_double: int = 0
+    """Records that may be stored twice when another step goes on: those of a producer to which brokers gave no id."""
+
+
+class Defect(Exception):
+    """An error of the console itself: nobody knows what its step has done. The text is one line."""
 
 
 Ask: TypeAlias = Callable[[Callable[[Client], Outcome]], Awaitable[Outcome]]
-"""Asks the cluster as a user, in a thread."""
+"""Asks the cluster as a user, in a thread. After an error that is no ``Defect`` nothing was done."""
 
 
 class Control(Protocol):
@@ -110,7 +125,13 @@ class Copy:
     kind = ""
 
     def __init__(
-        self, source: str, to: str, ask: Ask, audit: Callable[[str], None], told: Callable[[Exception], str]
+        self,
+        source: str,
+        to: str,
+        ask: Ask,
+        audit: Callable[[str], None],
+        told: Callable[[Exception], str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = secrets.token_urlsafe(9)
         self.state = State.WAITS
@@ -120,12 +141,26 @@ class Copy:
         self.failure: Exception | None = None
         """An error before which nothing of the copy was done."""
         self.stored = self.looked_at = self.not_stored = 0
+        self.may_double: int | None = 0
+        """Records that may be stored twice when it goes on; None: some of its last step, nobody knows how many."""
         self._problems: list[str] = []
+        self._notes: list[str] = []
         self._place: Place | None = None
         self._cancelled = False
         self._ask = ask
         self._audit = audit
         self._told = told
+        self._clock = clock
+        self._asked_at = clock()
+
+    def seen(self) -> None:
+        """A page has asked for it."""
+        self._asked_at = self._clock()
+
+    @property
+    def unasked(self) -> float:
+        """Seconds in which no page has asked for it."""
+        return self._clock() - self._asked_at
 
     @property
     def is_running(self) -> bool:
@@ -140,6 +175,7 @@ class Copy:
     def view(self) -> dict[str, Json]:
         """The copy as a page gets it."""
         shown: list[Json] = list(self._problems)
+        notes: list[Json] = list(self._notes)
         return {
             "id": self.id,
             "kind": self.kind,
@@ -151,6 +187,8 @@ class Copy:
             "looked_at": self.looked_at,
             "not_stored": self.not_stored,
             "problems": shown,
+            "notes": notes,
+            "may_double": self.may_double,
             "error": self.error,
         }
 
@@ -168,13 +206,16 @@ class Copy:
         except Exception as error:
             if not self.stored and not self.looked_at and not self.not_stored:
                 self.failure = error
+            if isinstance(error, Defect):
+                self.may_double = None
             self._fail(self._told(error))
             return None
         self.stored += outcome.stored
         self.looked_at += outcome.looked_at
         self.not_stored += len(outcome.problems)
         self._problems = (self._problems + outcome.problems)[:_SHOWN]
-        self._place = outcome.place
+        self._notes = (self._notes + outcome.notes)[:_SHOWN]
+        self._place, self.may_double = outcome.place, outcome.may_double
         if outcome.error:
             self._fail(outcome.error)
         elif self._cancelled:
@@ -183,12 +224,14 @@ class Copy:
 
     def _fail(self, error: str) -> None:
         self.error = error
-        self.state = State.CANCELLED if self._cancelled else State.FAILED
-        self._audit(f"failed: {error} ({self._counts()})")
+        self._enter(State.CANCELLED if self._cancelled else State.FAILED, f"failed: {error} ({self._counts()})")
 
     def _end(self, state: State) -> None:
+        self._enter(state, f"{state.value}: {self._counts()}")
+
+    def _enter(self, state: State, line: str) -> None:
         self.state = state
-        self._audit(f"{state.value}: {self._counts()}")
+        self._audit(line)
 
     def _counts(self) -> str:
         return f"{self.stored} stored, {self.not_stored} not"
@@ -213,20 +256,14 @@ class ReplayCopy(Copy):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``while_alive``: a block that is cancelled with the session. ``ends_unwatched``: also where no page asks."""
-        super().__init__(source, to, ask, audit, told)
+        super().__init__(source, to, ask, audit, told, clock)
         self._steps = steps
         self._while_alive = while_alive
         self._ends_unwatched = ends_unwatched
-        self._clock = clock
-        self._asked_at = clock()
         self._goon: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self.settled = trio.Event()
         """Set once it is known that there is nothing to be refused, or what."""
-
-    def seen(self) -> None:
-        """A page has asked for it."""
-        self._asked_at = self._clock()
 
     def go_on(self) -> None:
         """Begin, or go on where it has failed."""
@@ -255,13 +292,10 @@ class ReplayCopy(Copy):
                 self._goon, self._ends = outcome.goon, outcome.ends
                 if outcome.finished and self.is_running:
                     self._end(State.DONE)
-                elif self.is_running and self._ends_unwatched and self._is_unwatched():
+                elif self.is_running and self._ends_unwatched and self.unasked > UNWATCHED_SECONDS:
                     self._end(State.CANCELLED)
         if self.is_running:
             self._end(State.CANCELLED)  # with its session
-
-    def _is_unwatched(self) -> bool:
-        return self._clock() - self._asked_at > UNWATCHED_SECONDS
 
     def begun(self) -> None:
         """Nothing has to be refused any more (`Control`)."""
@@ -293,21 +327,40 @@ class ImportCopy(Copy):
         ask: Ask,
         audit: Callable[[str], None],
         told: Callable[[Exception], str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``source`` and ``size``: the name of the file and its bytes, by which it is known again."""
-        super().__init__(source, to, ask, audit, told)
+        super().__init__(source, to, ask, audit, told, clock)
         self._steps = steps
         self._size = size
         self.format = form
         self.pieces = 0
         """Those that are stored."""
 
+        self.upload: Upload | None = None
+        """Its file, where the console has to have it whole; given away when the copy is over."""
+
         self._rows = 0
         """Those that are stored, of a file of rows."""
 
     def view(self) -> dict[str, Json]:
-        """The copy as a page gets it, with the number of the piece that comes next."""
-        return {**super().view(), "pieces": self.pieces, "size": self._size, "format": self.format}
+        """The copy as a page gets it, with the number of the piece that comes next.
+
+        ``kept``: the bytes of the file that the console has, where it has to have it whole.
+        """
+        kept = 0 if self.upload is None or self.upload.is_closed else self.upload.size
+        return {
+            **super().view(),
+            "pieces": self.pieces,
+            "size": self._size,
+            "format": self.format,
+            "kept": kept,
+        }
+
+    def _enter(self, state: State, line: str) -> None:
+        super()._enter(state, line)
+        if self.is_over and self.upload is not None:
+            self.upload.close()
 
     def go_on(self) -> None:
         """Take pieces again after one has failed."""
@@ -346,20 +399,16 @@ AnyCopy: TypeAlias = ReplayCopy | ImportCopy
 class Copies:
     """The copies of all sessions, in memory; those of a session are forgotten with it."""
 
-    def __init__(self, lives: Callable[[str], bool]) -> None:
-        """``lives``: whether the session with an id has not ended."""
-        self._lives = lives
+    def __init__(self) -> None:
         self._of: dict[str, dict[str, AnyCopy]] = {}
         self.threads = trio.CapacityLimiter(THREADS)
 
     def add(self, session: str, copy: AnyCopy) -> bool:
-        """Have a copy belong to a session; false if there are too many that are not over."""
-        for each in [each for each in self._of if not self._lives(each)]:
-            del self._of[each]
-        known = [each for copies in self._of.values() for each in copies.values()]
-        if sum(not each.is_over for each in known) >= MOST_OPEN:
-            return False
+        """Have a copy belong to a session; false if there are too many that are not over, and none makes room."""
         own = self._of.setdefault(session, {})
+        every = [each for copies in self._of.values() for each in copies.values()]
+        if not (_has_room(list(own.values()), MOST_OWN) and _has_room(every, MOST_OPEN)):
+            return False
         over = [each.id for each in own.values() if each.is_over]
         for each in over[: max(len(over) - _MOST_OVER, 0)]:
             del own[each]
@@ -377,3 +426,20 @@ class Copies:
     def forget(self, session: str, copy: AnyCopy) -> None:
         """Tell no more of it."""
         self._of.get(session, {}).pop(copy.id, None)
+
+    def end(self, session: str) -> None:
+        """End and forget the copies of a session that has ended."""
+        for copy in self._of.pop(session, {}).values():
+            copy.cancel()
+
+
+def _has_room(copies: Iterable[AnyCopy], most: int) -> bool:
+    """Whether another copy may be open; one that stands still, and is not asked for, is cancelled for it."""
+    still = [each for each in copies if not each.is_over]
+    if len(still) < most:
+        return True
+    idle = [each for each in still if not each.is_running and each.unasked > IDLE_SECONDS]
+    if not idle:
+        return False
+    max(idle, key=lambda each: each.unasked).cancel()
+    return True

@@ -33,6 +33,9 @@ class ExportFile(Protocol):
     def finish(self) -> None:
         """Write what a whole file has at its end."""
 
+    def give_up(self) -> None:
+        """Leave it as it is: nothing more is given away."""
+
 
 def check_format(kind: str) -> None:
     """``Refused`` says in one line what a format lacks."""
@@ -68,6 +71,7 @@ class _Pieces(io.RawIOBase):
         self._pieces: list[bytes] = []
         self._size = 0
         self._given = 0
+        self._ended = False
 
     def writable(self) -> bool:
         return True
@@ -75,8 +79,15 @@ class _Pieces(io.RawIOBase):
     def tell(self) -> int:
         return self._given + self._size
 
+    def end(self) -> None:
+        """Take no more: what is written from now on goes nowhere."""
+        self._ended = True
+        self._pieces.clear()
+
     def write(self, data: ReadableBuffer) -> int:
         piece = bytes(data)
+        if self._ended:
+            return len(piece)
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size >= _PIECE:
@@ -105,6 +116,9 @@ class _Text:
         self._pieces.write(self._rest())
         self._pieces.give()
 
+    def give_up(self) -> None:
+        self._pieces.end()
+
 
 class _Parquet:
     def __init__(self, pieces: _Pieces, topic: str) -> None:
@@ -119,3 +133,9 @@ class _Parquet:
     def finish(self) -> None:
         self._writer.close()
         self._pieces.give()
+
+    def give_up(self) -> None:
+        # In this order: pyarrow's writer writes the file's end when it is closed, and it is closed at the latest when
+        # it is collected, in whatever thread that is.
+        self._pieces.end()
+        self._writer.give_up()

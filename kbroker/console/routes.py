@@ -19,7 +19,6 @@ from kbroker.console.api import (
     session,
     topics,
     transactions,
-    uploads,
 )
 from kbroker.console.call import Handler
 
@@ -49,7 +48,7 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/records/export/outcome", exports.describe_export),
     ("GET", "/api/records/tail", records.tail_records),
     ("POST", "/api/records/produce", records.produce_record),
-    ("POST", "/api/records/upload", uploads.upload_piece),
+    ("POST", "/api/records/upload", copies.upload_piece),
     ("GET", "/api/copies", copies.list_copies),
     ("POST", "/api/copies/replay", copies.begin_replay),
     ("POST", "/api/copies/import", copies.begin_import),

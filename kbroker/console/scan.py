@@ -76,6 +76,8 @@ class Page:
     finished: bool
     scanned: int = 0
     notes: list[str] = field(default_factory=list)
+    cut: bool = False
+    """Whether it is finished though there may be more: no look goes on from there."""
 
 
 class Budget:
@@ -210,9 +212,7 @@ def read_chunks(
             for index, chunk in enumerate(chunks):
                 partition = chunk.partition
                 if isinstance(chunk, Skipped):
-                    notes.append(
-                        f"partition {partition}: offsets {chunk.wanted} to {chunk.start - 1} are gone from the log"
-                    )
+                    notes.append(gone(chunk))
                     yield partition, Chunk([], TimestampType.CREATE_TIME), chunk.start
                     continue
                 budget.count(chunk.records)
@@ -224,6 +224,11 @@ def read_chunks(
             yield partition, Chunk([], TimestampType.CREATE_TIME), reader.positions[partition]
     finally:
         reader.close()
+
+
+def gone(skipped: Skipped) -> str:
+    """A line about offsets that were not there any more when they were to be read."""
+    return f"partition {skipped.partition}: offsets {skipped.wanted} to {skipped.start - 1} are gone from the log"
 
 
 def every(

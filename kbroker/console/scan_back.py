@@ -84,7 +84,7 @@ def latest_per_key(
     met = {digest: place for digest, place in met.items() if place[1] >= page.positions[place[0]]}
     known = seen | met.keys()
     if len(known) >= MAX_KEYS and not page.finished:
-        page.finished = True
+        page.finished = page.cut = True
         page.notes.append(
             f"there are more than {MAX_KEYS:,} keys, and these are the newest: choose a partition or a later beginning"
         )

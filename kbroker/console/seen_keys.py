@@ -9,6 +9,9 @@ from typing import Final
 MOST_KEYS: Final = 400_000
 """Keys of all looks together; the oldest looks are forgotten."""
 
+_LOOKS: Final = 2
+"""Looks of a session that are known: the newest, and the one that a page asks for again if its answer was lost."""
+
 
 class SeenKeys:
     """Sets of digests of keys, by the session that may go on and a word that names the look. Threads may share it."""
@@ -25,9 +28,15 @@ class SeenKeys:
         with self._lock:
             self._looks[session_id, word] = keys
             self._count += len(keys)
+            own = [each for each in self._looks if each[0] == session_id]
+            for each in own[:-_LOOKS]:
+                self._drop(each)
             while self._count > self._most_keys and len(self._looks) > 1:
-                self._count -= len(self._looks.pop(next(iter(self._looks))))
+                self._drop(next(iter(self._looks)))
         return word
+
+    def _drop(self, look: tuple[str, str]) -> None:
+        self._count -= len(self._looks.pop(look))
 
     def find(self, session_id: str, word: str) -> frozenset[bytes] | None:
         """The keys of a look; None if they are not known any more."""

@@ -68,7 +68,11 @@ class Session:
 class Sessions:
     """All sessions, in memory: they end with the process, when they are not used for eight hours, and after twelve."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, on_end: Callable[[str], object] = lambda _: None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``on_end`` is called with the id of a session that has ended."""
+        self._on_end = on_end
         self._clock = clock
         self._sessions: dict[str, Session] = {}
 
@@ -122,5 +126,6 @@ class Sessions:
         self._sessions.pop(session.id, None)
         for scope in session.running:
             scope.cancel()
+        self._on_end(session.id)
         if session.user is not None and session.view is not None:
             session.view.cluster.close()

@@ -49,12 +49,12 @@ class Console:
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
-        self.sessions = Sessions()
+        self.copies = Copies()
+        self.sessions = Sessions(self.copies.end)
         self.limiter = trio.CapacityLimiter(THREADS)
         self.tails = trio.CapacityLimiter(TAILS)
         self.exports = trio.CapacityLimiter(EXPORTS)
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
-        self.copies = Copies(self.sessions.has)
         self.back_off = BackOff()
         self.seen_keys = SeenKeys()
         self.uploads = Uploads()

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from typing import IO, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kbroker.records_io.items import BadLine, Item
+    from kbroker.records_io.parquet_records import ParquetRecords
 
 MOST_FILES: Final = 4
+MOST_OWN: Final = 2
+"""Files of one session."""
+
 MOST_BYTES: Final = 2 << 30
 """Bytes of one file."""
 
 IDLE_SECONDS: Final = 600.0
-"""A file that nobody has asked for so long makes room for another."""
+"""A file that nobody has used for so long makes room for another."""
+
+OWN_IDLE_SECONDS: Final = 30.0
+"""The same, for another file of the same session."""
 
 
 class NoUpload(Exception):
@@ -26,70 +36,87 @@ class NoUpload(Exception):
 
 
 class Upload:
-    """A file without a name: it goes with the process, however that ends. ``lock`` is for whoever uses it."""
+    """The file of an import. It has no name: it goes with the process, however that ends. Threads may share it."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.session_id = session_id
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `Uploads`
         self.size = 0
-        self.used = 0.0
-        self.lock = threading.Lock()
+        self.is_closed = False
+        self.rows: tuple[ParquetRecords, Iterator[Item | BadLine]] | None = None
+        """The reading that has come as far as the import, for the step that goes on with it."""
+        self._clock = clock
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        self._lock = threading.Lock()
+        self._used = clock()
+
+    @property
+    def idle(self) -> float:
+        """Seconds in which nobody has used it."""
+        return 0.0 if self._lock.locked() else self._clock() - self._used
+
+    @contextmanager
+    def use(self) -> Iterator[IO[bytes]]:
+        """The file, for one thread at a time; ``NoUpload`` if it is not there any more."""
+        try:
+            with self._lock:
+                if self.is_closed:
+                    raise NoUpload(410, "the console does not have the file any more: it is sent again")
+                self._used = self._clock()
+                yield self._file
+                self._used = self._clock()
+        finally:
+            if self.is_closed:
+                self.close()
+
+    def add(self, at: int, data: bytes) -> None:
+        """Write a piece at the file's end, or once more where it is already."""
+        if at > self.size:
+            raise NoUpload(400, f"at has to be {self.size} at most")
+        if at + len(data) > MOST_BYTES:
+            raise NoUpload(413, f"the file is larger than {MOST_BYTES >> 30} GiB: kbroker import takes it")
+        with self.use() as file:
+            self.rows = None
+            try:
+                file.seek(at)
+                file.write(data)
+                file.flush()
+            except OSError as error:
+                raise NoUpload(507, f"the console cannot keep the file: {error.strerror or error}") from None
+            self.size = max(self.size, at + len(data))
+
+    def close(self) -> None:
+        """Give its place away, as soon as no thread uses it; nobody waits for that."""
+        self.is_closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self.rows = None
+                self._file.close()
+            finally:
+                self._lock.release()
 
 
 class Uploads:
-    """The files of all sessions, by words. Threads may share it."""
+    """The files of all sessions."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._files: dict[str, Upload] = {}
-        self._lock = threading.Lock()
+        self._files: list[Upload] = []
 
-    def begin(self, session_id: str) -> str:
-        """The word of a new file; ``NoUpload`` if there are too many."""
-        with self._lock:
-            if len(self._files) >= MOST_FILES:
-                word, oldest = min(self._files.items(), key=lambda each: each[1].used)
-                if self._clock() - oldest.used < IDLE_SECONDS:
-                    raise NoUpload(429, "too many files are imported: try again when one of them is done")
-                self._drop(word)
-            word = secrets.token_urlsafe(9)
-            self._files[word] = upload = Upload(session_id)
-            upload.used = self._clock()
-        return word
+    def begin(self, session_id: str) -> Upload:
+        """A new file, for which one that is idle makes room; ``NoUpload`` if there are too many."""
+        self._files = [each for each in self._files if not each.is_closed]
+        own = [each for each in self._files if each.session_id == session_id]
+        if len(own) >= MOST_OWN:
+            self._make_room(own, OWN_IDLE_SECONDS)
+        elif len(self._files) >= MOST_FILES:
+            self._make_room(self._files, IDLE_SECONDS)
+        upload = Upload(session_id, self._clock)
+        self._files.append(upload)
+        return upload
 
-    def find(self, session_id: str, word: str) -> Upload:
-        """A file of a session; ``NoUpload`` if it is not there any more."""
-        with self._lock:
-            found = self._files.get(word)
-            if found is None or found.session_id != session_id:
-                raise NoUpload(410, "the file is not there any more: import it from the beginning")
-            found.used = self._clock()
-            return found
-
-    def add(self, session_id: str, word: str, at: int, data: bytes) -> int:
-        """Write a piece of a file at its end, or once more where it is already; the file's size then."""
-        upload = self.find(session_id, word)
-        if at > upload.size:
-            raise NoUpload(400, f"at has to be {upload.size} at most")
-        if at + len(data) > MOST_BYTES:
-            raise NoUpload(413, f"the file is larger than {MOST_BYTES >> 30} GiB: kbroker import takes it")
-        with upload.lock:
-            try:
-                upload.file.seek(at)
-                upload.file.write(data)
-                upload.file.flush()
-            except OSError as error:
-                raise NoUpload(507, f"the console cannot keep the file: {error.strerror or error}") from None
-            upload.size = max(upload.size, at + len(data))
-        return upload.size
-
-    def end(self, session_id: str, word: str) -> None:
-        """Forget a file."""
-        self.find(session_id, word)
-        with self._lock:
-            self._drop(word)
-
-    def _drop(self, word: str) -> None:
-        upload = self._files.pop(word, None)
-        if upload is not None:
-            upload.file.close()
+    def _make_room(self, files: list[Upload], seconds: float) -> None:
+        oldest = max(files, key=lambda each: each.idle)
+        if oldest.idle < seconds:
+            raise NoUpload(429, "too many files are imported: cancel an import, or try again when one is done")
+        oldest.close()
+        self._files.remove(oldest)

@@ -20,6 +20,17 @@ ROW_GROUP: Final = 65_536
 """Records of a row group; fewer where they are large."""
 
 _READ_AT_ONCE: Final = 4_096
+
+_BUFFER_BYTES: Final = 1 << 20
+"""Bytes of a column that are read from the file at once."""
+
+_BOUNDED_CHUNK: Final = 256 << 20
+"""Bytes of a column of a row group, decompressed, in files that are read in bounded memory."""
+
+_BOUNDED_ROWS: Final = 256
+_BOUNDED_BYTES: Final = 64 << 20
+"""Rows of such a file that are in memory at once; fewer where all of them could be larger together than this."""
+
 _UNREADABLE: Final = (OSError, ValueError, KeyError, NotImplementedError)
 """Bases of the errors of pyarrow."""
 
@@ -80,14 +91,18 @@ class ParquetWriter:
 class ParquetRecords:
     """The records of a file. ``count`` of them; ``done`` are read."""
 
-    def __init__(self, path: Path | IO[bytes], clock: Callable[[], int], begin: int = 0) -> None:
+    def __init__(
+        self, path: Path | IO[bytes], clock: Callable[[], int], begin: int = 0, *, bounded: bool = False
+    ) -> None:
         """``begin``: rows to pass over. ``clock`` gives the time, in ms, of records in a file without timestamps.
 
-        ``FatalError`` if the file cannot be read, or has no values.
+        ``FatalError`` if the file cannot be read, or has no values. ``bounded`` is for files of people who are not
+        trusted with this machine's memory: rows are read in small numbers, and a large row group is refused.
         """
         parquet = _parquet()
         try:
-            self._file: Any = parquet.ParquetFile(path)
+            # Otherwise the whole row group is in memory, as it is in the file.
+            self._file: Any = parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
         except _UNREADABLE as error:
             name = path if isinstance(path, Path) else "the file"
             raise FatalError(f"cannot read {name} as Parquet: {' '.join(str(error).split())}") from None
@@ -100,6 +115,7 @@ class ParquetRecords:
         if "value" not in names:
             raise FatalError(f"{self._path} has no column value, only {', '.join(names)}")
         self._columns = ["value", *(name for name in _OPTIONAL if name in names)]
+        self._at_once = self._bounded_rows() if bounded else _READ_AT_ONCE
 
     def __iter__(self) -> Iterator[Item | BadLine]:
         """The records of the rows, each with the row's number, from 1 on."""
@@ -107,7 +123,7 @@ class ParquetRecords:
         try:
             if not groups:
                 return
-            for batch in self._file.iter_batches(batch_size=_READ_AT_ONCE, row_groups=groups, columns=self._columns):
+            for batch in self._file.iter_batches(batch_size=self._at_once, row_groups=groups, columns=self._columns):
                 passed = min(max(self._begin - self.done, 0), batch.num_rows)
                 self.done += passed
                 yield from self._items(batch.slice(passed))
@@ -115,6 +131,25 @@ class ParquetRecords:
             raise FatalError(f"cannot read {self._path}: {' '.join(str(error).split())}") from None
         finally:
             self._file.close()
+
+    def _bounded_rows(self) -> int:
+        """The number of rows that are read at once.
+
+        A value of a dictionary is there once and may be that of every row, so a row may be as large as its column.
+        """
+        largest = 1
+        metadata = self._file.metadata
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            chunks = [group.column(each) for each in range(group.num_columns)]
+            sizes = [
+                each.total_uncompressed_size for each in chunks if each.path_in_schema.split(".")[0] in self._columns
+            ]
+            largest = max([largest, *sizes])
+        if largest > _BOUNDED_CHUNK:
+            most = f"{_BOUNDED_CHUNK >> 20} MiB"
+            raise FatalError(f"a row group has a column of more than {most}: kbroker import takes such files")
+        return max(1, min(_BOUNDED_ROWS, _BOUNDED_BYTES // largest))
 
     def _groups(self) -> list[int]:
         """The row groups from the one with the first row on; those before are ``done``."""

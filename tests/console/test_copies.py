@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
+import pytest
 import trio
 
 from kbroker.client import Client, ClientError
-from kbroker.console import copies
-from kbroker.console.copies import Control, Copies, ImportCopy, Outcome, ReplayCopy, State
+from kbroker.console import copies, uploads
+from kbroker.console.copies import Control, Copies, Defect, ImportCopy, Outcome, ReplayCopy, State
+from kbroker.console.uploads import NoUpload, Upload, Uploads
 from kbroker.records_io.place import Place
 
 PLACE = cast(Place, object())
@@ -161,24 +163,125 @@ def test_the_console_ends_while_a_copy_goes_on() -> None:
     assert len(steps.given) == 1
 
 
-def test_so_many_are_under_way_and_so_many_are_told_of() -> None:
+class Imports:
+    """Imports of a clock, each added to the copies of a session."""
+
+    def __init__(self) -> None:
+        self.kept = Copies()
+        self.now = 0.0
+
+    def add(self, session: str, *steps: Outcome | Exception) -> ImportCopy | None:
+        coming = Pieces(*steps)
+        copy = ImportCopy(coming, "file", 1, "parquet", "to", ask, Audit(), str, lambda: self.now)
+        return copy if self.kept.add(session, copy) else None
+
+
+class Pieces:
+    """Steps of an import: each is the next of these outcomes or errors."""
+
+    def __init__(self, *outcomes: Outcome | Exception) -> None:
+        self._coming = iter(outcomes)
+
+    def step(self, client: Client, text: str, shift: int, place: Place | None) -> Outcome:
+        outcome = next(self._coming)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome:
+        return self.step(client, "", begin, place)
+
+
+def test_so_many_are_open_and_so_many_are_told_of() -> None:
     async def test() -> None:
-        alive = {"a", "b"}
-        kept = Copies(alive.__contains__)
-
-        def add(session: str) -> ImportCopy | None:
-            copy = ImportCopy(cast(Any, None), "file", 1, "csv", "to", ask, Audit(), str)
-            return copy if kept.add(session, copy) else None
-
-        made = [add("a") for _ in range(copies.MOST_OPEN)]
-        assert None not in made and add("b") is None
-        for copy in made:
+        imports = Imports()
+        kept, add = imports.kept, imports.add
+        made = [add("a") for _ in range(copies.MOST_OWN)]
+        assert None not in made and add("a") is None and add("b") is not None, "a session has so many"
+        imports.now = copies.IDLE_SECONDS
+        for copy in made[1:]:
             assert copy is not None
-            copy.cancel()
+            copy.seen()
+        imports.now += 1
+        assert add("a") is not None and made[0] is not None and made[0].state is State.CANCELLED, "it makes room"
+        kept.end("b")
+        for session in range(copies.MOST_OPEN // copies.MOST_OWN - 1):
+            assert all(add(f"other {session}") for _ in range(copies.MOST_OWN))
+        assert add("b") is None, "all sessions have so many"
+        for each in kept.of("a"):
+            each.cancel()
         last = add("a")
         assert last is not None and kept.find("a", last.id) is last and kept.find("b", last.id) is None
-        assert len(kept.of("a")) == 21, "of those that are over the oldest are forgotten"
-        alive.remove("a")
+        for _ in range(30):
+            last = add("a")
+            assert last is not None
+            last.cancel()
+        assert len(kept.of("a")) == 22, "of those that are over the oldest are forgotten"
+        kept.end("a")
         assert add("b") is not None and not kept.of("a")
+
+    run(test)
+
+
+def test_the_file_of_an_import_is_dropped_when_it_is_over_or_its_session_has_ended() -> None:
+    async def test() -> None:
+        imports, files = Imports(), Uploads()
+        for ends in ("done", "cancelled", "session"):
+            copy = imports.add("a", ClientError("no broker"), Outcome(finished=True))
+            assert copy is not None
+            copy.upload = upload = files.begin("a")
+            upload.add(0, b"PAR1")
+            await copy.store_rows(upload)
+            assert (copy.state, copy.view()["kept"], upload.is_closed) == (State.FAILED, 4, False), "it goes on with it"
+            copy.go_on()
+            if ends == "done":
+                await copy.store_rows(upload)
+            elif ends == "session":
+                imports.kept.end("a")
+            else:
+                copy.cancel()
+            assert copy.is_over and upload.is_closed and copy.view()["kept"] == 0
+            with pytest.raises(NoUpload), upload.use():
+                pass
+
+    run(test)
+
+
+def test_a_file_that_is_used_is_closed_after_that() -> None:
+    upload = Uploads().begin("a")
+    with upload.use() as file:
+        upload.close()
+        file.write(b"more")
+    assert file.closed
+
+
+def test_a_file_that_is_idle_makes_room() -> None:
+    now = 0.0
+    kept = Uploads(clock=lambda: now)
+    first = kept.begin("a")
+    kept.begin("a")
+    with pytest.raises(NoUpload, match="too many"):
+        kept.begin("a")
+    now = uploads.OWN_IDLE_SECONDS
+    kept.begin("a")
+    assert first.is_closed
+    for _ in range(uploads.MOST_FILES - uploads.MOST_OWN):
+        kept.begin("b")
+    with pytest.raises(NoUpload, match="too many"):
+        kept.begin("c")
+    now += uploads.IDLE_SECONDS
+    kept.begin("c")
+
+
+def test_it_is_told_what_may_be_stored_twice() -> None:
+    async def test() -> None:
+        copy = Imports().add(
+            "a", ClientError("refused"), Outcome(1, error="lost", place=PLACE, may_double=3), Defect("it failed")
+        )
+        assert copy is not None
+        for expected in (0, 3, None):
+            await copy.store("", 0)
+            assert (copy.state, copy.view()["may_double"]) == (State.FAILED, expected)
+            copy.go_on()
 
     run(test)

@@ -7,9 +7,9 @@ import http.client
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -22,7 +22,9 @@ from kbroker.console.api import uploads as uploads_api
 from kbroker.console.api.uploads import ParquetStep
 from kbroker.console.call import Refused
 from kbroker.console.export_files import check_format
-from kbroker.console.uploads import NoUpload, Uploads
+from kbroker.console.uploads import Upload, Uploads
+from kbroker.errors import FatalError
+from kbroker.records_io import parquet_records
 from kbroker.records_io.csv_records import CsvWriter
 from kbroker.records_io.items import Item
 from kbroker.records_io.parquet_records import ParquetRecords
@@ -106,7 +108,7 @@ def test_what_is_masked_stays_so(decoding: ConsoleProcess) -> None:
     assert answer.status == 403
 
 
-def copied(console: ConsoleProcess, copy: str) -> Any:
+def copied(console: ConsoleClient, copy: str) -> Any:
     """A copy as the console tells it once it does not run any more."""
     found: list[Any] = []
 
@@ -118,7 +120,7 @@ def copied(console: ConsoleProcess, copy: str) -> Any:
     return found[0]
 
 
-def replayed(console: ConsoleProcess, asked: dict[str, object]) -> Any:
+def replayed(console: ConsoleClient, asked: dict[str, object]) -> Any:
     return copied(console, console.post("copies/replay", asked).json["id"])
 
 
@@ -134,16 +136,20 @@ def imported(console: ConsoleProcess, asked: dict[str, object], *pieces: str) ->
 
 def test_a_replay(decoding: ConsoleProcess) -> None:
     asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.n = 7", "keep_partitions": True}
-    told = replayed(decoding, asked)
+    page = ConsoleClient(decoding.host)
+    told = replayed(page, asked)
     assert (told["looked_at"], told["stored"], told["not_stored"], told["state"]) == (2, 1, 0, "done")
     [row] = decoding.get("records", topic="copied").json["rows"]
     assert (row["partition"], row["value"]["schema"]["id"]) == (1, "1")
     # What cannot be begun is refused, and no copy.
-    assert decoding.post("copies/replay", {**asked, "to": "nowhere"}).status == 404
-    assert decoding.post("copies/import", {"topic": "nowhere"}).status == 404
-    assert [row["to"] for row in decoding.get("copies").json["rows"]] == ["copied"]
-    outcomes = [(line["target"], line["outcome"].split(":")[0]) for line in decoding.audit()]
-    assert outcomes[:2] == [("copied", "begun"), ("copied", "done")] and ("nowhere", "failed") in outcomes
+    assert page.post("copies/replay", {**asked, "to": "nowhere"}).status == 404
+    assert page.post("copies/import", {"topic": "nowhere"}).status == 404
+    assert [row["to"] for row in page.get("copies").json["rows"]] == ["copied"]
+    outcomes = [
+        (line["target"], line["outcome"].split(":")[0]) for line in decoding.audit() if line["action"] == "replay"
+    ]
+    assert [outcome for target, outcome in outcomes if target == "copied"][:2] == ["begun", "done"]
+    assert ("nowhere", "failed") in outcomes
 
 
 def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
@@ -285,51 +291,116 @@ def test_rows_of_parquet_are_passed_over(begin: int, tmp_path: Path) -> None:
     ]
 
 
+def kept(data: bytes) -> Upload:
+    upload = Uploads().begin("me")
+    upload.add(0, data)
+    return upload
+
+
 def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
-    uploads = Uploads()
-    word = uploads.begin("me")
-    data = parquet(5, group=2)
+    data = parquet(5, group=3)
+    upload = Uploads().begin("me")
     for at in (0, 100, 0):
-        uploads.add("me", word, at, data[at : at + 100] if not at else data[at:])
-    with pytest.raises(NoUpload):
-        uploads.find("you", word)
+        upload.add(at, data[at : at + 100] if not at else data[at:])
     begin, values = 0, []
     while True:
-        step = ParquetStep(uploads.find("me", word), begin, 0)
-        values += [item.record.value for item in step if isinstance(item, Item)]
-        assert step.done == begin + 1
+        with upload.use() as file:
+            step = ParquetStep(upload, file, begin, 0)
+            assert upload.rows is None, "a step that fails leaves none"
+            values += [item.record.value for item in step if isinstance(item, Item)]
+            if step.is_whole:
+                break
+            step.keep()
         begin += 1
-        if step.finished:
-            break
-    assert values == [b"0", b"1", b"2", b"3", b"4"]
-    # One that goes on from a place is given all that an earlier step has read, and then goes on.
-    assert [item.line for item in ParquetStep(uploads.find("me", word), 1, 4)] == [2, 3, 4]
-    uploads.end("me", word)
+        assert step.done == begin
+    assert values == [b"0", b"1", b"2", b"3", b"4"] and step.missing == 0
+    with upload.use() as file:
+        # One that goes on from a place is given all that an earlier step has read, and then goes on.
+        assert [item.line for item in ParquetStep(upload, file, 1, 4)] == [2, 3, 4]
+    upload.close()
+
+
+def test_steps_go_on_with_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group is not read again from its beginning by each step."""
+    monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
+    opened: list[int] = []
+
+    class Counted(ParquetRecords):
+        def __init__(self, file: IO[bytes], clock: Callable[[], int], begin: int, *, bounded: bool) -> None:
+            opened.append(begin)
+            super().__init__(file, clock, begin, bounded=bounded)
+
+    monkeypatch.setattr(uploads_api, "ParquetRecords", Counted)
+    upload = kept(parquet(4))
+    for begin in range(4):
+        with upload.use() as file:
+            step = ParquetStep(upload, file, begin, 0)
+            assert [item.line for item in step] == [begin + 1]
+            step.keep()
+    assert opened == [0]
+    upload.close()
+
+
+def test_a_file_that_promises_more_rows_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    upload = kept(parquet(3))
+    with upload.use() as file:
+        step = ParquetStep(upload, file, 0, 0)
+        monkeypatch.setattr(step._records, "count", 5)
+        assert [item.line for item in step] == [1, 2, 3]
+        assert (step.is_whole, step.missing) == (True, 2)
+    upload.close()
+
+
+def test_few_rows_of_a_file_that_inflates_are_in_memory_at_once() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    value = b"x" * (1 << 20)
+    sink = io.BytesIO()
+    arrow.parquet.write_table(arrow.table({"value": arrow.array([value] * 300)}), sink, compression="zstd")
+    assert len(sink.getvalue()) < 1000
+    before = arrow.total_allocated_bytes()
+    records = iter(ParquetRecords(sink, lambda: 0, bounded=True))
+    first = next(records)
+    assert isinstance(first, Item) and first.record.value == value
+    assert arrow.total_allocated_bytes() - before < 160 << 20
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(FatalError, match="a column of more than 1 MiB"):
+        patch.setattr(parquet_records, "_BOUNDED_CHUNK", 1 << 20)
+        ParquetRecords(sink, lambda: 0, bounded=True)
 
 
 def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:
-    with_data = parquet(300)
-    half = len(with_data) // 2
-    word = ""
-    for at, piece in ((0, with_data[:half]), (half, with_data[half:])):
-        sent = {"upload": word, "at": at, "data": base64.b64encode(piece).decode()}
-        told = decoding.post("records/upload", sent).json
-        word = told["upload"]
-        assert told["size"] == at + len(piece)
+    page = ConsoleClient(decoding.host)
 
-    def stored(word: str) -> Answer:
-        copy = decoding.post("copies/import", {"topic": "parquet", "format": "parquet"}).json["id"]
-        return decoding.post("copies/piece", {"id": copy, "number": 0, "upload": word})
+    def sent(copy: str, at: int, piece: bytes) -> Answer:
+        return page.post("records/upload", {"id": copy, "at": at, "data": base64.b64encode(piece).decode()})
 
-    told = stored(word).json
-    assert (told["stored"], told["not_stored"], told["state"]) == (300, 0, "done")
-    rows = decoding.get("records", topic="parquet", limit=500).json["rows"]
+    def begun() -> str:
+        return str(page.post("copies/import", {"topic": "parquet", "format": "parquet"}).json["id"])
+
+    data = parquet(300)
+    half = len(data) // 2
+    copy = begun()
+    assert page.post("copies/piece", {"id": copy, "number": 0}).status == 410, "the file is sent first"
+    assert sent(copy, 7, data).status == 410
+    assert sent("none", 0, data).status == 404, "a file is that of an import"
+    for at, piece in ((0, data[:half]), (half, data[half:])):
+        assert sent(copy, at, piece).json["kept"] == at + len(piece)
+    told = {"state": "waits", "pieces": 0}
+    while told["state"] == "waits":
+        told = page.post("copies/piece", {"id": copy, "number": told["pieces"]}).json
+    assert (told["stored"], told["not_stored"], told["state"], told["kept"]) == (300, 0, "done", 0)
+    rows = page.get("records", topic="parquet", limit=500).json["rows"]
     assert sorted(int(row["value"]["text"]) for row in rows) == list(range(300))
-    assert stored(word).status == 410
-    word = decoding.post("records/upload", {"data": base64.b64encode(b"no table").decode()}).json["upload"]
-    told = stored(word).json
-    assert told["state"] == "failed" and "as Parquet" in told["error"] and "\n" not in told["error"]
+    assert sent(copy, 0, data).status == 409
+
+    # Whoever tries again and again takes no place from others.
+    for _ in range(6):
+        copy = begun()
+        assert sent(copy, 0, b"no table").status == 200
+        told = page.post("copies/piece", {"id": copy, "number": 0}).json
+        assert told["state"] == "failed" and "as Parquet" in told["error"] and "\n" not in told["error"]
+        assert page.post("copies/go-on", {"id": copy}).json["kept"] == 8, "it goes on with the same file"
+        assert page.post("copies/cancel", {"id": copy}).json["kept"] == 0
 
 
 def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,15 @@ from collections.abc import Iterator, Sequence
 import pytest
 import trio
 
-from kbroker.client import Client, reader
+from kbroker.client import Client, ResponseError, reader
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records
-from kbroker.console.scan import Budget, Look, Page, every, forward, ranges
+from kbroker.console import scan_back
+from kbroker.console.api import exports
+from kbroker.console.api.exports import _every_latest
+from kbroker.console.api.records import _shown_range
+from kbroker.console.record_range import Limits, RecordRange
+from kbroker.console.scan import Budget, Found, Look, Page, every, forward, ranges
 from kbroker.console.scan_back import backward, latest_per_key
 from kbroker.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.records_io.record_filter import parse_filter
@@ -22,6 +27,9 @@ from kbroker.wire.record_batch import Record, iter_records
 
 COUNT = 1000
 LARGE = 12
+KEYS = 17
+"""Of the numbers."""
+
 NOW = time.time_ns() // 1_000_000 - 60_000
 
 
@@ -181,6 +189,42 @@ def test_a_look_at_the_latest_says_where_it_stopped(client: Client) -> None:
     page, _ = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget(records=40))
     [note] = page.notes
     assert note.startswith("read back to offset ") and note.endswith(": keys that are not here are older")
+
+
+def test_an_export_of_as_many_keys_as_may_be_is_whole(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, ends = limits(client)
+    wanted = RecordRange(Look("numbers"), None, "earliest")
+    told = Limits(starts, starts, ends, firsts=starts)
+    monkeypatch.setattr(trio.from_thread, "check_cancelled", lambda: None)
+    monkeypatch.setattr(scan_back, "MAX_KEYS", KEYS)
+    found: list[Found] = []
+    _every_latest(client, wanted, told, found.append)
+    assert len(found) == KEYS
+    for module, name, value in (
+        (scan_back, "MAX_KEYS", 3),
+        (scan_back, "_FIRST_WINDOW", 5),
+        (exports, "MAX_RECORDS", 5),
+    ):
+        monkeypatch.setattr(module, name, value)
+    with pytest.raises(ResponseError, match="more than 3 keys"):
+        _every_latest(client, wanted, told, found.append)
+
+
+def test_the_code_for_spark_reads_what_the_page_shows(client: Client) -> None:
+    """Also where the latest of each key are read back to a beginning, look after look."""
+    starts, ends = limits(client)
+    told = Limits(starts, starts, ends, firsts=starts)
+    lower = {partition: end - 5 for partition, end in ends.items()}
+    lowest = {partition: end - 9 for partition, end in ends.items()}
+    for begin in ("earliest", "latest"):
+        first = RecordRange(Look("numbers"), None, begin)
+        page = Page([], lower, finished=False)
+        assert _shown_range(page, first, told, newest_first=True) == (lower, ends)
+        more = RecordRange(Look("numbers"), None, begin, positions=lower)
+        page = Page([], lowest, finished=False)
+        assert _shown_range(page, more, told, newest_first=True) == (lowest, lower)
+    first = RecordRange(Look("numbers"), None, "earliest")
+    assert _shown_range(Page([], lower, finished=False), first, told, newest_first=False) == (starts, lower)
 
 
 def test_what_is_gone_from_the_log_is_told(client: Client) -> None:

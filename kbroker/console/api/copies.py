@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from kbroker.client import Client
 from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
-from kbroker.console.api.uploads import upload_of
+from kbroker.console.api.uploads import keep_piece, upload_of
 from kbroker.console.call import Call, Refused, error_answer
-from kbroker.console.copies import MOST_OPEN, AnyCopy, Ask, ImportCopy, Outcome, ReplayCopy
+from kbroker.console.copies import MOST_OPEN, MOST_OWN, AnyCopy, Ask, Defect, ImportCopy, Outcome, ReplayCopy
 from kbroker.console.export_files import check_format
 from kbroker.console.record_range import range_of
 from kbroker.records_io.json_types import Json
@@ -27,8 +27,7 @@ async def list_copies(call: Call) -> Json:
     _ = call.view
     found = call.console.copies.of(call.session.id)
     for copy in found:
-        if isinstance(copy, ReplayCopy):
-            copy.seen()
+        copy.seen()
     return {"rows": [copy.view() for copy in found]}
 
 
@@ -77,14 +76,19 @@ def _parts(
     """The cluster as the session's user asks it, the audit log, and the texts of errors."""
     cluster, limiter = call.view.cluster, call.console.copies.threads
 
-    def ask(question: Callable[[Client], Outcome]) -> Awaitable[Outcome]:
-        return cluster.ask(question, limiter)
+    async def ask(question: Callable[[Client], Outcome]) -> Outcome:
+        try:
+            return await cluster.ask(question, limiter)
+        except Exception as error:
+            if error_answer(error) is not None:
+                raise
+            raise Defect(_text_of(error)) from error
 
     return ask, partial(call.audit, action, to, details), _text_of
 
 
 def _text_of(error: Exception) -> str:
-    if error_answer(error) is not None:
+    if isinstance(error, Defect) or error_answer(error) is not None:
         return str(error)
     logger.error("a copy failed unexpectedly", exc_info=error)
     return "the console failed unexpectedly; its log says more"
@@ -92,8 +96,10 @@ def _text_of(error: Exception) -> str:
 
 def _add(call: Call, copy: AnyCopy, action: str, details: Json) -> None:
     call.refuse_read_only(action, copy.to, details)
+    if not call.console.sessions.lives(call.session):
+        raise Refused(401, "sign in first")
     if not call.console.copies.add(call.session.id, copy):
-        raise Refused(429, f"{MOST_OPEN} copies are under way: cancel one, or wait")
+        raise Refused(429, f"{MOST_OWN} copies of yours are open, or {MOST_OPEN} of all: cancel one, or wait")
     call.audit(action, copy.to, details, "begun")
 
 
@@ -102,35 +108,51 @@ def _copy_of(call: Call) -> AnyCopy:
     copy = call.console.copies.find(call.session.id, call.text("id"))
     if copy is None:
         raise Refused(404, "there is no such copy")
+    copy.seen()
     return copy
+
+
+def _import_of(call: Call) -> ImportCopy:
+    copy = _copy_of(call)
+    if not isinstance(copy, ImportCopy):
+        raise Refused(400, "this copy takes no file")
+    return copy
+
+
+async def upload_piece(call: Call) -> Json:
+    """Keep a piece of the file of an import that has to be whole before its rows are stored."""
+    call.refuse_read_only("upload", call.text("id", ""), None)
+    copy = _import_of(call)
+    if copy.format != "parquet":
+        raise Refused(400, "the file of this import comes by pieces of whole records")
+    if copy.is_over:
+        raise Refused(409, f"the import is {copy.state.value}")
+    return await keep_piece(call, copy)
 
 
 async def store_piece(call: Call) -> Json:
     """Store a piece of a file, the ``number``-th from 0; one that is stored already is passed over.
 
-    ``last``: there are no more, and the import is done. Of Parquet a piece is rows of the ``upload``, those that come
-    next, and with the last of them the import is done.
+    ``last``: there are no more, and the import is done. Of Parquet a piece is rows of the file that was uploaded, those
+    that come next, and with the last of them the import is done.
     """
-    copy = _copy_of(call)
-    if not isinstance(copy, ImportCopy):
-        raise Refused(400, "this copy takes no file")
+    copy = _import_of(call)
     number = call.number("number")
     if number > copy.pieces:
         raise Refused(409, f"piece {copy.pieces} of the file comes next")
     if number == copy.pieces:
-        if call.flag("last"):
+        if copy.format == "parquet":
+            if not copy.is_over:
+                await copy.store_rows(upload_of(copy))
+        elif call.flag("last"):
             copy.finish()
-        elif copy.format == "parquet":
-            await copy.store_rows(upload_of(call))
-            if copy.is_over:
-                call.console.uploads.end(call.session.id, call.text("upload"))
         else:
             await copy.store(call.text("text"), call.number("shift", 0))
     return copy.view()
 
 
 async def go_on(call: Call) -> Json:
-    """Go on with a copy that has failed, from where it has stopped: nothing is stored twice."""
+    """Go on with a copy that has failed, from where it has stopped. ``may_double`` tells what may be stored twice."""
     copy = _copy_of(call)
     copy.go_on()
     return copy.view()

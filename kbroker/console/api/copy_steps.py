@@ -16,10 +16,11 @@ from kbroker.client.producer import Producer
 from kbroker.client.producer import Refused as RefusedRecord
 from kbroker.client.reader import Reader
 from kbroker.console.api.topics import find_topic
-from kbroker.console.api.uploads import ParquetStep
+from kbroker.console.api.uploads import ParquetStep, refusals
 from kbroker.console.call import Refused
 from kbroker.console.copies import Control, Outcome
 from kbroker.console.record_range import RecordRange, find_limits
+from kbroker.console.scan import gone
 from kbroker.console.uploads import Upload
 from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import read_csv_records
@@ -28,12 +29,16 @@ from kbroker.records_io.line_records import InputOptions, now_ms, read_records
 from kbroker.records_io.place import Course, Place, ids_of, made_anew, place_of, remaining
 from kbroker.records_io.replay import Replay
 from kbroker.records_io.sieve import Sieve
+from kbroker.wire.errors import EncodeError, WireError
 
 STEP_SECONDS: Final = 3.0
 """A replay goes on in steps: after each of them it is known how far it is."""
 
 _BATCH_BYTES: Final = 64 << 10
 """Small: what the place of a step that fails has to name is what its producer holds."""
+
+_KNOWN: Final = (ClientError, FatalError, WireError, EncodeError)
+"""Errors after which the place of a step is known."""
 
 
 class _Copying:
@@ -71,6 +76,7 @@ class _Copying:
         if error is not None:
             outcome.error = str(error)
             outcome.place = self.course.place(producer, "", self._topic_ids, {})
+            outcome.may_double = outcome.place.may_be_doubled
             producer.close()
         return outcome
 
@@ -105,8 +111,8 @@ def _replay(
     copying = _Copying(order.to, place)
     look = wanted.look
     limits = find_limits(client, wanted, find_topic(client, look.topic))
-    if gone := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
-        raise Refused(409, f"partition {gone[0]} of {look.topic} has no leader now: try again, it goes on from here")
+    if lost := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
+        raise Refused(409, f"partition {lost[0]} of {look.topic} has no leader now: try again, it goes on from here")
     if not stop:
         limits.check_whole(look.topic, "nothing is sent: try again, or choose other partitions")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
@@ -141,13 +147,14 @@ def _replay(
         for _ in copy.run():
             copy.stopped = not copy.is_catching_up and (time.monotonic() >= until or control.is_to_end())
         producer.flush()
-    except (ClientError, FatalError) as caught:  # of a broker, or of the schema registry
+    except _KNOWN as caught:  # of a broker, or of the schema registry
         error = caught
     finally:
         reading.close()
     goon = dict(reader.positions if error is None else copying.course.next)
     outcome = copying.outcome(producer, error)
     outcome.looked_at, outcome.goon, outcome.ends = copy.looked_at, goon, ends
+    outcome.notes += [gone(skipped) for skipped in copy.skipped]
     outcome.finished = error is None and reader.finished
     return outcome
 
@@ -188,10 +195,17 @@ class ImportOrder:
         ``Refused`` or ``ClientError`` before anything is done.
         """
         copying = _Copying(self.to, place)
-        with upload.lock:
-            rows = ParquetStep(upload, begin, copying.course.begun_at.get(0, 0))
+        with refusals(), upload.use() as file:
+            rows = ParquetStep(upload, file, begin, copying.course.begun_at.get(0, 0))
             outcome = self._store(client, rows, copying, lambda line: f"row {line}")
-            outcome.rows, outcome.finished = rows.done, rows.finished and not outcome.error
+            outcome.rows = rows.done
+            if outcome.error:
+                return outcome
+            outcome.finished = rows.is_whole
+            if rows.missing:
+                outcome.notes.append(f"the file has {rows.missing:,} rows fewer than it promises: it is damaged")
+            if not rows.is_whole:
+                rows.keep()
         return outcome
 
     def _store(
@@ -209,6 +223,6 @@ class ImportOrder:
                 else:
                     producer.send(item.record, item.line, item.partition if self.keeps_partitions else None)
             producer.flush()
-        except (ClientError, FatalError) as caught:  # of a broker, or of a file that is damaged
+        except _KNOWN as caught:  # of a broker, or of a file that is damaged
             error = caught
         return copying.outcome(producer, error)

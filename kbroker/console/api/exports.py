@@ -11,10 +11,10 @@ from starlette.responses import Response
 from kbroker.client import Client, ClientError, ResponseError
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
-from kbroker.console.export_files import FORMATS, check_format, export_file
+from kbroker.console.export_files import FORMATS, ExportFile, check_format, export_file
 from kbroker.console.record_range import Limits, RecordRange, find_limits, range_of
 from kbroker.console.scan import MAX_RECORDS, Budget, Found, every
-from kbroker.console.scan_back import MAX_KEYS, latest_per_key
+from kbroker.console.scan_back import latest_per_key
 from kbroker.console.streaming import CutShort, Give, Place, Streamed
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
@@ -88,24 +88,33 @@ async def _export(call: Call, wanted: RecordRange, kind: str, give: Give, *, per
     make_client = call.view.cluster.make_client
 
     def run() -> None:
-        name = wanted.look.topic
-        file = export_file(kind, name, lambda piece: trio.from_thread.run(give, piece))
-        with make_client() as client:
-            limits = find_limits(client, wanted, find_topic(client, name))
-            try:
-                limits.check_whole(name, _NOT_WHOLE)
-            except Refused as refused:
-                raise ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, name, str(refused)) from None
-            if per_key:
-                _every_latest(client, wanted, limits, file.add)
-            else:
-                every(client, wanted.look, limits.firsts, limits.ends, file.add, trio.from_thread.check_cancelled)
-        file.finish()
+        file = export_file(kind, wanted.look.topic, lambda piece: trio.from_thread.run(give, piece))
+        try:
+            with make_client() as client:
+                _write(client, wanted, file, per_key=per_key)
+        except BaseException:
+            file.give_up()
+            raise
 
     with call.console.sessions.while_alive(call.session) as scope:
         await trio.to_thread.run_sync(run, limiter=trio.CapacityLimiter(1))
     if scope.cancelled_caught:
         raise CutShort
+
+
+def _write(client: Client, wanted: RecordRange, file: ExportFile, *, per_key: bool) -> None:
+    """All records of a range, to the end of the file; in a thread."""
+    name = wanted.look.topic
+    limits = find_limits(client, wanted, find_topic(client, name))
+    try:
+        limits.check_whole(name, _NOT_WHOLE)
+    except Refused as refused:
+        raise ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, name, str(refused)) from None
+    if per_key:
+        _every_latest(client, wanted, limits, file.add)
+    else:
+        every(client, wanted.look, limits.firsts, limits.ends, file.add, trio.from_thread.check_cancelled)
+    file.finish()
 
 
 def _every_latest(client: Client, wanted: RecordRange, limits: Limits, write: Callable[[Found], None]) -> None:
@@ -120,5 +129,5 @@ def _every_latest(client: Client, wanted: RecordRange, limits: Limits, write: Ca
         before = page.positions
         if page.finished:
             break
-    if len(seen) >= MAX_KEYS:
+    if page.cut:
         raise ResponseError(ErrorCode.INVALID_REQUEST, wanted.look.topic, "; ".join(page.notes))

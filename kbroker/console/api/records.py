@@ -70,7 +70,7 @@ def _list(client: Client, call: Call, wanted: RecordRange, limit: int, *, per_ke
         page = backward(client, wanted.look, limits.starts, limits.begins, limit, budget)
     else:
         page = forward(client, wanted.look, limits.begins, limits.ends, limit, budget)
-    shown_begins, shown_ends = _shown_range(page, wanted, limits.begins, limits.ends)
+    shown_begins, shown_ends = _shown_range(page, wanted, limits, newest_first=newest_first)
     # A partition without a leader keeps its place.
     goon = {each: wanted.positions[each] for each in limits.leaderless if each in wanted.positions} | page.positions
     settings = call.console.settings
@@ -100,7 +100,7 @@ def _latest_per_key(
     seen = call.console.seen_keys.find(call.session.id, call.text("seen", "")) if wanted.positions else first
     if seen is None:
         raise Refused(410, "it is not known any more which keys are shown already: read from the beginning")
-    before = {each: min(wanted.positions.get(each, end), end) for each, end in limits.ends.items()}
+    before = _tops(wanted, limits)
     page, known = latest_per_key(client, wanted.look, limits.firsts, before, MAX_LIMIT, budget, seen)
     return page, call.console.seen_keys.keep(call.session.id, known)
 
@@ -120,13 +120,19 @@ def _ends(client: Client, wanted: RecordRange, topic: TopicDescription) -> dict[
     }
 
 
+def _tops(wanted: RecordRange, limits: Limits) -> dict[int, int]:
+    """The offsets from which a look goes back."""
+    return {each: min(wanted.positions.get(each, end), end) for each, end in limits.ends.items()}
+
+
 def _shown_range(
-    page: Page, wanted: RecordRange, begins: dict[int, int], ends: dict[int, int]
+    page: Page, wanted: RecordRange, limits: Limits, *, newest_first: bool
 ) -> tuple[dict[int, int], dict[int, int]]:
     """The offsets that a page covers, for a program that reads the same."""
-    if wanted.begin == "latest":
-        return {p: min(page.positions.get(p, o), o) for p, o in begins.items()}, begins
-    return begins, {p: min(page.positions.get(p, o), o) for p, o in ends.items()}
+    if newest_first:
+        tops = _tops(wanted, limits)
+        return {each: min(page.positions.get(each, top), top) for each, top in tops.items()}, tops
+    return limits.begins, {each: min(page.positions.get(each, end), end) for each, end in limits.ends.items()}
 
 
 async def describe_record(call: Call) -> Json:

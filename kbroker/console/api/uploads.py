@@ -7,10 +7,10 @@ import binascii
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import IO, Final
 
 from kbroker.console.call import Call, Refused
-from kbroker.console.export_files import check_format
+from kbroker.console.copies import ImportCopy
 from kbroker.console.uploads import NoUpload, Upload
 from kbroker.errors import FatalError
 from kbroker.records_io.items import BadLine, Item
@@ -21,65 +21,83 @@ from kbroker.records_io.parquet_records import ParquetRecords
 STEP_SECONDS: Final = 3.0
 
 
-async def upload_piece(call: Call) -> Json:
-    """Keep a piece of a file, at ``at``; ``upload`` of the answer names the file in what follows."""
-    _ = call.view
-    call.refuse_read_only("upload", call.text("topic", ""), None)
-    check_format("parquet")
-    uploads, session_id = call.console.uploads, call.session.id
+async def keep_piece(call: Call, copy: ImportCopy) -> Json:
+    """Keep a piece of an import's file, at ``at``. ``kept`` of the answer: the bytes that are there, all in a row."""
     try:
         data = base64.b64decode(call.text("data"), validate=True)
     except (binascii.Error, ValueError):
         raise Refused(400, "data is not base64") from None
-    word, at = call.text("upload", ""), call.number("at", 0)
-
-    def keep() -> Json:
-        with _told():
-            name = word or uploads.begin(session_id)
-            return {"upload": name, "size": uploads.add(session_id, name, at, data)}
-
-    return await call.compute(keep)
+    at = call.number("at", 0)
+    with refusals():
+        if copy.upload is None or copy.upload.is_closed:
+            if at:
+                raise Refused(410, "the console does not have the file any more: it is sent again")
+            copy.upload = call.console.uploads.begin(call.session.id)
+        upload = copy.upload
+        await call.compute(lambda: upload.add(at, data))
+    return copy.view()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def refusals() -> Iterator[None]:
+    """A block in which a file that is not kept, or not there, is told as ``Refused``."""
     try:
         yield
     except NoUpload as error:
         raise Refused(error.status, str(error)) from None
 
 
-def upload_of(call: Call) -> Upload:
-    """The file that ``upload`` names; ``Refused`` if it is not there any more."""
-    with _told():
-        return call.console.uploads.find(call.session.id, call.text("upload"))
+def upload_of(copy: ImportCopy) -> Upload:
+    """The file of an import; ``Refused`` if it is not there, or not any more."""
+    if copy.upload is None or copy.upload.is_closed:
+        raise Refused(410, "the console does not have the file: it is sent first")
+    return copy.upload
 
 
 class ParquetStep:
     """The rows of a file after the first ``begin``, for a while; all that an earlier step has read come once more."""
 
-    def __init__(self, upload: Upload, begin: int, first_new: int) -> None:
-        """``first_new``: the first row that no earlier step has read. ``Refused`` if the file is no Parquet."""
+    def __init__(self, upload: Upload, file: IO[bytes], begin: int, first_new: int) -> None:
+        """``first_new``: the first row that no earlier step has read. ``Refused`` if the file is no Parquet.
+
+        ``file`` is the upload's, which is in use until the step has ended.
+        """
+        self._upload = upload
+        self._first_new = first_new
+        self.is_whole = False
+        """Whether these are all rows of the file."""
+
+        known, upload.rows = upload.rows, None
+        if known is not None and known[0].done == begin:
+            self._records, self._rows = known
+            return
         try:
-            self._records = ParquetRecords(upload.file, now_ms, begin)
+            self._records = ParquetRecords(file, now_ms, begin, bounded=True)
         except FatalError as error:
             raise Refused(400, str(error)) from None
-        self._begin = begin
-        self._first_new = first_new
+        self._rows = iter(self._records)
 
     def __iter__(self) -> Iterator[Item | BadLine]:
-        until = time.monotonic() + STEP_SECONDS
-        for item in self._records:
+        until: float | None = None
+        for item in self._rows:
+            # To pass over rows may take long, and must not be all that a step does.
+            if until is None and item.line >= self._first_new:
+                until = time.monotonic() + STEP_SECONDS
             yield item
-            if item.line >= self._first_new and time.monotonic() >= until:
+            if until is not None and time.monotonic() >= until:
                 return
+        self.is_whole = True
 
     @property
     def done(self) -> int:
-        """The rows that are read, those before ``begin`` included."""
-        return max(self._records.done, self._begin)
+        """The rows that are read, those before the step included."""
+        return self._records.done
 
     @property
-    def finished(self) -> bool:
-        """Whether these are all rows of the file."""
-        return self.done >= self._records.count
+    def missing(self) -> int:
+        """The rows that the file has promised, and has not."""
+        return self._records.count - self.done if self.is_whole else 0
+
+    def keep(self) -> None:
+        """Keep the place in the file for the step that goes on."""
+        self._upload.rows = self._records, self._rows

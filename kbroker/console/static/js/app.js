@@ -3,7 +3,7 @@
 import { loadSession, post, session } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { fill, h, problem } from "./dom.js";
-import { findCopies } from "./record_copies.js";
+import { findCopies, forgetCopies } from "./record_copies.js";
 import { Scope, go, parse } from "./router.js";
 
 // A page is a line here and a module with `show(main, params, scope)`. Those without a key are reached from others,
@@ -140,6 +140,7 @@ async function show() {
   drawSide(path);
   try {
     if (session.sign_in) {
+      forgetCopies();
       const signIn = await import("./pages/sign_in.js");
       signIn.show(main, start);
       document.title = "Sign in – kbroker console";

@@ -53,22 +53,44 @@ const copies = new Map(); // id -> as the console tells it
 const files = new Map(); // id of an import -> its file, and who is told when it is stored
 const sending = new Set(); // ids of imports whose file this page sends
 const troubles = new Map(); // id -> why this page does not go on with it
-const sent = new Map(); // id of an import whose file the console has to have whole -> bytes that it has
+const newer = new Set(); // ids of copies of which this page knows more than the question under way will tell
 let timer = 0;
+let sessions = 0; // those that this page has seen end
 
 /** Find the copies of this session again, as after the page was loaded. */
 export async function findCopies() {
   clearTimeout(timer);
+  timer = -1; // one question at a time
+  newer.clear();
+  const session = sessions;
   try {
     const { rows } = await get("copies");
+    if (session !== sessions) return;
     const known = new Map(copies);
     copies.clear();
-    for (const copy of rows) keep(copy, known.get(copy.id));
+    for (const copy of rows) if (!newer.has(copy.id)) keep(copy, known.get(copy.id));
+    for (const id of newer) if (known.has(id)) copies.set(id, known.get(id));
   } catch {
-    // The console does not answer, or nobody is signed in any more: what is known stays shown.
+    if (session !== sessions) return;
+    // The console does not answer: what is known stays shown.
   }
+  timer = 0;
   draw();
-  if ([...copies.values()].some((copy) => copy.state === "running")) timer = setTimeout(findCopies, 700);
+  watch();
+}
+
+/** Ask again while any copy runs. One that ends with its page lives by that. */
+function watch() {
+  if (!timer && [...copies.values()].some((copy) => copy.state === "running")) timer = setTimeout(findCopies, 700);
+}
+
+/** Nobody is signed in any more: the copies were those of the user before. */
+export function forgetCopies() {
+  sessions += 1;
+  clearTimeout(timer);
+  timer = 0;
+  for (const known of [copies, files, sending, troubles, newer]) known.clear();
+  draw();
 }
 
 const isOver = (copy) => copy.state === "done" || copy.state === "cancelled";
@@ -79,10 +101,22 @@ function keep(copy, before) {
 }
 
 function takeCopy(copy) {
+  newer.add(copy.id);
   keep(copy, copies.get(copy.id));
   draw();
-  clearTimeout(timer);
-  if (copy.state === "running") timer = setTimeout(findCopies, 700);
+  watch();
+}
+
+function dropCopy(id) {
+  newer.add(id);
+  copies.delete(id);
+}
+
+/** Note what the console tells of a copy that this page knows; false if it does not take pieces now. */
+function takes(copy) {
+  if (!copies.has(copy.id)) return false;
+  takeCopy(copy);
+  return copy.state === "waits";
 }
 
 // The rest of a file is with the page: before it is left meanwhile, the browser asks.
@@ -91,60 +125,51 @@ window.addEventListener("beforeunload", (event) => {
 });
 
 /** Send the pieces of a file that are not stored yet. */
-async function upload(copy, file, done) {
-  const { id } = copy;
+async function upload(begun, file, done) {
+  const { id } = begun;
   if (sending.has(id)) return;
   files.set(id, { file, done });
   sending.add(id);
   troubles.delete(id);
   draw();
   try {
-    if (!(await (copy.format === "parquet" ? sendRows : sendPieces)(copy, file))) return;
-    if (copies.get(id).state === "done") files.delete(id);
-    done?.();
+    await (begun.format === "parquet" ? sendRows : sendPieces)(begun, file);
+    const state = copies.get(id)?.state;
+    // Where another page sends the same file, this one needs it no more, nor where the copy is over.
+    if (state !== "failed") files.delete(id);
+    if (state === "done") done?.();
   } catch (error) {
-    troubles.set(id, error.message);
+    const copy = copies.get(id);
+    if (copy && !isOver(copy)) troubles.set(id, error.message);
+    else files.delete(id);
   } finally {
     sending.delete(id);
-    sent.delete(id);
     draw();
   }
 }
 
-/** Whether all pieces of a file are stored now. */
+/** Send the pieces of a file that are not stored yet, as long as the copy takes them. */
 async function sendPieces(copy, file) {
   const { id } = copy;
   let number = 0;
   for await (const piece of pieces(file, copy.format === "csv")) {
-    if (number >= copies.get(id).pieces) {
-      const told = await post("copies/piece", { id, number, ...piece });
-      takeCopy(told);
-      if (told.state !== "waits") return false;
-    }
+    if (number >= (copies.get(id)?.pieces ?? 0) && !takes(await post("copies/piece", { id, number, ...piece }))) return;
     number += 1;
   }
-  takeCopy(await post("copies/piece", { id, number, last: true }));
-  return true;
+  takes(await post("copies/piece", { id, number, last: true }));
 }
 
-/** Whether all rows of a Parquet file are stored now; the console has to have the file whole. */
-async function sendRows(copy, file) {
-  const { id } = copy;
-  let upload = "";
-  for (let at = 0; at === 0 || at < file.size; at += PIECE) {
-    if (isOver(copies.get(id))) return false;
-    const data = base64(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
-    if (!data) throw new Error("the file is empty");
-    ({ upload } = await post("records/upload", { topic: copy.to, upload, at, data }));
-    sent.set(id, Math.min(at + PIECE, file.size));
-    draw();
-  }
-  sent.delete(id);
-  for (;;) {
-    const told = await post("copies/piece", { id, number: copies.get(id).pieces, upload });
-    takeCopy(told);
-    if (told.state !== "waits") return told.state === "done";
-  }
+/** Send what the console lacks of a Parquet file, which it has to have whole; then it is asked to store the rows. */
+async function sendRows({ id, kept, pieces: stored }, file) {
+  if (!file.size) throw new Error("the file is empty");
+  let known = { kept, pieces: stored };
+  do {
+    if (known.kept < file.size) {
+      const piece = file.slice(known.kept, known.kept + PIECE);
+      const data = base64(new Uint8Array(await piece.arrayBuffer()));
+      known = await post("records/upload", { id, at: known.kept, data });
+    } else known = await post("copies/piece", { id, number: known.pieces });
+  } while (takes(known));
 }
 
 function base64(data) {
@@ -156,12 +181,12 @@ function base64(data) {
 async function act(path, id) {
   try {
     const told = await post(`copies/${path}`, { id });
-    if (told.id) takeCopy(told);
-    else copies.delete(id);
+    if (told.id) takes(told);
+    else dropCopy(id);
     return told;
   } catch (error) {
     toast(error.message, "bad");
-    if (error.status === 404) copies.delete(id);
+    if (error.status === 404) dropCopy(id);
     return null;
   } finally {
     draw();
@@ -170,7 +195,7 @@ async function act(path, id) {
 
 async function goOn(copy) {
   const known = files.get(copy.id);
-  const told = copy.state === "failed" ? await act("go-on", copy.id) : copy;
+  const told = await act("go-on", copy.id); // which also tells how much of the file is there
   if (told && known) upload(told, known.file, known.done);
 }
 
@@ -198,14 +223,25 @@ function line(copy) {
   const button = (text, action) => h("button", { type: "button", onclick: action }, text);
   return [
     badge(...STATES[state]),
-    h("div", { class: "grow" }, describe(copy), trouble && !isSent ? h("p", { class: "quiet" }, `${trouble}. ${then(copy)}`) : null),
+    h(
+      "div",
+      { class: "grow" },
+      describe(copy),
+      trouble && !isSent ? h("p", { class: "quiet" }, `${trouble}. ${then(copy)}`) : null,
+      copy.notes.map((note) => h("p", { class: "quiet" }, note)),
+    ),
     waits ? chooser(copy) : null,
     state === "failed" && !waits ? button("Go on", () => goOn(copy)) : null,
     over ? button("Dismiss", () => act("forget", copy.id)) : button("Cancel", () => act("cancel", copy.id)),
   ];
 }
 
-const then = (copy) => (isOver(copy) ? "" : "It can go on from there, and nothing is stored twice.");
+function then(copy) {
+  if (isOver(copy)) return "";
+  if (copy.may_double === null) return "It can go on, but what its last step has stored may be stored twice then.";
+  if (!copy.may_double) return "It can go on from there, and nothing is stored twice.";
+  return `It can go on from there, but ${plural(copy.may_double, "record")} may be stored twice then: brokers do not know them again.`;
+}
 
 function describe(copy) {
   const counted = plural(copy.stored, "record");
@@ -214,7 +250,9 @@ function describe(copy) {
     const read = copy.state === "done" ? "" : `, ${plural(copy.looked_at, "record")} of ${copy.source} read`;
     return `${counted} sent to ${copy.to}${read}${missing}`;
   }
-  if (sent.has(copy.id)) return `${bytes(sent.get(copy.id))} of ${bytes(copy.size)} of ${copy.source} are with the console`;
+  if (copy.format === "parquet" && sending.has(copy.id) && copy.kept < copy.size) {
+    return `${bytes(copy.kept)} of ${bytes(copy.size)} of ${copy.source} are with the console`;
+  }
   return `${counted} stored in ${copy.to}${copy.state === "done" ? "" : ` of ${copy.source}`}${missing}`;
 }
 
