@@ -3,6 +3,8 @@
 # /mnt/shared/config/server.properties. Without any, it is a node on its own: docker run -p 127.0.0.1:9092:9092 kbroker
 # Scripts that run in apache/kafka or confluentinc/cp-kafka, Testcontainers' among them, find here what they call: image/.
 FROM python:3.11-slim
+# Parts of kbroker that need other packages: docker build --build-arg EXTRAS=tls,metrics,otlp,console,schemas -t kbroker .
+ARG EXTRAS=tls,metrics,otlp
 
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
@@ -13,7 +15,7 @@ COPY image/opt/kafka /opt/kafka
 # The user has the id of apache/kafka's, so that volumes written by either can be opened by the other; the directories
 # are those that its users mount volumes at. In confluentinc/cp-kafka the tools have no .sh, and stand in the path; scripts
 # write into /etc/confluent/docker and /etc/kafka.
-RUN pip install --no-cache-dir -c constraints.txt '.[tls,metrics,otlp]' \
+RUN pip install --no-cache-dir -c constraints.txt ".[$EXTRAS]" \
     && useradd --uid 1000 --create-home --home-dir /home/appuser appuser \
     && mkdir -p /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config /etc/kafka/secrets \
     && chown appuser:appuser /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config \

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from benchmarks import raw
 from benchmarks.clients import LoadError
-from benchmarks.console_scale import first_match, process
 from benchmarks.servers import Kbroker, Server, explorer_of
 from benchmarks.workloads import Bench, Figures, Workload, send_small_requests
+from spark_examples.processes import first_match, process
 
 PRODUCE = "Produce"
 FIRST_SECONDS = 1.0

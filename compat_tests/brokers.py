@@ -151,7 +151,7 @@ class ApacheNodes:
 
     def _in_sync(self) -> bool:
         try:
-            with Client(self.bootstrap, timeout=30) as client:
+            with Client(self.bootstrap, timeout=60) as client:
                 partitions = [partition for topic in client.refresh(None) for partition in topic.partitions]
         except ClientError:
             return False

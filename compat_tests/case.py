@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -14,6 +14,10 @@ import pytest
 from compat_tests.client import Client, ClientError, Record
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError as BrokerClientError
+from kbroker.client.connection import Connection
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+GROUP_RESOURCE = 32
 
 T = TypeVar("T")
 
@@ -102,11 +106,32 @@ def await_everywhere(bootstrap: str, topic: str) -> None:
 
 def _knows(address: str, topic: str) -> bool:
     try:
-        with BrokerClient(address, timeout=30) as client:
+        with BrokerClient(address, timeout=60) as client:
             [found] = client.refresh([topic])
     except BrokerClientError:
         return True  # it does not run
     return not found.error_code and all(partition.leader_id >= 0 for partition in found.partitions)
+
+
+def await_group_configs(bootstrap: str, group: str, configs: Mapping[str, str]) -> None:
+    """Wait until each broker tells these configs of a group: one that leads or coordinates may be the last to know."""
+    for address in bootstrap.split(","):
+        eventually(
+            lambda address=address: configs.items() <= _group_configs(address, group).items(),  # type: ignore[misc]
+            f"the configs of {group} at {address}",
+        )
+
+
+def _group_configs(address: str, group: str) -> dict[str, str | None]:
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + 60
+    resource = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None)
+    connection = Connection(host, int(port), client_id="compat", deadline=deadline)
+    try:
+        [result] = connection.request(DescribeConfigsRequest(resources=[resource]), deadline).results
+    finally:
+        connection.close()
+    return {each.name: each.value for each in result.configs}
 
 
 class Late(AssertionError):

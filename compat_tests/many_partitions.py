@@ -227,7 +227,7 @@ def transaction_version(context: Context, level: int) -> Iterator[None]:
 
 
 def _version_at(address: str) -> int | None:
-    with BrokerClient(address, timeout=30) as client:
+    with BrokerClient(address, timeout=60) as client:
         told = client.any_broker(client.deadline()).api_versions
     return next(
         (each.max_version_level for each in told.finalized_features if each.name == "transaction.version"), None

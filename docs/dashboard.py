@@ -186,6 +186,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             graph(
                 "Read from disks: not in the page cache",
                 (f"rate(kafka_server_kafkaserver_linux_disk_read_bytes{{{_NODE}}}[{_RATE}])", "{{instance}} bytes"),
+                (f"rate(kbroker_record_disk_read_bytes_total{{{_NODE}}}[{_RATE}])", "{{instance}} bytes of records"),
                 (f"rate(process_major_page_faults_total{{{_NODE}}}[{_RATE}])", "{{instance}} faults"),
                 unit="Bps",
             ),

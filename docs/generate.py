@@ -124,6 +124,7 @@ def permissions() -> str:
         "With an authorizer, a request needs these operations to be allowed, as with Apache Kafka 4.4. READ, WRITE,",
         "DELETE and ALTER allow DESCRIBE, ALTER_CONFIGS allows DESCRIBE_CONFIGS, and ALL allows everything. A topic",
         "that a principal may not describe is answered alike whether it exists or not; ids of topics are no secret.",
+        "A request is asked when it comes; those that wait are on [another page](authorization.md#requests-that-wait).",
         "",
         "| Key | API | For | Needs | A denial | Error |",
         "| ---: | --- | --- | --- | --- | --- |",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from kbroker.metrics.absent import ABSENT
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect
 from kbroker.metrics.otlp import MEASURED, NAMES, PERCENTILES, TOTALS
+
+_COLLECTOR = Path(__file__).parents[1] / "compat_tests" / "works_with" / "otel_collector" / "collector.yaml"
 
 _BEGIN = """\
 A node shows its metrics to [Prometheus](https://prometheus.io) if it is told where:
@@ -81,6 +84,14 @@ the loop of its own, 5,000 instructions for each. Large requests bear the same a
 librdkafka that is less than a thousandth of the node's processor time. `python -m benchmarks --metrics` compares a
 node with metrics and one without on a quiet machine. Without the property nothing of this runs.
 
+## Lag
+
+A group's coordinator tells its lag: for each partition, and for each topic that it has committed offsets for
+(`kafka_consumergroup_lag_sum`). Where the coordinator has no replica of a partition, as with more brokers than
+replicas, a scrape asks the leader for the high watermark: no longer than a second, of 20,000 partitions at most,
+and not again within five seconds. Without an answer the last one counts for half a minute; then the lag is missing,
+and the sum with it.
+
 ## Lag in seconds
 
 `kafka_consumergroup_lag_seconds` is the age of the oldest record that a group has not committed: the seconds
@@ -89,9 +100,9 @@ first one; with `message.timestamp.type=LogAppendTime` they have one time. It is
 high watermark is committed, so that it does not grow while nobody writes. A group that reads and does not
 commit is behind.
 
-It is there where the group's coordinator has a replica of the partition, and the batch a timestamp. A scrape
-spends a tenth of a second on look-ups at most; where that did not suffice, the value is missing until one of
-the next scrapes. What a scrape has found is kept until the committed offset changes.
+Where the group is behind, it is there if the coordinator has a replica of the partition, and the batch a
+timestamp. A scrape spends a tenth of a second on look-ups at most; where that did not suffice, the value is missing
+until one of the next scrapes. What a scrape has found is kept until the committed offset changes.
 
 `kbroker_partition_last_stable_offset_held_seconds` names the producer whose open transaction holds up
 consumers with `read_committed`, and has the age of the transaction's first batch in the partition. The
@@ -125,26 +136,15 @@ $ pip install 'kbroker[otlp]'
 $ kbroker start --otlp http://localhost:4318
 ```
 
-In a properties file that is `otel.exporter.otlp.endpoint=http://localhost:4318`, in a container
-`KAFKA_OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/metrics` is appended unless it is there. A collector that shows what it
-gets has this configuration:
+In a properties file that is `otel.exporter.otlp.endpoint=http://localhost:4318`, in a container, whose image has the
+extra, `KAFKA_OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/metrics` is appended unless it is there. A collector that shows what
+it gets has this configuration:
 
 ```yaml
-receivers:
-  otlp:
-    protocols:
-      http:
-        endpoint: localhost:4318
-exporters:
-  debug:
-    verbosity: detailed
-service:
-  pipelines:
-    metrics:
-      receivers: [otlp]
-      exporters: [debug]
+@COLLECTOR@
 ```
 
+[A test](works_with.md#opentelemetry-collector) starts a collector with it and compares what three nodes send.
 Prometheus takes them with `--web.enable-otlp-receiver` at `http://localhost:9090/api/v1/otlp`.
 
 The page for Prometheus and OTLP can be had together, or one alone. The variables of OpenTelemetry's specification
@@ -184,8 +184,7 @@ a mean and a maximum (`..._avg`, `..._max` of commits and of states of share gro
 ending. The names in `ms` above are quantiles of recent times besides; taking them makes the quantiles of the page
 forget, too, as a further scrape would.
 
-`kafka.consumer_group.lag_sum` is there where the group's coordinator has a replica of every partition of the topic
-that the group has committed. Not sent, as nothing is measured: `kafka.request.queue`, `kafka.leaderElection.count`;
+Not sent, as nothing is measured: `kafka.request.queue`, `kafka.leaderElection.count`;
 nor the rates `kafka.network.io.rate...`, `kafka.isr.operation.rate...`, which a receiver has from the counts; nor
 `kafka.request.time.total`, which counts requests under a name that says otherwise.
 
@@ -218,7 +217,8 @@ def page(note: str) -> str:
     """The text; ``note`` says that it is generated."""
     parts = ["# Metrics\n\n", f"{note}\n", _BEGIN, "\n"]
     parts += [f"- `{dialect}`: {dialect.explanation}\n" for dialect in Dialect]
-    parts.append(_MIDDLE.replace("@OTLP@\n", _OTLP.replace("@NAMES@", "\n".join(_otlp_rows()))))
+    otlp = _OTLP.replace("@COLLECTOR@", _COLLECTOR.read_text("utf-8").strip())
+    parts.append(_MIDDLE.replace("@OTLP@\n", otlp.replace("@NAMES@", "\n".join(_otlp_rows()))))
     for family in all_families():
         first, *others = (family.names[dialect] for dialect in Dialect)
         different = ", ".join(dict.fromkeys(_cell(name) for name in others if name != first))
@@ -245,11 +245,6 @@ def _otlp_rows() -> Iterator[str]:
         for share, name in names.items():
             sources[name] = [f"{_cell(source)}, quantile {share}"]
             attributes[name] = [f"`type`: {', '.join(MEASURED)}"] if families[source].labels else []
-    for name in ("offset", "lag"):
-        sources[f"kafka.consumer_group.{name}_sum"] = [
-            f"`kafka.consumer_group.{name}`, the sum of a topic's partitions"
-        ]
-        attributes[f"kafka.consumer_group.{name}_sum"] = ["`group`", "`topic`"]
     sources["kafka.logs.flush.count"] = ["`kafka_log_logflushstats_logflushrateandtimems_count`"]
     for name, pages in sources.items():
         yield f"| {_cell(name)} | {', '.join(dict.fromkeys(attributes.get(name, [])))} | {'; '.join(pages)} |"

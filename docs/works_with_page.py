@@ -47,7 +47,7 @@ def page(note: str) -> str:
     for program, seen in shown:
         link = f"[{program.name}](#{anchor(program.name)})"
         cells = [link, KINDS[program.kind], seen.program, f"{seen.kbroker}, {seen.date}", str(seen.nodes)]
-        lines.append(f"| {' | '.join([*cells, on_apache(read_seen_on_apache(program.folder))])} |")
+        lines.append(f"| {' | '.join([*cells, on_apache(program, read_seen_on_apache(program.folder))])} |")
     for program, seen in shown:
         lines += ["", *section(program, seen)]
     return "\n".join([*lines, ""])
@@ -72,8 +72,10 @@ def section(program: Program, seen: Seen) -> list[str]:
     return [*lines, "", f"The test: {', '.join(links_to_tests(program))}."]
 
 
-def on_apache(seen: SeenOnApache | None) -> str:
+def on_apache(program: Program, seen: SeenOnApache | None) -> str:
     """Cell of the table: where the same test has passed on Apache Kafka."""
+    if program.only_kbroker:
+        return f"it {program.only_kbroker}"
     return "not run" if seen is None else f"{seen.kafka}, {nodes_in_words(seen.nodes)}, {seen.date}"
 
 

@@ -10,7 +10,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from time import thread_time
 from typing import Final
 
 LONG_SECONDS: Final = 0.03
@@ -61,8 +61,8 @@ def freeze_survivors(long_seconds: float = LONG_SECONDS) -> Callable[[], None]:
     def told(phase: str, info: dict[str, int]) -> None:
         nonlocal began
         if phase == "start":
-            began = perf_counter()
-        elif info["generation"] == 2 and perf_counter() - began >= long_seconds:
+            began = thread_time()
+        elif info["generation"] == 2 and thread_time() - began >= long_seconds:
             gc.freeze()
 
     gc.callbacks.append(told)

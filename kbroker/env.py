@@ -117,12 +117,27 @@ class Network(Protocol):
         ...
 
 
+class DiskReads:
+    """Pieces of records that were not in memory when a client was to have them: their number, and their bytes."""
+
+    __slots__ = ("bytes", "count")
+
+    def __init__(self) -> None:
+        self.count = self.bytes = 0
+
+    def add(self, length: int) -> None:
+        """Count a piece."""
+        self.count += 1
+        self.bytes += length
+
+
 class Env(Protocol):
     """The world around one node."""
 
     rng: random.Random
     disk: Disk
     network: Network
+    disk_reads: DiskReads
 
     def now(self) -> float:
         """Monotonic seconds: for durations and deadlines, the clock of ``trio.current_time``."""
@@ -379,6 +394,7 @@ class RealEnv:
 
         self.rng: random.Random = random.Random(seed) if seed is not None else random.SystemRandom()
         self.disk: Disk = OsDisk()
+        self.disk_reads = DiskReads()
         self.network: Network = RealNetwork(use_sendfile=use_sendfile, use_epoll=use_epoll)
 
     def now(self) -> float:

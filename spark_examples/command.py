@@ -8,9 +8,6 @@ import datetime
 import functools
 import os
 import re
-import select
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +18,10 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 
 from spark_examples.connector import ROOT, SetupError
+from spark_examples.processes import first_match, process
 
 OUT = ROOT / "out"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-START_SECONDS = 30.0
 
 
 class _Help(argparse.HelpFormatter):
@@ -124,46 +121,7 @@ def kbroker_process(data: Path | None = None) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="kbroker-example-") as scratch:
         folder = data if data is not None else Path(scratch) / "data"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--data-dir", str(folder)]
-        command.append("--until-eof")  # so that it ends with this process, even if that is killed
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         log = Path(scratch) / "broker.log"
-        with log.open("wb") as errors:
-            # In a session of its own, so that Ctrl-C ends the script first, and the script ends the broker.
-            process = subprocess.Popen(
-                command,
-                cwd=scratch,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,
-            )
-        try:
-            yield _await_ready(process, log)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()
-            process.stdout.close()
-
-
-def _await_ready(process: subprocess.Popen[bytes], log: Path) -> str:
-    assert process.stdout is not None
-    deadline = time.monotonic() + START_SECONDS
-    seen = b""
-    while time.monotonic() < deadline:
-        if select.select([process.stdout], [], [], 0.2)[0]:
-            chunk = os.read(process.stdout.fileno(), 4096)
-            seen += chunk
-            ready = re.search(rb"kbroker ready: (?:\w+://)?([^\s,]+:\d+)", seen)
-            if ready:
-                return ready.group(1).decode()
-            if not chunk:
-                break
-    raise SetupError(f"kbroker did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        words = ["start", "--port", "0", "--data-dir", str(folder), "--until-eof"]
+        with process(*words, log=log) as running:
+            yield first_match(running, r"kbroker ready: (?:\w+://)?([^\s,]+:\d+)", log)

@@ -16,7 +16,6 @@ import json
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,11 +25,11 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from kbroker.cli.child import module_command
 from spark_examples import flights
 from spark_examples.command import bare_parser, readable_errors
 from spark_examples.connector import SetupError, java_home, using_spark
 from spark_examples.delays import create_result_topic, delay_writer
+from spark_examples.processes import first_match, process
 from spark_examples.replay import Stopped, replay
 from spark_examples.topics import create_topic
 
@@ -45,40 +44,6 @@ SLOW_RECORDS_A_SECOND = 10
 
 QUIET = {"log_level": 2}
 """Of a client whose brokers stop before it does: what it would tell of that is expected."""
-
-
-@contextlib.contextmanager
-def process(words: list[str], errors: Path) -> Iterator[subprocess.Popen[str]]:
-    """``kbroker`` with these words until the block ends; what it logs goes to a file."""
-    with errors.open("wb") as log:
-        # A session of its own, so that Ctrl-C ends this script first, which ends the others in order.
-        running = subprocess.Popen(
-            [*module_command("kbroker"), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        yield running
-    finally:
-        running.send_signal(signal.SIGTERM)
-        try:
-            running.wait(30)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
-
-
-def first_match(running: subprocess.Popen[str], pattern: str, errors: Path) -> str:
-    """The group of the first line that matches. Raises SetupError with what was logged if the process ends before."""
-    assert running.stdout is not None
-    for line in running.stdout:
-        found = re.search(pattern, line)
-        if found:
-            return found[1]
-    raise SetupError(f"it did not start:\n{errors.read_text(errors='replace')[-2000:]}")
 
 
 class Flows:
@@ -177,12 +142,12 @@ def living_cluster(work: Path, *, console: str, port: int) -> Iterator[tuple[str
     nodes_log, console_log = work / "nodes.log", work / "console.log"
     with contextlib.ExitStack() as stack:
         words = ["up", "--nodes", "3", "--port", str(port), "--data", str(work / "data"), "--explorer", "0"]
-        nodes = stack.enter_context(process(words, nodes_log))
+        nodes = stack.enter_context(process(*words, log=nodes_log))
         bootstrap = first_match(nodes, r"kbroker ready: (\S+)", nodes_log)
         explorers = re.search(r"kbroker watch -b (\S+)", nodes_log.read_text())
         assert explorers is not None, "kbroker up tells how its nodes are watched"
         words = ["console", "-b", bootstrap, "--listen", console, "--explorer", explorers[1], "--writes", "--until-eof"]
-        page = stack.enter_context(process(words, console_log))
+        page = stack.enter_context(process(*words, log=console_log))
         url = first_match(page, r"(http://\S+)", console_log)
         newest = {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
         create_topic(bootstrap, FLIGHTS, config=newest)

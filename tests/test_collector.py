@@ -15,6 +15,7 @@ def as_it_was() -> Iterator[None]:
     enabled = gc.isenabled()
     gc.enable()
     yield
+    gc.unfreeze()
     if not enabled:
         gc.disable()
 

@@ -73,7 +73,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
         yield directory, address, environment | {"KBROKER_BOOTSTRAP": address}
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
         process.stdout.close()
 
 

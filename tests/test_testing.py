@@ -19,13 +19,13 @@ kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 def produce(broker: RunningBroker, topic: str, *values: bytes) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for value in values:
-        producer.send(topic, value).get(timeout=30)
+        producer.send(topic, value).get(timeout=120)
     producer.close()
 
 
 def consume(broker: RunningBroker, topic: str, count: int) -> list[bytes]:
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=120_000
     )
     consumer.assign([kafka.TopicPartition(topic, 0)])
     values = [record.value for _, record in zip(range(count), consumer, strict=False)]

@@ -48,14 +48,14 @@ def test_a_broker_that_has_not_started_cannot_be_moved() -> None:
 
 def members(broker: RunningBroker, group: str) -> int:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    return len(client.describe_consumer_groups([group])[group].result(30).members)
+    return len(client.describe_consumer_groups([group])[group].result(120).members)
 
 
 def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker: RunningBroker) -> None:
     """Its place is kept for 45 seconds, which nobody waits for."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("jobs", "one")
-    producer.flush(30)
+    producer.flush(120)
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -66,7 +66,7 @@ def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker:
         }
     )
     consumer.subscribe(["jobs"])
-    assert consumer.poll(30).value() == b"one"
+    assert consumer.poll(120).value() == b"one"
     consumer.close()
     broker.advance(40)
     assert members(broker, "workers") == 1
@@ -81,5 +81,5 @@ def test_a_day_passes_in_no_time_and_the_broker_serves_on(broker: RunningBroker)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     errors: list[object] = []
     producer.produce("after", "a day", on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(30) == 0 and errors == [None]
+    assert producer.flush(120) == 0 and errors == [None]
     assert not [line.getMessage() for line in broker.logs if line.levelname in ("WARNING", "ERROR")]

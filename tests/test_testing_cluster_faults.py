@@ -73,7 +73,7 @@ def produce(cluster: RunningCluster, topic: str, *values: str, partition: int = 
             partition=partition,
             on_delivery=lambda error, message: errors.append(error and error.name()),
         )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
     return errors
 
 
@@ -83,7 +83,7 @@ def read(cluster: RunningCluster, topic: str, partition: int = 0, first: int = 0
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
     found = []
     try:
-        while (message := consumer.poll(30)).error() is None:
+        while (message := consumer.poll(120)).error() is None:
             found.append((message.offset(), message.value().decode()))
         assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
         return found
@@ -129,7 +129,7 @@ def test_followers_are_left_alone_unless_meant(cluster: RunningCluster, topic: s
     waiting = threading.Thread(target=lambda: errors.extend(produce(cluster, topic, "b", acks="all")))
     waiting.start()
     held.undo()  # nothing of it is acknowledged before: neither follower can have it
-    waiting.join(30)
+    waiting.join(60)
     assert errors == [None]
     assert {injection.client_id for injection in held.injections} <= {f"broker-{n}-fetcher-0" for n in (1, 2, 3)}
     assert read(cluster, topic) == [(0, "a"), (1, "b")]

@@ -45,7 +45,7 @@ def topic(broker: RunningBroker) -> str:
 def create(broker: RunningBroker, name: str, partitions: int, **config: str) -> None:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers, **CONFIG})
     new = admin.NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
-    client.create_topics([new])[name].result(30)
+    client.create_topics([new])[name].result(120)
 
 
 def produce(
@@ -67,7 +67,7 @@ def produce(
             errors[number] = error.name() if error is not None else None
 
         producer.produce(topic, value, keys[number] if keys else None, partition=partition, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return [errors[number] for number in range(len(values))]
 
 
@@ -86,7 +86,7 @@ def read(broker: RunningBroker, topic: str, partition: int = 0, first: int = 0) 
     found = []
     try:
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None
             if message.error() is None:
                 found.append((message.offset(), message.value().decode()))
@@ -205,7 +205,7 @@ def test_a_delay_comes_before_the_effect_and_ends_when_undone(broker: RunningBro
         held.wait(1)
         assert produce(broker, topic, ["late"]) == [None]
         assert answers == []
-    thread.join(30)
+    thread.join(60)
     assert answers == [[(6, 0)]], "it was served when it was let go"
     with pytest.raises(TimeoutError, match="hold ListOffsets acted on 1 requests"):
         held.wait(2, timeout=0.01)
@@ -300,7 +300,7 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
         consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, **CONFIG})
         consumer.subscribe([topic])
-        values = [consumer.poll(30).value().decode() for _ in range(5)]
+        values = [consumer.poll(120).value().decode() for _ in range(5)]
         assert values == ["r0", "r1", "r2", "r3", "r4"]
         deadline = time.monotonic() + 60
         while True:

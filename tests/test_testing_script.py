@@ -142,12 +142,12 @@ def test_the_command() -> None:
         assert said == ["error: there is no topic nowhere", "fault 1: hold Fetch", "ok"]
         assert groups_error(address) == 0
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 def test_a_wrong_line_ends_the_command_before_it_serves() -> None:
     with command("drop Fetsch") as process:
-        assert process.wait(30) == 2
+        assert process.wait(120) == 2
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read() == ""
         told = "kbroker faults: drop Fetsch: Kafka has no API 'Fetsch' (see kbroker faults --help)\n"

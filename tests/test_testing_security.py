@@ -20,7 +20,7 @@ pytest.importorskip("cryptography")
 
 def client(given: dict[str, str]) -> Client:
     properties = ClientProperties(given)
-    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=30)
+    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -49,9 +49,12 @@ def test_stock_clients_take_the_properties(kafka_secure_broker: RunningBroker) -
     kafka = pytest.importorskip("kafka")
     producer = confluent_kafka.Producer(kafka_secure_broker.librdkafka_properties("admin"))
     producer.produce("stock", b"v")
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     consumer = kafka.KafkaConsumer(
-        "stock", **kafka_secure_broker.python_options("admin"), auto_offset_reset="earliest", consumer_timeout_ms=20_000
+        "stock",
+        **kafka_secure_broker.python_options("admin"),
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=120_000,
     )
     assert next(consumer).value == b"v"
     consumer.close()

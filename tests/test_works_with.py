@@ -68,7 +68,7 @@ def test_the_page_has_what_was_seen(program: Program) -> None:
     judged = read_seen_on_apache(program.folder)
     assert judged is None or judged.program == program.version, "another version: run it with --broker apache again"
     (row,) = [line for line in text.splitlines() if line.startswith(f"| [{program.name}](")]
-    assert row.endswith(f"| {on_apache(judged)} |")
+    assert row.endswith(f"| {on_apache(program, judged)} |")
     for line in seen.lines:
         assert f"- {line}\n" in text
     for name in program.recipe:
@@ -106,4 +106,8 @@ def test_what_was_seen_is_read_as_written(tmp_path: Path) -> None:
     judged = SeenOnApache("2025-01-31", "4.4.0", 1, 'a "quoted" version')
     write_seen_on_apache(tmp_path, judged)
     assert read_seen_on_apache(tmp_path) == judged
-    assert (on_apache(judged), on_apache(None)) == ("4.4.0, one node, 2025-01-31", "not run")
+    (tmp_path / "program.toml").write_text(WHOLE, "utf-8")
+    both = read_program(tmp_path)
+    assert (on_apache(both, judged), on_apache(both, None)) == ("4.4.0, one node, 2025-01-31", "not run")
+    (tmp_path / "program.toml").write_text(WHOLE + 'only_kbroker = "sends no OTLP"\n', "utf-8")
+    assert on_apache(read_program(tmp_path), None) == "it sends no OTLP"

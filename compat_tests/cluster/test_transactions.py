@@ -18,10 +18,10 @@ PARTITIONS = 2
 LIMIT_SECONDS = 600
 
 
-def _copied(bootstrap: str, topic: str) -> int:
+def _copied(bootstrap: str, group: str, topic: str) -> int:
     """Count the messages of the source that the copier has committed; -1 while no coordinator answers."""
     try:
-        return sum(max(0, offset) for offset in committed_offsets(bootstrap, "copiers", topic, timeout=2))
+        return sum(max(0, offset) for offset in committed_offsets(bootstrap, group, topic, timeout=20))
     except confluent_kafka.KafkaException:
         return -1
 
@@ -48,7 +48,7 @@ class Copying:
     @property
     def copied(self) -> int:
         """The number of messages that are copied; -1 while no coordinator answers."""
-        return _copied(self._bootstrap, self._source)
+        return _copied(self._bootstrap, self.copier.group, self._source)
 
     def judge(self) -> None:
         """All of it is there, once and in order; the copier is not to run any more."""

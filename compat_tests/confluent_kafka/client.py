@@ -116,14 +116,14 @@ class ConfluentKafkaClient(Client):
         self._wait(self.admin.create_partitions([NewPartitions(topic, total)]))
 
     def list_topics(self) -> set[str]:
-        return set(self.admin.list_topics(timeout=30).topics)
+        return set(self.admin.list_topics(timeout=60).topics)
 
     def partition_count(self, topic: str) -> int:
         described = self._wait(self.admin.describe_topics(confluent_kafka.TopicCollection([topic])))
         return len(described.partitions)
 
     def describe_cluster(self) -> Cluster:
-        told = self.admin.describe_cluster().result(30)
+        told = self.admin.describe_cluster().result(120)
         return Cluster(
             told.cluster_id, told.controller.id, tuple((node.id, node.host, node.port) for node in told.nodes)
         )
@@ -300,7 +300,7 @@ class ConfluentKafkaClient(Client):
         records: list[Record] = []
         try:
             # assign() of an unknown topic stays silent in librdkafka; its metadata call tells.
-            unknown = consumer.list_topics(topic, timeout=30).topics[topic].error
+            unknown = consumer.list_topics(topic, timeout=60).topics[topic].error
             if unknown is not None:
                 raise _translate(unknown)
             offset = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}.get(start, start)  # type: ignore[arg-type]

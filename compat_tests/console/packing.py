@@ -52,7 +52,7 @@ class Packing:
         worker = ShareConsumer({"bootstrap.servers": self._bootstrap, **settings})
         self._workers.append(worker)
         worker.subscribe([self.topic])
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not worker.poll(0.5):
             assert time.monotonic() < end, f"{name} gets nothing"
         return worker

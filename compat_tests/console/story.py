@@ -57,7 +57,7 @@ class Story:
         """End the programs; the transaction stays as it is."""
         self._over.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
         self._settlement = None
 
     def _producer(self, **more: str) -> Any:

@@ -41,7 +41,7 @@ def cluster(broker: Broker) -> Iterator[RunningCluster]:
 @pytest.fixture(scope="module")
 def impatient(cluster: RunningCluster) -> Iterator[RunningConsole]:
     """A console that soon tells that a node is not there."""
-    with running_console("-b", cluster.bootstrap_servers, "--writes", "--timeout", "2") as running:
+    with running_console("-b", cluster.bootstrap_servers, "--writes", "--timeout", "8") as running:
         yield running
 
 

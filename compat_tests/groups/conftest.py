@@ -18,8 +18,9 @@ from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.case import await_everywhere
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
-from compat_tests.groups.wire_world import Connection
+from compat_tests.groups.wire_world import CLOSED, SILENT, Connection
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -32,12 +33,15 @@ OPTIONS = (
     "group.consumer.heartbeat.interval.ms=300",
     "group.consumer.min.session.timeout.ms=1000",
     "group.consumer.session.timeout.ms=20000",
-    "group.consumer.max.session.timeout.ms=600000",
-    "group.consumer.max.heartbeat.interval.ms=60000",
+    "group.consumer.max.session.timeout.ms=900000",
+    "group.consumer.max.heartbeat.interval.ms=300000",
 )
 """Groups without the initial delay of three seconds. Members of both protocols learn of a change within 0.3 s."""
 DEAD_AFTER_MS = 6000
 """Silence after which those are removed that a test kills. Others live longer: a slow machine may keep them silent."""
+
+UNHURRIED_MS = 200_000
+"""An interval between heartbeats that nobody is to wait for."""
 
 CONSUMER_GROUP_HEARTBEAT = 68
 GROUP_RESOURCE = 32
@@ -71,7 +75,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def bootstrap(broker: Broker) -> str:
-    """host:port of that broker, not of the one that other folders share."""
+    """host:port of that broker, not of the one that other folders share; its group coordinators are there."""
+    await_coordinators(broker.bootstrap)
     return broker.bootstrap
 
 
@@ -138,21 +143,30 @@ def restart(broker: Broker, bootstrap: str) -> Restart:
 
     def run() -> None:
         broker.restart()
-        # Enough names that every partition of the offsets topic has some.
-        ask = DescribeGroupsRequest(groups=[f"any-{number}" for number in range(1000)])
-        connections = [Connection(address) for address in bootstrap.split(",")]
-        deadline = time.monotonic() + 180
-        missing = set(ask.groups)
-        while missing:
-            # Of several brokers one coordinates each.
-            missing = set(ask.groups)
-            for connection in connections:
-                missing -= {each.group_id for each in connection.ask(ask, 0).groups if not each.error_code}
-            assert time.monotonic() < deadline, "the group coordinators are not back after 180 s"
-        for connection in connections:
-            connection.close()
+        await_coordinators(bootstrap)
 
     return run
+
+
+def await_coordinators(bootstrap: str) -> None:
+    """Wait until each partition of the offsets topic has a broker that coordinates its groups."""
+    # Enough names that every partition has some. The first question about one of them makes the topic.
+    ask = DescribeGroupsRequest(groups=[f"any-{number}" for number in range(1000)])
+    find = FindCoordinatorRequest(key="any-0")
+    connections = [Connection(address) for address in bootstrap.split(",")]
+    deadline = time.monotonic() + 180
+    missing = {*ask.groups}
+    while missing:
+        # Of several brokers one coordinates each.
+        missing = {*ask.groups}
+        for connection in connections:
+            connection.ask(find, 2)
+            told = connection.ask(ask, 0)
+            if told not in (CLOSED, SILENT):
+                missing -= {each.group_id for each in told.groups if not each.error_code}
+        assert time.monotonic() < deadline, "not all group coordinators are there after 180 s"
+    for connection in connections:
+        connection.close()
 
 
 @pytest.fixture
@@ -177,7 +191,7 @@ def unhurried_group(bootstrap: str, broker: Broker, group: str) -> str:
 
     On Apache Kafka they wait for it, so it is shorter there.
     """
-    interval_ms = 15_000 if broker.name == "apache" else 60_000
+    interval_ms = 15_000 if broker.name == "apache" else UNHURRIED_MS
     _configure(bootstrap, group, heartbeat_interval_ms=interval_ms, session_timeout_ms=3 * interval_ms)
     return group
 

@@ -196,6 +196,7 @@ def test_the_tool_for_streams_groups(
         assert {tuple(line[1:3]) for line in described("--offsets", *more)} >= {("lines", "0")}
     two.close()
     one.close()
+    eventually(lambda: [group, "Empty"] in run("--list", "--state", "empty"), "nobody in the group")
     reset = ("--reset-offsets", "--group", group)
     shown = run(*reset, "--to-earliest", "--all-input-topics", "--dry-run")
     (partition,) = {line[2] for line in shown if line[:2] == [group, "lines"]}  # the one with a committed offset

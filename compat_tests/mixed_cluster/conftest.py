@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +41,38 @@ class Cluster:
         wait_for(lambda: all(view.brokers(node) == [1, 2] for node in self.nodes), "both brokers to be unfenced")
 
 
+class Snapshots:
+    """The snapshots of a node's metadata log, kept as they come: each is replaced by the next, perhaps very soon."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._found: dict[str, bytes] = {}
+        self._over = threading.Event()
+
+    @contextmanager
+    def kept(self) -> Iterator[dict[str, bytes]]:
+        """All that there are at any time in the block, by file name."""
+        thread = threading.Thread(target=self._watch)
+        thread.start()
+        try:
+            yield self._found
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            is_over = self._over.is_set()
+            for file in metadata_files(self._node, ".checkpoint"):
+                # The one with the number 0 comes from formatting.
+                if int(file.name[:20]) and file.name not in self._found:
+                    with suppress(FileNotFoundError):
+                        self._found[file.name] = file.read_bytes()
+            if is_over:
+                return
+            self._over.wait(0.01)
+
+
 @pytest.fixture(scope="session")
 def startable(request: pytest.FixtureRequest) -> None:
     """Both kinds can be started here."""
@@ -68,13 +102,9 @@ def running(
         for number, name in enumerate(EARLY):
             view.create(voter, name, [[1]] * (number + 1), retention_ms=str(1_000_000 + number))
 
-        def written() -> list[Path]:
-            # The one with the number 0 comes from formatting.
-            return [file for file in metadata_files(voter, ".checkpoint") if int(file.name[:20])]
-
-        snapshots = {file.name: file.read_bytes() for file in wait_for(written, "a snapshot")}
-        follower.start()
-        snapshots |= {file.name: file.read_bytes() for file in written()}
+        with Snapshots(voter).kept() as snapshots:
+            wait_for(lambda: snapshots, "a snapshot")
+            follower.start()
         yield Cluster((voter, follower), f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}", snapshots)
     finally:
         remove(follower)

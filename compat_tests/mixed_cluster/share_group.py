@@ -9,12 +9,17 @@ from typing import Any
 from confluent_kafka import AcknowledgeType, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from compat_tests.case import await_group_configs
+
 Place = tuple[int, int]
 """Partition and offset."""
 
 
 def configure(servers: str, group: str, **configs: str) -> None:
-    """Have a group begin with the first records, and set its configs: ``a_b="1"`` stands for ``a.b=1``."""
+    """Have a group begin with the first records, and set its configs: ``a_b="1"`` stands for ``a.b=1``.
+
+    Each of the servers knows them then.
+    """
     settings = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in configs.items()
     }
@@ -24,6 +29,7 @@ def configure(servers: str, group: str, **configs: str) -> None:
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.incremental_alter_configs([resource])[resource].result()
+    await_group_configs(servers, group, settings)
 
 
 def member(servers: str, group: str, topic: str) -> Any:

@@ -165,6 +165,20 @@ def elect_preferred(node: Node, topic: str, index: int) -> None:
     assert response.error_code == 0 and codes <= {0, ALREADY_LED}, response
 
 
+def lead_preferred(nodes: tuple[Node, Node], topic: str) -> dict[int, PartitionView]:
+    """Have the first replica of each partition lead, and wait until each node says so, with all replicas in sync."""
+
+    def led() -> dict[int, PartitionView] | None:
+        found = await_in_sync(nodes, topic)
+        others = [index for index, each in found.items() if each.leader != each.replicas[0]]
+        for index in others:
+            elect_preferred(nodes[0], topic, index)
+        return None if others else found
+
+    preferred: dict[int, PartitionView] = wait_for(led, f"the first replicas of {topic} to lead")
+    return preferred
+
+
 def coordinator(node: Node, key: str, key_type: int = 0) -> int:
     """The broker that coordinates a group (key type 1: a transactional id), as the node says; -1 if none yet."""
     [found] = ask(node, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])).coordinators

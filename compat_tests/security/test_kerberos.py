@@ -82,7 +82,7 @@ def test_a_node_comes_back(nodes: World, kdc: Kdc) -> None:
     """It logs in to the others anew and takes what it missed."""
     topic = nodes.topic(nodes.open_name(), partitions=3)
     eventually(lambda: all_in_sync(nodes.admin, topic))
-    dead = (nodes.admin.list_topics(timeout=30).controller_id) % 3
+    dead = (nodes.admin.list_topics(timeout=120).controller_id) % 3
     nodes.servers.kill(dead)
     try:
         nodes.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])

@@ -43,6 +43,21 @@ def test_right_holds_from_its_host_alone(world: World) -> None:
     world.forget(user)
 
 
+def test_right_holds_from_a_range_of_hosts_alone(world: World) -> None:
+    """KIP-1276."""
+    user, password = world.user()
+    security = world.servers.sasl("SASL_SSL", "SCRAM-SHA-256", user, password)
+    address = world.servers.bootstrap("SASL_SSL")
+    near, far = world.topic(), world.topic()
+    world.allow(user, "topic", far, "describe", host="192.0.2.0/24")
+    world.allow(user, "topic", near, "describe", host="127.0.0.0/8")
+    eventually(lambda: world.sees(address, security, near))
+    assert world.misses(address, security, far)
+    world.deny(user, "topic", near, "describe", host="127.0.0.0/30")
+    eventually(lambda: world.misses(address, security, near))
+    world.forget(user)
+
+
 # kafkajs renews a session of less than ten seconds before each request, sooner than a broker lets it.
 @pytest.mark.parametrize("name", ("confluent-kafka", *(("kafka-python", "aiokafka", "java") if FULL else ())))
 def test_session_is_renewed_and_ends_with_its_user(world: World, name: str) -> None:

@@ -22,7 +22,7 @@ def test_node_comes_back(three: World) -> None:
     topic = three.topic(partitions=3)
     eventually(lambda: all_in_sync(three.admin, topic))
     # librdkafka's admin client waits for the node that it takes for the controller, so that is not the one that dies.
-    asked = three.admin.list_topics(timeout=30).controller_id - 1
+    asked = three.admin.list_topics(timeout=120).controller_id - 1
     dead = (asked + 1) % 3
     three.servers.kill(dead)
     address = three.servers.bootstrap("SASL_PLAINTEXT").split(",")

@@ -44,7 +44,7 @@ def ask(url: str, client: str, secret: str) -> str:
     credentials = base64.b64encode(f"{client}:{secret}".encode()).decode()
     form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
     request = urllib.request.Request(url, form, {"Authorization": f"Basic {credentials}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(json.load(answer)["access_token"])
 
 

@@ -213,7 +213,7 @@ class World:
         with self._own_client() as client:
             alter_quotas(client, {"user": user}, rates)
         given = {key: rate for key, rate in rates.items() if rate is not None}
-        eventually(lambda: given.items() <= self.limits(user).items())
+        eventually(lambda: {key: rate for key, rate in self.limits(user).items() if key in rates} == given)
 
     def limits(self, user: str) -> dict[str, float]:
         """The quotas of `user`."""

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from compat_tests.brokers import Broker
-from compat_tests.case import await_everywhere
+from compat_tests.case import await_everywhere, await_group_configs
 from compat_tests.share_groups.members import Delivery, ShareMembers
 
 SECONDS = 180
@@ -24,6 +24,7 @@ def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs
 
 
 def configure(broker: Broker, group: str, **configs: str) -> None:
+    """Set configs of a group, and wait until each node knows them."""
     settings = {
         f"{'' if key.startswith('errors_') else 'share.'}{key.replace('_', '.')}": value
         for key, value in configs.items()
@@ -32,6 +33,7 @@ def configure(broker: Broker, group: str, **configs: str) -> None:
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result()
+    await_group_configs(broker.bootstrap, group, settings)
 
 
 def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None:

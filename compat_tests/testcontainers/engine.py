@@ -71,7 +71,7 @@ def _podman_socket() -> Iterator[Path]:
         with log.open("wb") as file:
             service = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not socket.exists():
                 assert service.poll() is None and time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)

@@ -19,6 +19,9 @@ _HERE = Path(__file__).parent
 PATIENCE_SECONDS = 120
 CALL_SECONDS = 300
 """Limits that only a hang reaches."""
+_ELSEWHERE = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+TRANSACTION_MS = 300_000
+"""Longer than a test with a transaction takes that is not to be out of time."""
 
 
 class ParticipantError(Exception):
@@ -44,7 +47,13 @@ class Participant(LineProcess):
         """Run one command and wait for its result, so many seconds at most. Raises ParticipantError."""
         number = next(self._numbers)
         assert self._process.stdout is not None
-        watchdog = threading.Timer(within, self._process.kill)
+        hangs = threading.Event()
+
+        def give_up() -> None:
+            hangs.set()
+            self._process.kill()
+
+        watchdog = threading.Timer(within, give_up)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -55,7 +64,8 @@ class Participant(LineProcess):
                     break
                 self._said.append(line)
             else:
-                raise ParticipantError(f"{self.client}, {op}: the process ended; {''.join(self._said[-30:])}")
+                what = f"it hung for {within:.0f} s" if hangs.is_set() else "the process ended"
+                raise ParticipantError(f"{self.client}, {op}: {what}; {''.join(self._said[-30:])}")
         finally:
             watchdog.cancel()
         assert reply is not None
@@ -63,11 +73,13 @@ class Participant(LineProcess):
             raise ParticipantError(f"{self.client}, {op}: {reply['error']}")
         return reply.get("result")
 
-    def open(self, transactional_id: str | None = None, timeout_ms: int = 30_000) -> Producer:
-        """An initialized producer."""
+    def open(
+        self, transactional_id: str | None = None, timeout_ms: int = TRANSACTION_MS, *, within: float = CALL_SECONDS
+    ) -> Producer:
+        """An initialized producer, which is there after so many seconds at most."""
         name = transactional_id or f"id-{uuid.uuid4().hex[:10]}"
         producer = Producer(self, uuid.uuid4().hex[:8])
-        producer.call("open", transactional_id=name, timeout_ms=timeout_ms)
+        producer.call("open", transactional_id=name, timeout_ms=timeout_ms, within=within)
         return producer
 
     def read(self, topic: str, partition: int, isolation: str) -> list[str]:
@@ -113,9 +125,21 @@ class Producer:
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str, timeout: float = 60) -> list[int]:
-    """The group's offsets in both partitions, once they are stable; -1 where there is none."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    """The group's offsets in both partitions, once they are stable; -1 where there is none.
+
+    librdkafka does not ask again by itself where the broker that others call the coordinator is not yet, or no more.
+    """
     asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]
-    offsets = [each.offset for each in consumer.committed(asked, timeout)]
-    consumer.close()
-    return [-1 if offset < 0 else offset for offset in offsets]
+    deadline = time.monotonic() + timeout
+    while True:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+        try:
+            offsets = [each.offset for each in consumer.committed(asked, timeout)]
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].name() not in _ELSEWHERE or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return [-1 if offset < 0 else offset for offset in offsets]
+        finally:
+            consumer.close()

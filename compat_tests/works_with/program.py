@@ -24,6 +24,7 @@ KINDS = {
     "processing": "stream processing",
     "connector": "connector",
     "change source": "changes of a database",
+    "metrics": "metrics",
     "console": "console",
 }
 """Kind of a program -> its words on the page. The page has the kinds in this order."""
@@ -60,7 +61,8 @@ class Program:
     """The content of a folder's program.toml.
 
     ``run`` is the command that starts the recipe, for a person; ``needs_python`` the version of Python that it needs,
-    if the test's own does not do; ``test`` is empty where the test lies in the folder itself.
+    if the test's own does not do; ``test`` is empty where the test lies in the folder itself. ``only_kbroker`` says why
+    the test cannot run on Apache Kafka, which is the subject of these words.
     """
 
     folder: Path
@@ -75,6 +77,7 @@ class Program:
     note: str = ""
     needs_python: str = ""
     test: str = ""
+    only_kbroker: str = ""
 
     @property
     def cache(self) -> Path:
@@ -127,8 +130,16 @@ class Program:
             _run(["javac", "-nowarn", "-d", str(home), "-cp", path, *(str(self.file(name)) for name in sources)])
         return home
 
+    def binary(self, package: str = ".", *tags: str) -> Path:
+        """The program that Go builds from the folder's go.mod, by default of its main.go; Go knows what has changed."""
+        made = self.cache / "bin" / self.folder.name
+        build = ["go", "build", "-C", str(self.folder), "-tags", ",".join(tags), "-o", str(made), package]
+        with locked(f"works-with-{self.folder.name}"):
+            _run(build)
+        return made
+
     def runtime(self) -> str:
-        """The Python or the Java that the program runs on, with its version."""
+        """The Python or the Java that the program runs on, with its version; empty for another."""
         if (self.folder / "requirements.txt").exists():
             return _run([str(self.python()), "--version"]).strip()
         if (self.folder / "pom.xml").exists():

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,6 @@ MOST_CONTROLLERS: Final = 3
 """More nodes than these are brokers only: a larger quorum makes every change slower."""
 
 _NOTE: Final = "Written anew at every start of the cluster: set properties with -o NAME=VALUE."
-_LISTENING_PORTS: Final = range(15_000, 32_000)
 
 READY: Final = "kbroker ready:"
 """The beginning of the line that a node prints once it serves."""
@@ -151,23 +149,18 @@ def with_explorers(plans: Sequence[NodePlan], port: int) -> list[NodePlan]:
     ]
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on, all different.
+def free_ports(count: int, *, in_row: bool = False) -> list[int]:
+    """Ports of the loopback interface that nobody listens on, all different, one after the other if ``in_row``.
 
-    Below those that the system gives to outgoing connections: a client that tries again and again to reach a node
-    that is down may otherwise be given the node's own port, and then talks to itself.
+    No process of this user is given any of them again before this process ends, nor an outgoing connection where the
+    system leaves such ports: see :mod:`kbroker.cli.port_claims`. :class:`FatalError` if there are not so many.
     """
-    found: list[int] = []
-    for port in random.SystemRandom().sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise FatalError(f"there are no {count} free ports")
+    from kbroker.cli.port_claims import OWN, listening_ports
+
+    found = OWN.choose(HOST, count, ports=listening_ports(), in_row=in_row)
+    if found is None:
+        raise FatalError(f"there are no {count} free ports")
+    return found
 
 
 def prepare(plans: list[NodePlan], secure: SecureSetup | None = None) -> None:

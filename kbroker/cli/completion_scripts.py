@@ -8,9 +8,6 @@ from typing import Final
 from kbroker.cli.command_words import ASKED, DIRECTORIES, FILES, Option, Value, summaries, words_of
 from kbroker.cli.parser import Command
 
-_WHERE: Final = ("-b", "--bootstrap-server", "--profile", "--command-config")
-"""Options that say which cluster is asked for names."""
-
 
 def bash_script(commands: Mapping[str, Command]) -> str:
     """The script for bash 3.2 and later, which needs nothing beside it."""

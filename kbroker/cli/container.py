@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kbroker.cli.start import add_overrides, parse_overrides, serve, set_up_logging, warn_about
+from kbroker.cli.config_warnings import warn_about
+from kbroker.cli.start import add_overrides, parse_overrides, serve, set_up_logging
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.environment import (
     derived_properties,

@@ -23,7 +23,6 @@ class FetchedBatches:
 
     log_start: int
     high_watermark: int
-    last_stable: int
     batches: list[tuple[BatchHeader, bytes]]
     """Whole batches with all their bytes, from that on in which the offset is."""
 
@@ -70,7 +69,7 @@ def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_by
                 yield (
                     TopicPartition(topic.topic, data.partition_index),
                     int(data.error_code),
-                    FetchedBatches(data.log_start_offset, data.high_watermark, data.last_stable_offset, found),
+                    FetchedBatches(data.log_start_offset, data.high_watermark, found),
                 )
 
     return known(ask_leaders(client, {partition: offset}, make, read, highest=_NAMES_UP_TO))[partition]

@@ -215,6 +215,7 @@ class BrokerProperties:
     replication_quota_window_size_seconds: int
     request_timeout_ms: int
     server_max_startup_time_ms: int
+    share_coordinator_append_linger_ms: int
     share_coordinator_cold_partition_snapshot_interval_ms: int
     share_coordinator_snapshot_update_records_per_snapshot: int
     share_coordinator_state_topic_min_isr: int

@@ -47,8 +47,10 @@ class GroupAdmin:
         self._settings = settings
         self._hasher = hasher
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """ListGroups; filters are lower case and match any where empty."""
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup]:
+        """ListGroups; filters are lower case and match any where empty. The groups are those of now, and are put into
+        the form of the answer as they are taken.
+        """
         listed = []
         if not types or CLASSIC_GROUP_TYPE in types:
             for group in self._groups.classic.values():
@@ -68,28 +70,32 @@ class GroupAdmin:
                 (share.group_id, share.state.value, SHARE_GROUP_TYPE, SHARE_GROUP_TYPE)
                 for share in self._groups.share.values()
             ]
-        return [
+        return (
             ListedGroup(group_id=group_id, group_state=state, protocol_type=protocol_type, group_type=group_type)
             for group_id, state, protocol_type, group_type in listed
             if not states or state.lower() in states
-        ]
+        )
 
-    def sizes(self) -> list[tuple[str, str, int]]:
-        """Id, state and number of members of each group."""
-        return [(group.group_id, group.state.value, len(group.members)) for group in self._groups.all()]
+    def group_count(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Id and number of members of each group of now."""
+        return ((group.group_id, len(group.members)) for group in self._groups.all())
 
     def states(self) -> Iterator[tuple[str, str]]:
-        """Type and state of each group."""
+        """Type and state of each group. They may change meanwhile."""
         groups = self._groups
-        yield from [(CLASSIC_GROUP_TYPE, group.state.value) for group in groups.classic.values()]
-        yield from [(CONSUMER_GROUP_TYPE, group.state.value) for group in groups.consumer.values()]
-        yield from [(STREAMS_GROUP_TYPE, group.state.value) for group in groups.streams.values()]
-        yield from [(SHARE_GROUP_TYPE, group.state.value) for group in groups.share.values()]
+        yield from ((CLASSIC_GROUP_TYPE, group.state.value) for group in list(groups.classic.values()))
+        yield from ((CONSUMER_GROUP_TYPE, group.state.value) for group in list(groups.consumer.values()))
+        yield from ((STREAMS_GROUP_TYPE, group.state.value) for group in list(groups.streams.values()))
+        yield from ((SHARE_GROUP_TYPE, group.state.value) for group in list(groups.share.values()))
 
-    def offset_count(self) -> int:
-        """The number of committed offsets."""
+    def offset_counts(self) -> Iterator[int]:
+        """The numbers of offsets that groups have committed. They may change meanwhile."""
         committed = self._offsets.committed
-        return sum(committed.count(group_id) for group_id in committed.groups())
+        return (committed.count(group_id) for group_id in committed.groups())
 
     def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Group, topic, partition and offset of all that is committed. It may change meanwhile."""

@@ -10,7 +10,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
-from kbroker.handlers.registration import handler
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import TopicPartition
@@ -23,7 +23,15 @@ from kbroker.wire.messages.describe_log_dirs import (
 )
 
 
-@handler(DescribeLogDirsRequest)
+def _asks_for_all(request: DescribeLogDirsRequest, version: int) -> bool:
+    return request.topics is None
+
+
+def _lists_of(response: DescribeLogDirsResponse) -> list[list[DescribeLogDirsTopic]]:
+    return [directory.topics for directory in response.results]
+
+
+@handler(DescribeLogDirsRequest, large_answers=LargeAnswers(_lists_of, _asks_for_all))
 async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
     """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
     if not may_on_cluster(ctx, AclOperation.DESCRIBE):

@@ -12,6 +12,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import CloseConnection, ForwardedContext, RequestContext
 from kbroker.handlers.error_answers import error_answer, error_in_place
+from kbroker.handlers.fair_share import LONG_REQUEST
 from kbroker.handlers.forwarding import error_codes, says_only_not_controller
 from kbroker.handlers.registration import CONTROLLER, Registration, handler, registrations
 from kbroker.handlers.requester import read_address, read_principal
@@ -22,9 +23,6 @@ from kbroker.wire.headers import RequestHeader, decode_request_header, encode_re
 from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 logger = logging.getLogger(__name__)
-
-LONG_REQUEST = 64 * 1024
-"""A request of this size is decoded, served and answered in steps (``node.long_steps``)."""
 
 
 @handler(EnvelopeRequest)

@@ -17,6 +17,9 @@ T = TypeVar("T")
 PARTS = 128
 """Parts of a request that are served before others have a turn. One (a topic, a group) takes 5 to 50 microseconds."""
 
+LONG_REQUEST = 64 * 1024
+"""Bytes of a request from which on others have a turn between decoding, serving and encoding it, too."""
+
 
 def portions(whole: Iterable[T]) -> Iterator[list[T]]:
     """Cut the parts of a request into portions, each to be served in one turn."""

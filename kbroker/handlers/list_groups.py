@@ -8,12 +8,17 @@ from __future__ import annotations
 from kbroker.errors import ApiError
 from kbroker.handlers.authorization import may, may_on_cluster
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import handler
+from kbroker.handlers.fair_share import FairShare, portions
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-@handler(ListGroupsRequest)
+def _lists_of(response: ListGroupsResponse) -> list[list[ListedGroup]]:
+    return [response.groups]
+
+
+@handler(ListGroupsRequest, large_answers=LargeAnswers(_lists_of))
 async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
     """List groups; filters that nothing matches give an empty list.
 
@@ -26,11 +31,14 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
         found = await ctx.services.groups.read_all(lambda core: core.admin.list_groups(states, types))
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
-    return ListGroupsResponse(
-        groups=[
-            group
-            for groups in found
-            for group in groups
-            if sees_all or may(ctx, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, audits_denial=False)
-        ]
-    )
+    response = ListGroupsResponse()
+    share = FairShare()
+    for of_core in found:
+        for portion in portions(of_core):
+            await share.next(len(portion))
+            response.groups += [
+                group
+                for group in portion
+                if sees_all or may(ctx, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, audits_denial=False)
+            ]
+    return response

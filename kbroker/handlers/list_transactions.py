@@ -10,7 +10,7 @@ from kbroker.groups.regex import compile_topic_regex
 from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.registration import handler
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.transactions.coordinator import TransactionCoordinator
 from kbroker.transactions.transaction import STATES_BY_NAME
@@ -21,7 +21,11 @@ from kbroker.wire.messages.list_transactions import (
 )
 
 
-@handler(ListTransactionsRequest)
+def _lists_of(response: ListTransactionsResponse) -> list[list[TransactionState]]:
+    return [response.transaction_states]
+
+
+@handler(ListTransactionsRequest, large_answers=LargeAnswers(_lists_of))
 async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListTransactionsResponse:
     """Every id that passes the filters and that the principal may describe; an empty filter lets all pass."""
     pattern = None

@@ -31,7 +31,7 @@ from kbroker.handlers.metadata_common import (
     reachable_brokers,
     some_broker_id,
 )
-from kbroker.handlers.registration import handler
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, NewTopic, topic_name_problem
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -48,7 +48,16 @@ from kbroker.wire.messages.metadata import (
 logger = logging.getLogger(__name__)
 
 
-@handler(MetadataRequest)
+def asks_for_all(request: MetadataRequest, version: int) -> bool:
+    """Whether a request asks for all topics."""
+    return request.topics is None or (version == 0 and not request.topics)  # version 0 has no null
+
+
+def _lists_of(response: MetadataResponse) -> list[list[MetadataResponseTopic]]:
+    return [response.topics]
+
+
+@handler(MetadataRequest, large_answers=LargeAnswers(_lists_of, asks_for_all))
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and some or all of its topics.
 
@@ -64,7 +73,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     image: MetadataImage = services.metadata.image
     listener = ctx.connection.listener_name
     entries = request.topics
-    all_topics = entries is None or (version == 0 and not entries)
+    all_topics = asks_for_all(request, version)
     topics: list[MetadataResponseTopic] = []
     denied: list[MetadataResponseTopic] = []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not all_topics)

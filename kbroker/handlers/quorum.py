@@ -37,13 +37,6 @@ def _sender(request: Any) -> str:
     return "a node" if sender is None else f"node {sender}"
 
 
-@handler(VoteRequest)
-@handler(BeginQuorumEpochRequest)
-@handler(EndQuorumEpochRequest)
-@handler(FetchSnapshotRequest)
-@handler(AddRaftVoterRequest)
-@handler(RemoveRaftVoterRequest)
-@handler(UpdateRaftVoterRequest)
 async def handle(request: Any, ctx: RequestContext) -> Any:
     """Have the Raft core answer a request. One for another cluster or partition is refused without it."""
     refused = cluster_refusal(ctx, request)
@@ -67,3 +60,15 @@ async def handle(request: Any, ctx: RequestContext) -> Any:
     if code:
         log_rejection(ctx, _sender(asked), code)
     return rpc.encode_response(result, ctx.api_version, ctx.connection.listener_name)
+
+
+for _request_class in (
+    VoteRequest,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchSnapshotRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+):
+    handler(_request_class)(handle)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kbroker.value_types import dataclass
+from kbroker.value_types import NamedTuple, dataclass
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import VersionRange as Versions
 
@@ -60,9 +60,21 @@ class Preload(enum.Enum):
     """No node: most are never asked for the API, and all would have its handler in memory."""
 
 
+class LargeAnswers(NamedTuple):
+    """An API whose answers may be large: with all topics of a cluster, all groups of a node."""
+
+    lists_of: Callable[[Any], list[list[Any]]]
+    """The lists with the parts of an answer: topics with their ``partitions``, groups, or the like."""
+    all_topics_are_asked_for: Callable[[Any, int], bool] = lambda request, version: False
+    """Whether a request of a version asks for all topics. Where there are many, its answer is known to be large."""
+
+
+_BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "large_answers")
+
+
 @dataclass(slots=True, init=False, eq=False)
 class Registration:
-    """One served API. ``request_class`` and ``handle`` come with the handler's module, on their first use.
+    """One served API. ``request_class`` and all behind it come with the handler's module, on their first use.
 
     ``advertised`` are the versions of ApiVersions, which differ from those that are served for Produce alone (see its
     handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more.
@@ -81,7 +93,9 @@ class Registration:
     check: Callable[[Any], None] | None
     """Raises ``CloseConnection`` for what no node can read: it is not passed on to the controller either."""
     ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None
-    """Asks the authorizer about all that a large request names, in turns with everything else. Of plain handlers."""
+    """Asks the authorizer about all that a long request names, in turns with everything else. Of plain handlers."""
+    large_answers: LargeAnswers | None
+    """Tells whether its answer is large; None for an API whose answers never are."""
 
     def __init__(
         self,
@@ -96,6 +110,7 @@ class Registration:
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
         ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
+        large_answers: LargeAnswers | None = None,
         preload: Preload = Preload.ALL,
     ) -> None:
         self.api_key = api_key
@@ -106,14 +121,13 @@ class Registration:
         self.forwarding = forwarding
         self.is_async = is_async
         self.preload = preload
-        self.check = check
-        self.ask_ahead = ask_ahead
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
+            self.check, self.ask_ahead, self.large_answers = check, ask_ahead, large_answers
 
     def __getattr__(self, name: str) -> Any:
         """Load the module: only called for attributes that are not there yet."""
-        if name not in ("request_class", "handle"):
+        if name not in _BY_MODULE:
             raise AttributeError(name)
         self.load()
         return object.__getattribute__(self, name)
@@ -123,8 +137,8 @@ class Registration:
         importlib.import_module(_handler_module(self.api_key))
         row = _REGISTRATIONS[self.api_key]
         if row is not self:
-            self.request_class, self.handle, self.check = row.request_class, row.handle, row.check
-            self.ask_ahead = row.ask_ahead
+            for name in _BY_MODULE:
+                setattr(self, name, getattr(row, name))
 
     def with_unstable(self) -> Registration:
         """The same API with its unstable versions; itself where it has none."""
@@ -148,7 +162,8 @@ class Registration:
 
 _tables: dict[tuple[ListenerKind, bool], dict[int, Registration]] = {}
 
-_Handle = TypeVar("_Handle", bound=Callable[..., Any])
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 
 
 def api_key_of(request_class: type[Any]) -> int:
@@ -157,11 +172,12 @@ def api_key_of(request_class: type[Any]) -> int:
 
 
 def handler(
-    request_class: type[Any],
+    request_class: type[_Request],
     *,
-    check: Callable[[Any], None] | None = None,
-    ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
-) -> Callable[[_Handle], _Handle]:
+    check: Callable[[_Request], None] | None = None,
+    ask_ahead: Callable[[_Request, RequestContext], Awaitable[None]] | None = None,
+    large_answers: LargeAnswers | None = None,
+) -> Callable[[Callable[[_Request, RequestContext], _Answer]], Callable[[_Request, RequestContext], _Answer]]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
@@ -169,12 +185,14 @@ def handler(
     ``ApiError`` must not escape it: errors to clients are fields of the response.
 
     ``check`` is `Registration.check`; the function calls it, too, if it is to hold for requests that it gets.
-    ``ask_ahead`` is `Registration.ask_ahead`.
+    ``ask_ahead`` and ``large_answers`` are those of `Registration`.
 
     ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
 
-    def register(function: _Handle) -> _Handle:
+    def register(
+        function: Callable[[_Request, RequestContext], _Answer],
+    ) -> Callable[[_Request, RequestContext], _Answer]:
         key = api_key_of(request_class)
         row = _REGISTRATIONS.get(key)
         if row is None or _handler_module(key) != function.__module__:
@@ -182,7 +200,7 @@ def handler(
         if row.is_async != iscoroutinefunction(function):
             raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
         row.request_class, row.handle, row.check = request_class, function, check
-        row.ask_ahead = ask_ahead
+        row.ask_ahead, row.large_answers = ask_ahead, large_answers
         return function
 
     return register

@@ -15,11 +15,12 @@ import logging
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import recovery, truncation
+from kbroker.log import truncation
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER
 from kbroker.log.log_config import LogConfig
+from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
 from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
@@ -53,8 +54,6 @@ class AppendInfo(NamedTuple):
     max_timestamp: int
     duplicate: bool = False
     """Nothing was written: the log has the batch already, at these offsets."""
-    first_leader_epoch_start: bool = False
-    """The batches began a new leader epoch in this log."""
 
 
 class PartitionLog(DurableLog):
@@ -248,10 +247,10 @@ class PartitionLog(DurableLog):
             durability.first_unflushed_ms = now_ms
         epochs = self.leader_epochs
         latest = epochs.latest
-        began = has_producers = False
+        has_producers = False
         for base_offset, _, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ in batches:
             if leader_epoch > latest:
-                began = epochs.assign(leader_epoch, base_offset)
+                epochs.assign(leader_epoch, base_offset)
                 latest = epochs.latest
             if producer_id >= 0:
                 has_producers = True
@@ -271,8 +270,6 @@ class PartitionLog(DurableLog):
             validated.log_append_time_ms,
             self.log_start_offset,
             validated.max_timestamp,
-            False,
-            began,
         )
 
     def _complete(self, completed: CompletedTxn, segment: Segment) -> None:
@@ -333,7 +330,7 @@ class PartitionLog(DurableLog):
         self.log_end_offset = cut.end_offset
         self.leader_epochs.truncate_from_end(cut.end_offset)
         self.producers.truncate_and_reload(self.log_start_offset, cut.end_offset, now_ms)
-        recovery.replay_producers(self.producers, self._segments, cut.end_offset)
+        replay_producers(self.producers, self._segments, cut.end_offset)
         if self.on_rolled is not None:
             self.on_rolled(self)
         return True

@@ -16,6 +16,7 @@ from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
+from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
@@ -29,7 +30,7 @@ from kbroker.log.segments.segment_files import (
     remove_files,
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
-from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
+from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.value_types import dataclass, field
 from kbroker.wire.batch_header import (
     HEADER_SIZE,
@@ -40,7 +41,6 @@ from kbroker.wire.batch_header import (
     parse_header,
 )
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.control_batch import parse_end_txn_marker
 
 logger = logging.getLogger(__name__)
 
@@ -63,25 +63,6 @@ class LoadedLog:
     leader_epochs: LeaderEpochs
     cuts: list[str] = field(default_factory=list)
     """Places and reasons of cuts, for a person to read."""
-
-
-class _Seen:
-    """Facts about the whole log, gathered from the batches that recovery reads."""
-
-    def __init__(self, epochs: LeaderEpochs) -> None:
-        self.epochs = epochs
-        self.has_producers = False
-        self.has_transactions = False
-
-    def note(self, header: BatchHeader) -> None:
-        """Take in the next batch."""
-        epoch = header.partition_leader_epoch
-        if epoch > self.epochs.latest:
-            self.epochs.assign(epoch, header.base_offset)
-        if header.producer_id >= 0:
-            self.has_producers = True
-            if header.attributes & TRANSACTIONAL_FLAG:
-                self.has_transactions = True
 
 
 def load(
@@ -109,87 +90,206 @@ def load(
     segments, without_index = open_segments(
         disk, files, directory, names, config, now_ms, flushed, clean_offset is not None
     )
-
-    def may_end_early(segment: Segment, following: int) -> bool:
-        return (clean_offset is not None and following <= clean_offset) or segment.base_offset in replaced
-
     for segment in without_index:
         if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
             segment.rebuild_indexes()
-    cuts: list[str] = []
-    known = _read_epochs(disk, directory)
-    seen = _Seen(known if known is not None else LeaderEpochs())
-    first_recovered: int | None = None
-    log_end_offset = 0
+    recovery = _Recovery(disk, directory, segments, clean_shutdown, recovery_point, clean_offset, replaced)
     if segments:
-        log_end_offset, first_recovered = _find_end(
-            disk, segments, seen, known is not None, clean_shutdown, recovery_point, cuts, may_end_early
-        )
-    if segments and log_end_offset < log_start_offset:
-        cuts.append(
-            f"{directory}: it ends at offset {log_end_offset}, before its log start offset {log_start_offset};"
-            " all of it is dropped"
-        )
-        for segment in segments:
-            remove_files(disk, segment)
-        segments = []
-        seen.epochs.clear()
+        recovery.find_end()
+    if segments and recovery.log_end_offset < log_start_offset:
+        recovery.drop_all(log_start_offset)
     if not segments:
-        log_end_offset = log_start_offset
-        segments = [new_segment(disk, files, directory, log_start_offset, config, now_ms)]
+        recovery.log_end_offset = log_start_offset
+        segments.append(new_segment(disk, files, directory, log_start_offset, config, now_ms))
         # An empty log remembers its offset by the name of its file alone.
         segments[0].create_files()
     elif not segments[-1].size and not has_indexes(segments[-1].base_offset, names):
         segments[-1].create_files()
     start = max(log_start_offset, segments[0].base_offset)
-    seen.epochs.truncate_from_end(log_end_offset)
-    seen.epochs.truncate_from_start(start)
-    damaged = _damaged_txn_indexes(segments, names)
-    trusted = min([log_end_offset, *(index.start_offset for index in damaged)])
-    for index in damaged:
-        index.begin_rebuild()
-    _load_producers(producers, segments, seen, start, trusted, log_end_offset, recovery_point, first_recovered, now_ms)
-    for index in damaged:
-        index.end_rebuild()
-    for cut in cuts:
+    recovery.epochs.truncate_from_end(recovery.log_end_offset)
+    recovery.epochs.truncate_from_start(start)
+    recovery.load_producers(producers, start, _damaged_txn_indexes(segments, names), now_ms)
+    for cut in recovery.cuts:
         logger.warning("%s", cut)
-    is_whole = clean_shutdown and not cuts
-    return LoadedLog(
-        segments=segments,
-        log_start_offset=start,
-        log_end_offset=log_end_offset,
-        recovery_point=log_end_offset if is_whole else max(0, min(recovery_point, log_end_offset)),
-        indexed=log_end_offset if first_recovered is None else min(first_recovered, log_end_offset),
-        leader_epochs=seen.epochs,
-        cuts=cuts,
-    )
+    return recovery.result(start)
 
 
-def _find_end(
-    disk: Disk,
-    segments: list[Segment],
-    seen: _Seen,
-    epochs_known: bool,
-    clean_shutdown: bool,
-    recovery_point: int,
-    cuts: list[str],
-    may_end_early: Callable[[Segment, int], bool],
-) -> tuple[int, int | None]:
-    """Read what may not be whole, and cut where it is not; the log end, and where the first segment begins that had to
-    be recovered, if one had to be."""
-    if clean_shutdown:
-        if not epochs_known:
-            _replay_epochs(segments, seen.note)
-        log_end_offset, recovered = _check_tail(disk, segments, seen.note, cuts)
-        return log_end_offset, segments[-1].base_offset if recovered else None
-    first = _first_to_recover(segments, recovery_point)
-    first_recovered = segments[first].base_offset
-    if epochs_known:
-        # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
-        seen.epochs.truncate_from_end(first_recovered)
-    else:
-        _replay_epochs(segments[:first], seen.note)
-    return _recover_from(disk, segments, first, seen.note, cuts, may_end_early), first_recovered
+class _Recovery:
+    """A directory while it is opened: its segments, and facts about the whole log from the batches that are read."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: list[Segment],
+        clean_shutdown: bool,
+        recovery_point: int,
+        clean_offset: int | None,
+        replaced: Collection[int],
+    ) -> None:
+        """``replaced``: base offsets of segments that compaction had just put in place of others."""
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._clean_shutdown = clean_shutdown
+        self._recovery_point = recovery_point
+        self._clean_offset = clean_offset
+        self._replaced = replaced
+        known = _read_epochs(disk, directory)
+        self._epochs_known = known is not None
+        self.epochs = known if known is not None else LeaderEpochs()
+        self._has_producers = False
+        self._has_transactions = False
+        self._first_recovered: int | None = None
+        """The base offset of the first segment that had to be recovered."""
+        self.log_end_offset = 0
+        self.cuts: list[str] = []
+
+    def _note(self, header: BatchHeader) -> None:
+        """Take in the next batch."""
+        epoch = header.partition_leader_epoch
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, header.base_offset)
+        if header.producer_id >= 0:
+            self._has_producers = True
+            if header.attributes & TRANSACTIONAL_FLAG:
+                self._has_transactions = True
+
+    # -- the log's end
+
+    def find_end(self) -> None:
+        """Read what may not be whole, and cut where it is not."""
+        segments = self._segments
+        if self._clean_shutdown:
+            if not self._epochs_known:
+                self._replay_epochs(segments)
+            self._check_tail()
+            return
+        first = _first_to_recover(segments, self._recovery_point)
+        self._first_recovered = segments[first].base_offset
+        if self._epochs_known:
+            # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
+            self.epochs.truncate_from_end(self._first_recovered)
+        else:
+            self._replay_epochs(segments[:first])
+        self._recover_from(first)
+
+    def _replay_epochs(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            try:
+                for _, header in segment.scan(0):
+                    self._note(header)
+            except CorruptSegment as error:
+                logger.warning("%s; leader epochs after it are not known", error)
+
+    def _check_tail(self) -> None:
+        """After a clean stop: find the log end, and recover the active segment if it is not as it should be."""
+        segment = self._segments[-1]
+        try:
+            self.log_end_offset = segment.scan_tail()
+            return
+        except CorruptIndex as error:
+            logger.warning("%s; rebuilding it", error)
+        except CorruptSegment:
+            pass
+        self._recover_from(len(self._segments) - 1)
+        self._first_recovered = self._segments[-1].base_offset
+
+    def _recover_from(self, first: int) -> None:
+        """Read the segments from number ``first`` on, and cut at the first damage.
+
+        Each segment begins where the one before it ends: a hole between them means that the end of the earlier one
+        never reached the disk, unless compaction left it.
+        """
+        segments = self._segments
+        next_offset = segments[first].base_offset
+        total = sum(segment.size for segment in segments[first:])
+        done = 0
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            if total > _LARGE:
+                logger.info("%s: %d of %d bytes that were not flushed are read", segment.path, done, total)
+                done += segment.size
+            following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+            start = max(next_offset, segment.base_offset)
+            next_offset, reason = recover_segment(segment, start, self._note, end_offset=following)
+            if reason is None and following is not None:
+                reason = self._misfit(segment, next_offset, following)
+            if reason is not None:
+                self.cuts.append(reason)
+                for later in segments[index + 1 :]:
+                    self.cuts.append(f"{later.path}: dropped, it follows the damage")
+                    remove_files(self._disk, later)
+                del segments[index + 1 :]
+                break
+        while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
+            remove_files(self._disk, segments.pop())
+        self.log_end_offset = next_offset
+
+    def _misfit(self, segment: Segment, end: int, following: int) -> str | None:
+        """The reason why a segment that ends there cannot be followed by the next one; None if it can."""
+        if end > following:
+            return f"{segment.path}: it was to be cut at offset {following}, which did not happen"
+        if end == following or segment.base_offset in self._replaced:
+            return None
+        if self._clean_offset is not None and following <= self._clean_offset:
+            return None
+        return f"{segment.path}: it ends at offset {end}, and the next segment begins at {following}"
+
+    def drop_all(self, log_start_offset: int) -> None:
+        """Remove all segments of a log that ends before its start."""
+        self.cuts.append(
+            f"{self._directory}: it ends at offset {self.log_end_offset}, before its log start offset"
+            f" {log_start_offset}; all of it is dropped"
+        )
+        for segment in self._segments:
+            remove_files(self._disk, segment)
+        self._segments.clear()
+        self.epochs.clear()
+
+    # -- producers
+
+    def load_producers(
+        self, producers: ProducerStateManager, log_start_offset: int, damaged: list[TransactionIndex], now_ms: int
+    ) -> None:
+        """Bring the producers to the log's end, from the latest snapshot on that can be trusted.
+
+        Transaction indexes that are damaged are made anew by that.
+        """
+        segments, first_recovered = self._segments, self._first_recovered
+        trusted = min([self.log_end_offset, *(index.start_offset for index in damaged)])
+        for index in damaged:
+            index.begin_rebuild()
+        if first_recovered is not None:
+            # Snapshots up to the recovery point are durable, as is what they speak of. But where transactions
+            # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
+            recovered = first_recovered if self._has_transactions else max(first_recovered, self._recovery_point)
+            trusted = min(trusted, recovered)
+        producers.snapshots.remove_strays([segment.base_offset for segment in segments])
+        producers.truncate_and_reload(log_start_offset, max(log_start_offset, trusted), now_ms)
+        if first_recovered is not None and not self._has_producers and producers.map_end_offset >= first_recovered:
+            # Every batch was just seen, and none has a producer.
+            for segment in segments[-2:]:
+                snapshot_at(producers, segment.base_offset)
+            producers.update_map_end_offset(self.log_end_offset)
+        else:
+            replay_producers(producers, segments, self.log_end_offset)
+        for index in damaged:
+            index.end_rebuild()
+
+    def result(self, log_start_offset: int) -> LoadedLog:
+        """The log as it is now."""
+        end = self.log_end_offset
+        is_whole = self._clean_shutdown and not self.cuts
+        return LoadedLog(
+            segments=self._segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=end,
+            recovery_point=end if is_whole else max(0, min(self._recovery_point, end)),
+            indexed=end if self._first_recovered is None else min(self._first_recovered, end),
+            leader_epochs=self.epochs,
+            cuts=self.cuts,
+        )
 
 
 def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
@@ -214,34 +314,6 @@ def _damaged_txn_indexes(segments: list[Segment], names: Collection[str]) -> lis
                 logger.warning("%s; rebuilding it", error)
                 damaged.append(index)
     return damaged
-
-
-def _load_producers(
-    producers: ProducerStateManager,
-    segments: list[Segment],
-    seen: _Seen,
-    log_start_offset: int,
-    trusted: int,
-    log_end_offset: int,
-    recovery_point: int,
-    first_recovered: int | None,
-    now_ms: int,
-) -> None:
-    """Bring the producers to the log's end, from the latest snapshot up to ``trusted`` that can be trusted on."""
-    if first_recovered is not None:
-        # Snapshots up to the recovery point are durable, as is what they speak of. But where transactions
-        # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
-        recovered = first_recovered if seen.has_transactions else max(first_recovered, recovery_point)
-        trusted = min(trusted, recovered)
-    producers.snapshots.remove_strays([segment.base_offset for segment in segments])
-    producers.truncate_and_reload(log_start_offset, max(log_start_offset, min(trusted, log_end_offset)), now_ms)
-    if first_recovered is not None and not seen.has_producers and producers.map_end_offset >= first_recovered:
-        # Every batch was just seen, and none has a producer.
-        for segment in segments[-2:]:
-            _snapshot_at(producers, segment.base_offset)
-        producers.update_map_end_offset(log_end_offset)
-    else:
-        replay_producers(producers, segments, log_end_offset)
 
 
 def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
@@ -272,50 +344,6 @@ def _end_of(segment: Segment) -> int:
     except (CorruptSegment, CorruptIndex) as error:
         logger.warning("%s", error)
         return segment.base_offset
-
-
-# -- the batches
-
-
-def _recover_from(
-    disk: Disk,
-    segments: list[Segment],
-    first: int,
-    note_epoch: Callable[[BatchHeader], None],
-    cuts: list[str],
-    may_end_early: Callable[[Segment, int], bool],
-) -> int:
-    """Read the segments from number ``first`` on, cut at the first damage; the log end offset.
-
-    Each segment begins where the one before it ends: a hole between them means that the end of the earlier one
-    never reached the disk; unless compaction left it, which ``may_end_early(segment, next one's base)`` tells.
-    """
-    next_offset = segments[first].base_offset
-    total = sum(segment.size for segment in segments[first:])
-    done = 0
-    for index in range(first, len(segments)):
-        segment = segments[index]
-        if total > _LARGE:
-            logger.info("%s: %d of %d bytes that were not flushed are read", segment.path, done, total)
-            done += segment.size
-        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-        start = max(next_offset, segment.base_offset)
-        next_offset, reason = recover_segment(segment, start, note_epoch, end_offset=following)
-        if reason is None and following is not None and next_offset > following:
-            reason = f"{segment.path}: it was to be cut at offset {following}, which did not happen"
-        is_hole = following is not None and next_offset < following
-        if reason is None and following is not None and is_hole and not may_end_early(segment, following):
-            reason = f"{segment.path}: it ends at offset {next_offset}, and the next segment begins at {following}"
-        if reason is not None:
-            cuts.append(reason)
-            for later in segments[index + 1 :]:
-                cuts.append(f"{later.path}: dropped, it follows the damage")
-                remove_files(disk, later)
-            del segments[index + 1 :]
-            break
-    while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
-        remove_files(disk, segments.pop())
-    return next_offset
 
 
 def recover_segment(
@@ -390,79 +418,3 @@ def recover_segment(
             return next_offset, reason
     segment.complete_indexes()
     return next_offset, reason
-
-
-def _check_tail(
-    disk: Disk, segments: list[Segment], note_epoch: Callable[[BatchHeader], None], cuts: list[str]
-) -> tuple[int, bool]:
-    """After a clean stop: find the log end, and recover the active segment if it is not as it should be."""
-    segment = segments[-1]
-    try:
-        return segment.scan_tail(), False
-    except CorruptIndex as error:
-        logger.warning("%s; rebuilding it", error)
-    except CorruptSegment:
-        pass
-    next_offset = _recover_from(disk, segments, len(segments) - 1, note_epoch, cuts, lambda segment, following: True)
-    return next_offset, True
-
-
-def _replay_epochs(segments: list[Segment], note_epoch: Callable[[BatchHeader], None]) -> None:
-    for segment in segments:
-        try:
-            for _, header in segment.scan(0):
-                note_epoch(header)
-        except CorruptSegment as error:
-            logger.warning("%s; leader epochs after it are not known", error)
-
-
-# -- producers
-
-
-def replay_producers(producers: ProducerStateManager, segments: list[Segment], log_end_offset: int) -> None:
-    """Bring the producers from ``map_end_offset`` to the log's end by the batch headers (and the markers)."""
-    start = producers.map_end_offset
-    for index, segment in enumerate(segments):
-        next_base = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
-        if next_base <= start or not segment.size:
-            continue
-        if index >= len(segments) - 2:
-            _snapshot_at(producers, segment.base_offset)
-        try:
-            located = segment.locate(max(start, segment.base_offset))
-            if located is None:
-                continue
-            for position, header in segment.scan(located.position):
-                # The log start may lie within a batch, which counts as a whole.
-                if header.producer_id >= 0 and header.next_offset > start:
-                    replay_batch(producers, segment, position, header)
-        except CorruptSegment as error:
-            logger.warning("%s; producer state after it in this segment is not known", error)
-    producers.update_map_end_offset(log_end_offset)
-
-
-def _snapshot_at(producers: ProducerStateManager, offset: int) -> None:
-    """Write a snapshot there: the next recovery, of the last segments, need not begin where this one did."""
-    if producers.map_end_offset < offset:
-        producers.update_map_end_offset(offset)
-        producers.take_snapshot(sync=False)
-
-
-def replay_batch(producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader) -> None:
-    """Take in one batch that the log holds already."""
-    marker = None
-    if header.is_control and header.is_transactional:
-        try:
-            marker = parse_end_txn_marker(segment.batch_bytes(position, header))
-        except CorruptRecord:
-            return
-    completed = producers.update(header, marker)
-    if completed is not None:
-        last_stable_offset = producers.last_stable_offset(completed)
-        index = segment.txn_index
-        if completed.is_aborted and (index.last_offset is None or index.last_offset < completed.last_offset):
-            index.append(AbortedTxn.of(completed, last_stable_offset))
-        producers.complete_txn(completed)
-
-
-__all__ = ["LoadedLog", "load", "recover_segment", "replay_producers"]

@@ -30,8 +30,8 @@ ABSENT: Final[dict[str, tuple[str, ...]]] = {
         "kafka_server_brokertopicmetrics_producemessageconversionspersec",
     ),
     "There is no tiered storage": ("kafka_log_log_tiersize",),
-    "Not counted": (
-        "kafka_server_replicafetchermanager_minfetchrate",
+    "Not counted": ("kafka_server_replicafetchermanager_minfetchrate",),
+    "Not Apache Kafka's, but of Confluent's server alone": (
         "kafka_server_replicamanager_straypartitionscount",
         "kafka_server_replicamanager_straypartitionsmisclassifiedcount",
         "kafka_server_replicamanager_straypartitionstotalsize",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import nan
+from typing import Final
 
 from kbroker.metrics.dialect import Dialect, Kind
 from kbroker.metrics.family import Family
@@ -16,6 +18,9 @@ Labels = tuple[str, ...]
 """Values of the family's labels, in their order."""
 
 Sample = tuple[Labels, float]
+
+NOTHING: Final[Sample] = ((), nan)
+"""No sample: much was looked at, and whoever takes samples lets others have a turn."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -40,7 +45,11 @@ def line(name: str, labels: Mapping[str, str] | Iterable[tuple[str, str]], value
 
 
 def lines(family: Family, dialect: Dialect, samples: Iterable[Sample]) -> Iterator[str]:
-    """A family's values. A label without a value is left out."""
+    """A family's values, an empty line for ``NOTHING``. A label without a value is left out."""
     name, labels = family.names[dialect], family.labels
-    for values, value in samples:
+    for sample in samples:
+        if sample is NOTHING:
+            yield ""
+            continue
+        values, value = sample
         yield line(name, [(label, text) for label, text in zip(labels, values, strict=True) if text], value)

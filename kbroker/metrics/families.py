@@ -55,6 +55,16 @@ REPLICATION_BYTES_OUT = mbean(f"{_TRAFFIC}/ReplicationBytesOutPerSec", Kind.COUN
 REPLICATION_BYTES_IN = mbean(
     f"{_TRAFFIC}/ReplicationBytesInPerSec", Kind.COUNTER, "Bytes copied from leaders, as follower."
 )
+REASSIGNMENT_BYTES_OUT = mbean(
+    f"{_TRAFFIC}/ReassignmentBytesOutPerSec",
+    Kind.COUNTER,
+    "Of the bytes sent to followers, those for replicas that a reassignment adds (KIP-352).",
+)
+REASSIGNMENT_BYTES_IN = mbean(
+    f"{_TRAFFIC}/ReassignmentBytesInPerSec",
+    Kind.COUNTER,
+    "Of the bytes copied as follower, those of replicas that a reassignment adds (KIP-352).",
+)
 
 # --- partitions -----------------------------------------------------------------------------------------------
 
@@ -250,6 +260,13 @@ CLIENTS = of_group(
     _SOCKETS_JOINED,
 )
 
+DISK_READS = own(
+    "kbroker_record_disk_reads_total",
+    Kind.COUNTER,
+    "Times that records for a consumer or a follower were not in the page cache and were read from a disk (Linux).",
+)
+DISK_READ_BYTES = own("kbroker_record_disk_read_bytes_total", Kind.COUNTER, "Bytes of these pieces, up to 1 MiB each.")
+
 # --- the node -------------------------------------------------------------------------------------------------
 
 BROKER_STATE = mbean("server/KafkaServer/BrokerState", Kind.GAUGE, "3 while the broker runs, 1 while it is fenced.")
@@ -270,8 +287,8 @@ LINUX_DISK: dict[str, Family] = {
 MAJOR_FAULTS = own(
     "process_major_page_faults_total",
     Kind.COUNTER,
-    "Times that the process has waited for a page from a disk: indexes and code that were not in memory. What records "
-    "cost is in the bytes read from disks.",
+    "Times that the process has waited for a page from a disk: indexes and code that were not in memory. Records that "
+    "were not are counted apart.",
 )
 CPU_SECONDS = own("process_cpu_seconds_total", Kind.COUNTER, "Seconds of processor time, user and system.")
 RESIDENT_BYTES = own("process_resident_memory_bytes", Kind.GAUGE, "Bytes of memory.")
@@ -287,9 +304,7 @@ LOOP_TURN = own(
 # --- kafka-exporter's -----------------------------------------------------------------------------------------
 
 BROKER_INFO = own("kafka_broker_info", Kind.GAUGE, "1 for each broker of the cluster.", ("address", "id"))
-UNFENCED_BROKERS = own(
-    "kbroker_unfenced_brokers", Kind.GAUGE, "Brokers that are not fenced, by this node's metadata; on every node."
-)
+BROKERS = own("kafka_brokers", Kind.GAUGE, "Brokers that clients see: those that are not fenced; on every node.")
 TOPIC_PARTITIONS = own("kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic.", TOPIC)
 _P = "kafka_topic_partition"
 CURRENT_OFFSET = own(f"{_P}_current_offset", Kind.GAUGE, "High watermark, by the leader.", PARTITION)
@@ -309,15 +324,26 @@ GROUP_OFFSET = own(f"{_G}_current_offset", Kind.GAUGE, "Committed offset, by the
 GROUP_LAG = own(
     f"{_G}_lag",
     Kind.GAUGE,
-    "Records between the committed offset and the high watermark, where the coordinator has a replica.",
+    "Records between the committed offset and the high watermark. Where the coordinator has no replica, the leader "
+    "tells it, up to 30 s ago; absent if it does not.",
     _GROUP_PARTITION,
+)
+_GROUP_TOPIC = ("consumergroup", "topic")
+GROUP_LAG_SUM = own(
+    f"{_G}_lag_sum",
+    Kind.GAUGE,
+    "The sum of a group's lags in a topic; absent where one of them is not known.",
+    _GROUP_TOPIC,
+)
+GROUP_OFFSET_SUM = own(
+    f"{_G}_current_offset_sum", Kind.GAUGE, "The sum of a group's committed offsets in a topic.", _GROUP_TOPIC
 )
 GROUP_LAG_SECONDS = own(
     f"{_G}_lag_seconds",
     Kind.GAUGE,
     "Age of the oldest record that the group has not committed: seconds since the timestamp of the first record of its "
-    "batch, by the node's clock; 0 if all is committed. Absent where the coordinator has no replica, or the batch no "
-    "timestamp.",
+    "batch, by the node's clock; 0 if all is committed. Absent where it is behind and the coordinator has no "
+    "replica, or the batch no timestamp.",
     _GROUP_PARTITION,
 )
 GROUP_MEMBERS = own(f"{_G}_members", Kind.GAUGE, "Members, by the coordinator.", ("consumergroup",))

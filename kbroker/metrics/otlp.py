@@ -10,9 +10,9 @@ scrapes the page would send it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 Attributes: TypeAlias = dict[str, str | int]
 
@@ -34,7 +34,7 @@ class Buckets(NamedTuple):
     total: float
     counts: list[int]
     """A count for each bound, and a last one for what is greater than all of them."""
-    bounds: list[float]
+    bounds: Sequence[float]
 
 
 class Point(NamedTuple):
@@ -63,11 +63,13 @@ class Line(NamedTuple):
     shape: Shape
     help: str
     labels: list[str] | None
-    """None: each sample has its own, by name."""
+    """None: each sample has its own; its names and values alternate."""
     time_ns: int
-    samples: list[Any]
-    """Of each: values of the labels, and the value; of a histogram the sum and the counts instead."""
-    bounds: list[float] | None = None
+    samples: Sequence[tuple[Sequence[str], float]]
+    """Values of the labels, and the value."""
+    histograms: Sequence[tuple[Sequence[str], float, list[int]]] = ()
+    """Values of the labels, the sum, and the counts; such a line has no samples."""
+    bounds: Sequence[float] = ()
 
     def encode(self) -> bytes:
         """The line with its end."""
@@ -142,15 +144,19 @@ NAMES: Final[dict[str, _Named]] = {
     "kafka_network_socketserver_networkprocessoravgidle_percent": _Named(
         "kafka.network.processor.idle.average", "1", Shape.GAUGE
     ),
-    "kbroker_unfenced_brokers": _Named("kafka.brokers", "{brokers}", Shape.GAUGE),
+    "kafka_brokers": _Named("kafka.brokers", "{brokers}", Shape.GAUGE),
     "kafka_topic_partitions": _Named("kafka.topic.partitions", "{partitions}", Shape.GAUGE),
     f"{_P}current_offset": _Named("kafka.partition.current_offset", "1", Shape.GAUGE),
     f"{_P}oldest_offset": _Named("kafka.partition.oldest_offset", "1", Shape.GAUGE),
-    f"{_P}replicas": _Named("kafka.partition.replicas", "{replicas}", Shape.GAUGE),
-    f"{_P}in_sync_replica": _Named("kafka.partition.replicas_in_sync", "{replicas}", Shape.GAUGE),
-    "kafka_consumergroup_members": _Named("kafka.consumer_group.members", "{members}", Shape.GAUGE, renamed=_GROUP),
+    f"{_P}replicas": _Named("kafka.partition.replicas", "{replicas}", Shape.UP_DOWN),
+    f"{_P}in_sync_replica": _Named("kafka.partition.replicas_in_sync", "{replicas}", Shape.UP_DOWN),
+    "kafka_consumergroup_members": _Named("kafka.consumer_group.members", "{members}", Shape.UP_DOWN, renamed=_GROUP),
     "kafka_consumergroup_current_offset": _Named("kafka.consumer_group.offset", "1", Shape.GAUGE, renamed=_GROUP),
+    "kafka_consumergroup_current_offset_sum": _Named(
+        "kafka.consumer_group.offset_sum", "1", Shape.GAUGE, renamed=_GROUP
+    ),
     "kafka_consumergroup_lag": _Named("kafka.consumer_group.lag", "1", Shape.GAUGE, renamed=_GROUP),
+    "kafka_consumergroup_lag_sum": _Named("kafka.consumer_group.lag_sum", "1", Shape.GAUGE, renamed=_GROUP),
     "process_cpu_seconds_total": _Named("process.cpu.time", "s", Shape.COUNTER),
     "process_resident_memory_bytes": _Named("process.memory.usage", "By", Shape.UP_DOWN),
     "process_open_fds": _Named("process.open_file_descriptor.count", "{file_descriptor}", Shape.UP_DOWN),
@@ -175,59 +181,23 @@ MEASURED: Final = ("Produce", "FetchConsumer", "FetchFollower")
 
 _MOST: Final = 2.0**63
 """Integers of OTLP are smaller."""
-_OFFSET, _LAG = "kafka.consumer_group.offset", "kafka.consumer_group.lag"
 
 
-class Translation:
-    """The metrics of one look at a node, from its lines: ``take`` each, then take the ``rest``."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], dict[str, list[int]]] = {}
-        """By group and topic, then by name: the sum, and of how many partitions it is."""
-        self._time_ns = 0
-
-    def take(self, line: Line) -> Iterator[Metric]:
-        """The metrics that a line has."""
-        self._time_ns = line.time_ns
-        if line.shape is Shape.HISTOGRAM:
-            yield _histogram(line)
-            if line.name == _FLUSH:
-                counts = [Point(point.attributes, point.time_ns, sum(_counts(point))) for point in _points(line)]
-                yield Metric("kafka.logs.flush.count", "", line.help, Shape.COUNTER, counts)
-        elif line.name in PERCENTILES:
-            yield from _percentiles(line)
-        elif line.labels == ["topic"] and line.name.startswith(_TOPICS):
-            yield from _traffic(line)
-        elif line.name in NAMES:
-            metric = _renamed(line, NAMES[line.name])
-            if metric.name in (_OFFSET, _LAG):
-                self._add(metric)
-            yield metric
-        else:
-            yield Metric(line.name, "", line.help, line.shape, _points(line))
-
-    def _add(self, metric: Metric) -> None:
-        for attributes, _, value in metric.points:
-            place = str(attributes.get("group", "")), str(attributes["topic"])
-            found = self._sums.setdefault(place, {}).setdefault(metric.name, [0, 0])
-            assert not isinstance(value, Buckets)
-            found[0] += int(value)
-            found[1] += 1
-
-    def rest(self) -> Iterator[Metric]:
-        """Sums over the partitions of a topic that a group reads; of lags only where each partition has one."""
-        offsets, lags = [], []
-        for (group, topic), sums in self._sums.items():
-            attributes: Attributes = {"group": group, "topic": topic}
-            offset, lag = sums.get(_OFFSET, [0, 0]), sums.get(_LAG, [0, 0])
-            offsets.append(Point(attributes, self._time_ns, offset[0]))
-            if lag[1] == offset[1]:
-                lags.append(Point(attributes, self._time_ns, lag[0]))
-        text = "The sum over the partitions of a topic."
-        if offsets:
-            yield Metric(f"{_OFFSET}_sum", "1", text, Shape.GAUGE, offsets)
-        if lags:
-            yield Metric(f"{_LAG}_sum", "1", text, Shape.GAUGE, lags)
+def metrics_of(line: Line) -> Iterator[Metric]:
+    """The metrics that a line of a node has."""
+    if line.shape is Shape.HISTOGRAM:
+        yield _histogram(line)
+        if line.name == _FLUSH:
+            counts = [Point(point.attributes, point.time_ns, sum(_counts(point))) for point in _points(line)]
+            yield Metric("kafka.logs.flush.count", "", line.help, Shape.COUNTER, counts)
+    elif line.name in PERCENTILES:
+        yield from _percentiles(line)
+    elif line.labels == ["topic"] and line.name.startswith(_TOPICS):
+        yield from _traffic(line)
+    elif line.name in NAMES:
+        yield _renamed(line, NAMES[line.name])
+    else:
+        yield Metric(line.name, "", line.help, line.shape, _points(line))
 
 
 def _traffic(line: Line) -> Iterator[Metric]:
@@ -288,18 +258,17 @@ def _counts(point: Point) -> Sequence[int]:
 
 def _points(line: Line) -> list[Point]:
     if line.shape is Shape.HISTOGRAM:
-        bounds = line.bounds or []
         return [
-            Point(_attributes(line, labels), line.time_ns, Buckets(total, counts, bounds))
-            for labels, total, counts in line.samples
+            Point(_attributes(line, labels), line.time_ns, Buckets(total, counts, line.bounds))
+            for labels, total, counts in line.histograms
         ]
     return [Point(_attributes(line, labels), line.time_ns, _number(value)) for labels, value in line.samples]
 
 
-def _attributes(line: Line, labels: Any) -> Attributes:
-    """The labels by name, of a sample that JSON has brought; one without a value is left out, as on the page."""
-    pairs: Iterable[tuple[str, str]] = labels if line.labels is None else zip(line.labels, labels, strict=True)
-    return {label: _text(text) for label, text in pairs if text}
+def _attributes(line: Line, labels: Sequence[str]) -> Attributes:
+    """The labels by name; one without a value is left out, as on the page."""
+    names, values = (labels[::2], labels[1::2]) if line.labels is None else (line.labels, labels)
+    return {label: _text(text) for label, text in zip(names, values, strict=True) if text}
 
 
 def _text(text: str) -> str:

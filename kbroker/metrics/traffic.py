@@ -53,6 +53,8 @@ class Traffic:
         self.topics: dict[str, TopicTraffic] = {}
         self._gone = TopicTraffic()
         self.replication_bytes_in = self.replication_bytes_out = 0
+        self.reassignment_bytes_in = self.reassignment_bytes_out = 0
+        """Those of replicas that a reassignment adds; they are replication's, too (KIP-352)."""
         self._shares: ShareTraffic | None = None
 
     @property

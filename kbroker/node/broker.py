@@ -247,7 +247,7 @@ class Broker:
             self.replica_manager,
             coordinators.groups,
             self.security.to_brokers,
-            self._address_of,
+            self.address_of,
             self.metadata.subscribe,
         )
 
@@ -296,11 +296,11 @@ class Broker:
             self.replica_manager,
             self._dynamic_config,
             self._producer_ids,
-            self._address_of,
+            self.address_of,
             NO_OWN_ASSIGNORS if self._rules is None else self._rules.assignors,
         )
 
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+    def address_of(self, broker_id: int) -> tuple[str, int] | None:
         """Where other brokers reach a broker, as far as known."""
         broker = self.metadata.image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoints.get(self.config.inter_broker_listener_name)
@@ -403,7 +403,7 @@ class Broker:
                     replicas=self.replica_manager,
                     metadata=self.metadata,
                     broker_epoch=lambda: self.broker_epoch,
-                    address=self._address_of,
+                    address=self.address_of,
                 )
                 replication.start(nursery.start_soon)
 

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Collection, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-import trio
-
 from kbroker.errors import ErrorCode
 from kbroker.handlers.api_versions import unsupported_version
 from kbroker.handlers.context import CloseConnection, MeteredContext, RequestContext
+from kbroker.handlers.fair_share import LONG_REQUEST
 from kbroker.handlers.forwarding import NotForwarded, by_controller, error_codes
 from kbroker.handlers.registration import Forwarding, Registration
 from kbroker.node.request_wait import ConnectionLost
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.quotas import DispatchedMeter
-    from kbroker.node.large_answer import LargeAnswer
+    from kbroker.node.long_request import LongRequest
     from kbroker.node.reply_queue import ReplyQueue
     from kbroker.quotas.entities import ClientLimits
     from kbroker.round import Round
@@ -37,12 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 API_VERSIONS_KEY = 18
-
-LONG_REQUEST = 64 * 1024
-"""Bytes of a request from which on others have a turn between decoding, serving and encoding it."""
-
-_ANSWERS_ALL = frozenset({3, 35})
-"""The keys of Metadata and DescribeLogDirs, which are asked for all topics."""
 
 _PREFIX = Struct(">hhi")
 
@@ -98,10 +91,8 @@ class Dispatcher:
         registration = self._table.get(api_key)
         if registration is None or registration.is_async:
             return False
-        if len(frame) > LONG_REQUEST and self._services.authorizer is not None:
-            registration.load()
-            if registration.ask_ahead is not None:
-                return False  # what it names is asked about in turns
+        if len(frame) > LONG_REQUEST and self._services.authorizer is not None and registration.ask_ahead is not None:
+            return False  # what it names is asked about in turns
         if self._services.quotas is not None and self._limits(frame) is not None:
             return False  # the connection's own task measures it, and waits
         shortcut = self._shortcuts.known.get(api_key)
@@ -144,32 +135,27 @@ class Dispatcher:
             # KIP-511: whatever the version of its ApiVersions, the client can read v0.
             self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
             return
-        is_long = len(frame) > LONG_REQUEST
-        if is_long:
-            await self._give_way(registration)
+        long = None
+        if len(frame) > LONG_REQUEST or registration.large_answers is not None:
+            long = self._long_request(registration, len(frame) > LONG_REQUEST)
+            await long.give_way()
         meter = None if self._services.quotas is None else self._meter(frame, registration)
         request, context = self._decode(frame, registration, None)
         if meter is not None:
             context = MeteredContext(context.header, context.connection, context.services, meter)
             meter.stop()
-        if is_long:
-            await self._give_way(registration)
-        large = self._large_answer() if api_key in _ANSWERS_ALL else None
         parts, throttle_ms = None, 0
         try:
-            if large is not None:
-                await large.begin(request, version)
-            response = await self._handle(registration, request, context, meter, is_long=is_long)
-            if is_long:
-                await self._give_way(registration)
-            is_large = large is not None and await large.is_large(response)
+            response = await self._handle(registration, request, context, meter, long)
+            if long is not None:
+                await long.answered(response)
             if meter is not None:
                 throttle_ms = meter.finish(api_key, request, response, len(frame))
-            if large is not None and is_large:
-                parts = await large.encoded(api_key, version, correlation_id, response)
+            if long is not None:
+                parts = await long.encoded(api_key, version, correlation_id, response)
         finally:
-            if large is not None:
-                large.end()
+            if long is not None:
+                long.end()
         self._replies.answer(response, api_key, version, correlation_id, parts)
         if meter is not None:
             meter.close()
@@ -222,19 +208,15 @@ class Dispatcher:
         request: Any,
         context: RequestContext,
         meter: DispatchedMeter | None,
-        *,
-        is_long: bool,
+        long: LongRequest | None,
     ) -> Any:
-        """The handler's answer, or the error in its place; ``meter`` has its work alone.
-
-        Before a plain handler, which gives way to nobody, what a long request names is asked about in turns.
-        """
+        """The handler's answer, or the error in its place; ``meter`` has its work alone."""
         try:
+            if long is not None:
+                await long.begin(request, context)
             if registration.is_async:
                 work = self._work(registration, request, context)
                 return await (work if meter is None else meter.run(work))
-            if is_long and registration.ask_ahead is not None and context.authorizer is not None:
-                await registration.ask_ahead(request, context)
             if meter is not None:
                 meter.start()
             return registration.handle(request, context)
@@ -268,18 +250,10 @@ class Dispatcher:
             self._count_surplus(header.api_key, header.api_version, len(frame) - end)
         return request, RequestContext(header, self._connection, self._services, round)
 
-    def _large_answer(self) -> LargeAnswer:
-        from kbroker.node.large_answer import LargeAnswer  # with the first request that may have such an answer
+    def _long_request(self, registration: Registration, is_long: bool) -> LongRequest:
+        from kbroker.node.long_request import LongRequest  # with the first one
 
-        return LargeAnswer(self._services)
-
-    async def _give_way(self, registration: Registration) -> None:
-        """Let others have a turn before a step of a large request; for one to the controller, other such steps too."""
-        pace = self._services.long_steps
-        if registration.is_for_controller:
-            await pace.turn()
-        else:
-            await trio.lowlevel.checkpoint()
+        return LongRequest(registration, self._services, is_long=is_long)
 
     def _failed(self, request: Any, context: RequestContext, error: Exception) -> Any:
         """The answer to a request whose handler has raised; ``CloseConnection`` if its API has none. Logs mistakes."""

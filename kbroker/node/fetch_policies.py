@@ -186,6 +186,7 @@ class FollowerPolicy:
         traffic = self._manager.progress.traffic
         if traffic is not None:
             traffic.replicated(result.results)
+            traffic.reassignment_bytes_out += self._reassigned_bytes(result)
         if self._throttle is None:
             return
         size = 0
@@ -194,3 +195,12 @@ class FollowerPolicy:
                 size += len(data.records)  # type: ignore[arg-type]
         if size:
             self._throttle.record(size, self._manager.throttles.now_ms())
+
+    def _reassigned_bytes(self, result: FetchResult) -> int:
+        """The bytes of partitions that are being moved to this follower."""
+        topics = self._manager.image.topics
+        return sum(
+            len(data.records)
+            for name, data in zip(result.names, result.results, strict=True)
+            if name is not None and data.records and topics.is_adding(name, data.partition_index, self._replica_id)
+        )

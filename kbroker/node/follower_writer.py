@@ -55,6 +55,8 @@ class FollowerWriter:
             traffic = self._progress.traffic
             if traffic is not None:
                 traffic.replication_bytes_in += len(records)
+                if self._progress.image().topics.is_adding(*partition.topic_partition, partition.state.local_id):
+                    traffic.reassignment_bytes_in += len(records)
             throttles = self._throttles
             if throttles.follower.is_throttled(*partition.topic_partition):
                 throttles.follower.record(len(records), throttles.now_ms())

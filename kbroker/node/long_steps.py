@@ -19,7 +19,7 @@ class LongSteps:
     def __init__(self) -> None:
         self._lock = trio.Lock()
         self.large_answers = trio.Lock()
-        """Held by the request whose large answer is made (`kbroker.node.large_answer`)."""
+        """Held by the request whose large answer is made (`kbroker.node.long_request`)."""
 
     async def turn(self) -> None:
         """Wait until the caller may make such a step, up to the next time that it waits for anything."""

@@ -231,7 +231,7 @@ class ObservedReplyQueue(ReplyQueue):
     # --- answers ------------------------------------------------------------------------------------------------
 
     def answer(
-        self, response: Any, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
+        self, response: object, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
     ) -> None:
         """Queue an answer, and tell observers that it is queued."""
         queued = len(self.parts)

@@ -93,7 +93,7 @@ class ReplyQueue:
         stream: Stream,
         env: Env,
         scope: trio.CancelScope,
-        start_soon: Callable[..., Any],
+        start_soon: Callable[..., object],
         on_progress: Callable[[], None],
     ) -> None:
         """``scope`` is the connection's, cancelled when the peer is gone; ``start_soon`` starts a task that may outlive
@@ -132,7 +132,7 @@ class ReplyQueue:
         return bool(last) and len(last[-1]) >= LARGE_REPLY
 
     def answer(
-        self, response: Any, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
+        self, response: object, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
     ) -> None:
         """Queue a handler's response, keep the place of a delayed one; ``None`` if the client expects no reply.
 
@@ -160,7 +160,7 @@ class ReplyQueue:
         else:
             self.parts.extend(parts)
 
-    def replace_unsent(self, reply: bytes, response: Any, api_key: int, version: int) -> None:
+    def replace_unsent(self, reply: bytes, response: object, api_key: int, version: int) -> None:
         """Send ``response`` in the place of a reply that was queued since ``round_open`` was set."""
         (correlation_id,) = _CORRELATION_ID.unpack_from(reply, 4)
         try:
@@ -325,6 +325,7 @@ class ReplyQueue:
                 unchecked = min(left, WRITE_CHUNK)
                 env = self._env
                 if not env.in_memory(region.fd, position, unchecked):
+                    env.disk_reads.add(unchecked)
                     await env.run_blocking(env.read_ahead, region.fd, position, unchecked)
             try:
                 sent = stream.sendfile(region.fd, position, unchecked)
@@ -364,7 +365,7 @@ def _header_format(api_key: int, version: int) -> tuple[Struct, int]:
     return found
 
 
-def encoded_frame(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+def encoded_frame(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """A whole response frame, or the error in its place (:func:`_error_frame`)."""
     try:
         return _encode(api_key, version, correlation_id, response)
@@ -372,7 +373,7 @@ def encoded_frame(api_key: int, version: int, correlation_id: int, response: Any
         return _error_frame(api_key, version, correlation_id, response)
 
 
-def _error_frame(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+def _error_frame(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """In place of the response that could not be encoded, one that says so; called where that was noticed.
 
     ``CloseConnection`` where that cannot be said. It is a mistake in a handler, and concerns this request alone.
@@ -389,7 +390,7 @@ def _error_frame(api_key: int, version: int, correlation_id: int, response: Any)
     raise CloseConnection("its answer cannot be encoded")
 
 
-def _encode(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+def _encode(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """A whole response frame: length, header, body; records are parts of their own, not copied."""
     parts = encode_parts(response, version)
     form, size = _header_formats.get((api_key, version)) or _header_format(api_key, version)

@@ -42,6 +42,9 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
     def __init__(self, env: Env, replica_manager: ReplicaManager, settings: ShareCoordinatorSettings) -> None:
         super().__init__(env, replica_manager, write_timeout_ms=settings.write_timeout_ms)
         self._settings = settings
+        self._steps.linger_ms = max(0, settings.append_linger_ms)
+        self._gathered: dict[int, set[SharePartitionKey]] = {}
+        """By shard, the share partitions whose changes it gathers, or has gathered and appended."""
         self._image: Any = None
         self._pruned: dict[int, int] = {}
 
@@ -60,6 +63,8 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         if deleted:
             for shard in list(self._shards.values()):
                 if shard.loaded.is_set():
+                    self._steps.append_gathered(shard)
+                if shard.loaded.is_set() and self._shards.get(shard.index) is shard:  # the append has not failed
                     self._steps.process(shard, shard.core.on_topics_deleted(deleted))
 
     def coordinator_of(self, key: SharePartitionKey) -> int:
@@ -74,13 +79,14 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         return count is not None and key.partition < count
 
     def run_each(
-        self, items: Mapping[SharePartitionKey, T], step: Step[T, R]
+        self, items: Mapping[SharePartitionKey, T], step: Step[T, R], *, gather: bool = False
     ) -> Later[dict[SharePartitionKey, R | ApiError]]:
         """Run a step for each share partition; the responses once all records are committed.
 
-        The records of one shard are appended together. The value has an `ApiError` for each share partition whose step
-        is refused, whose coordinator is another node, or whose records could not be stored; it is never an error
-        itself.
+        The records of one shard are appended together; with ``gather`` also with those of other requests, for as long
+        as ``share.coordinator.append.linger.ms`` says (KIP-1224). The value has an `ApiError` for each share partition
+        whose step is refused, whose coordinator is another node, or whose records could not be stored; it is never an
+        error itself.
         """
         by_shard: dict[int | None, list[SharePartitionKey]] = {}
         for key in items:
@@ -98,11 +104,13 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
 
         if not by_shard:
             outcome.set({})
-        for keys in by_shard.values():
+        for index, keys in by_shard.items():
             stored: Later[dict[SharePartitionKey, R | ApiError]] = Later()
             stored.on_done(partial(give, keys, stored))
             try:
-                self.run(str(keys[0]), partial(_all_steps, items, keys, step), outcome=stored)
+                if gather and index is not None:
+                    self._about_to_gather(index, keys)
+                self.run(str(keys[0]), partial(_all_steps, items, keys, step), outcome=stored, gather=gather)
             except ApiError as error:
                 stored.fail(error.without_traceback())
             except Exception:
@@ -116,11 +124,20 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         """`run_each` for states that are to be kept, which metrics count."""
         traffic, now = self._manager.progress.traffic, self._env.now
         began = now()
-        outcome = self.run_each(items, step)
+        outcome = self.run_each(items, step, gather=self._steps.linger_ms > 0)
         if traffic is not None:
             shares = traffic.shares
             outcome.on_done(lambda: shares.wrote_states(len(items), now() - began))
         return outcome
+
+    def _about_to_gather(self, index: int, keys: Sequence[SharePartitionKey]) -> None:
+        """Append what a shard has gathered of these share partitions: another change of one is to see it."""
+        gathered, shard = self._gathered.setdefault(index, set()), self._shards.get(index)
+        if shard is not None and not gathered.isdisjoint(keys):
+            self._steps.append_gathered(shard)
+        if shard is None or not shard.gathered:
+            gathered.clear()
+        gathered.update(keys)
 
     # -- records that nobody needs -----------------------------------------------------------
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 class ShareCoordinatorSettings:
     """Times in milliseconds, sizes in bytes; the defaults are Kafka 4.4's."""
 
+    append_linger_ms: int = -1
     updates_per_snapshot: int = 500
     cold_snapshot_interval_ms: int = 300_000
     prune_interval_ms: int = 300_000
@@ -26,6 +27,7 @@ class ShareCoordinatorSettings:
     def from_config(cls, config: BrokerConfig) -> ShareCoordinatorSettings:
         """The settings of a node's configuration."""
         return cls(
+            append_linger_ms=config.share_coordinator_append_linger_ms,
             updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
             cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
             prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,

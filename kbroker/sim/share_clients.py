@@ -11,7 +11,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.share_partitions.partition import AcknowledgeType
 from kbroker.sim.clients import RETRIABLE, ClusterClient
-from kbroker.sim.share_history import Hold, ShareHistory
+from kbroker.sim.share_history import Hold, Late, ShareHistory
 from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
@@ -34,6 +34,9 @@ _NOT_KEPT = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 Source = Callable[[int, TopicPartition, str], tuple[object | None, bool]]
 """Of a node, the share partition of a group that it has in memory, if any, and whether that is the real leader's."""
 
+Start = Callable[[object], int | None]
+"""The start offset of such a share partition; None while it is not loaded."""
+
 Record = tuple[TopicPartition, int]
 
 
@@ -49,7 +52,9 @@ class _Session:
 class SimShareMember:
     """A simulated share consumer. It ends its deliveries in any way, late ones too, until the group is drained."""
 
-    def __init__(self, client: ClusterClient, fetcher: ClusterClient, source: Source, history: ShareHistory) -> None:
+    def __init__(
+        self, client: ClusterClient, fetcher: ClusterClient, source: Source, start: Start, history: ShareHistory
+    ) -> None:
         """``fetcher`` has connections that nothing but share sessions uses: a session ends with its connection."""
         self.gone = False
         self.id = uuid_to_str(random_uuid(client.rng))
@@ -57,6 +62,7 @@ class SimShareMember:
         self._client = client
         self._fetcher = fetcher
         self._source = source
+        self._start = start
         self._history = history
         self._coordinator = Coordinated(client, history.group, GROUP)
         self._epoch = 0
@@ -246,7 +252,10 @@ class SimShareMember:
         had = {record: hold for record, hold in holds.items() if not hold.is_over}
         for (tp, offset), kind in words.items():
             history.telling(tp, offset, holds[tp, offset], kind)
+        is_fetch = isinstance(request, ShareFetchRequest)
+        history.open_fetches += is_fetch
         response = await self._fetcher.ask(node_id, request, timeout=8.0)
+        history.open_fetches -= is_fetch and response is not None
         if response is None:
             self._lose(node_id)
             return
@@ -269,7 +278,7 @@ class SimShareMember:
         }
         for tp in sorted({tp for tp, _ in words}):
             self._take_outcome(session, tp, told.get(tp), words, had, source[tp], same[tp], sent)
-        if isinstance(request, ShareFetchRequest):
+        if is_fetch:
             for tp, part in told.items():
                 self._take_records(session, tp, part, source.get(tp), sent)
 
@@ -312,7 +321,9 @@ class SimShareMember:
             hold, kind = session.holds[record], words[record]
             if code is ErrorCode.NONE:
                 is_sure = record in had and same is not None and hold.source is same and now < hold.until
-                history.told(*record, hold, kind, sent, late=None if is_sure else (same, now))
+                start = None if same is None else self._start(same)
+                late = None if is_sure or start is None else Late(same, now, record[1] < start)
+                history.told(*record, hold, kind, sent, is_sure=is_sure, late=late)
                 if kind is not AcknowledgeType.RENEW:
                     del session.holds[record]
                 continue

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from kbroker.share_partitions.partition import AcknowledgeType
 from kbroker.sim.history import History
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
+
+_ENDS: Final = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
 
 @dataclass(slots=True)
@@ -28,6 +31,19 @@ class Hold:
     """The lock lasts at least so long."""
     is_over: bool = False
     """Whether the member has let go, or may have: its word or its session is on the way."""
+    heard_at: float = 0.0
+    """When the member heard of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A word whose answer came when the member may not have had the record any more."""
+
+    by: object
+    """The share partition in memory that answered it."""
+    now: float
+    is_passed: bool
+    """Whether the start offset has passed the record by now: a word about that is not refused, and tells nothing."""
 
 
 @dataclass(slots=True)
@@ -45,6 +61,8 @@ class Fate:
     """The last delivery."""
     most: int = 0
     """The highest delivery count that was seen."""
+    endings: int = 0
+    """The number of words, ACCEPT and REJECT, that members have sent, whatever became of them."""
 
 
 class ShareHistory:
@@ -64,6 +82,8 @@ class ShareHistory:
         self.draining = False
         """Whether members accept whatever they get."""
         self.stopped = False
+        self.open_fetches = 0
+        """ShareFetch requests without an answer, lost ones too: each may have delivered any record once."""
         self._records = records
         self._fates: dict[TopicPartition, dict[int, Fate]] = {}
 
@@ -83,6 +103,7 @@ class ShareHistory:
         if not 1 <= hold.count <= self.limit:
             raise Violation(f"{what}, where {self.limit} is the limit")
         fate.most = max(fate.most, hold.count)
+        hold.heard_at = now
         if now >= hold.until:
             hold.source = None  # it took so long to hear of it that the lock may be over, and the record another's
         before = fate.holder
@@ -102,7 +123,9 @@ class ShareHistory:
         """Note a word that a member is about to send. It may arrive whatever the member hears."""
         if kind is not AcknowledgeType.RENEW:
             hold.is_over = True
-        self.fate(tp, offset).tried.add(kind)
+        fate = self.fate(tp, offset)
+        fate.tried.add(kind)
+        fate.endings += kind in _ENDS
 
     def told(
         self,
@@ -112,24 +135,18 @@ class ShareHistory:
         kind: AcknowledgeType,
         sent: float,
         *,
-        late: tuple[object | None, float] | None = None,
+        is_sure: bool,
+        late: Late | None = None,
     ) -> None:
-        """Note a word that is not refused. `Violation` if two end the record.
+        """Note a word that is not refused. `Violation` if two end the record, or the member cannot have had it.
 
-        The word is kept if the member certainly had the record all the while. That of another is ``late``, with the
-        share partition that it was told to, and the time now. It may come after the next member has ended the record,
-        and is not refused if the start offset has passed that: it tells nothing. It cannot be while another has it.
+        The word is kept if the member certainly had the record all the while. If not, and it is known who has answered,
+        it is ``late``: Kafka's leader takes it if the member has the record still, though its lock may be over, and
+        passes it over if the start offset has passed the record.
         """
         fate = self.fate(tp, offset)
-        self.outcomes[kind.name if late is None else f"LATE_{kind.name}"] += 1
-        if late is not None:
-            by, now = late
-            other = fate.holder
-            ends = kind in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
-            if ends and by is not None and other is not None and other is not hold:
-                if other.source is by and not other.is_over and now < other.until:
-                    what = f"{self.group}: {kind.name} of {tp} {offset} by {hold.member} is not refused"
-                    raise Violation(f"{what}, while {other.member} holds it until {other.until:.3f}")
+        self.outcomes[kind.name if is_sure else f"LATE_{kind.name}"] += 1
+        if not is_sure and (late is None or not self._is_taken(tp, offset, hold, kind, sent, late)):
             return
         if kind is AcknowledgeType.RENEW:
             hold.until = max(hold.until, sent + self.lock_seconds)
@@ -141,6 +158,27 @@ class ShareHistory:
             )
         else:
             fate.ended = kind
+
+    def _is_taken(
+        self, tp: TopicPartition, offset: int, hold: Hold, kind: AcknowledgeType, sent: float, late: Late
+    ) -> bool:
+        """Whether a late word is certainly kept. `Violation` if it cannot be, and was not passed over."""
+        fate = self.fate(tp, offset)
+        what = f"{self.group}: {kind.name} of {tp} {offset} by {hold.member} is not refused"
+        other, is_end = fate.holder, kind in _ENDS
+        if other is None or other is hold or other.source is not late.by or other.count <= hold.count:
+            other = None
+        elif is_end and not other.is_over and late.now < other.until:
+            raise Violation(f"{what}, while {other.member} holds it until {other.until:.3f}")
+        if late.is_passed:
+            others = fate.endings - is_end
+            return is_end and hold.source is late.by and not others and fate.most + self.open_fetches < self.limit
+        if hold.source is not None and hold.source is not late.by:
+            raise Violation(f"{what} by a leader that did not give it")
+        # What it ends, nobody gets after it; and what another one has had before it was sent, it cannot have had.
+        if other is not None and (is_end or other.heard_at <= sent):
+            raise Violation(f"{what}, and {other.member} has had it since, with count {other.count}")
+        return True
 
     def refused(self, tp: TopicPartition, offset: int, hold: Hold, name: str, *, had_it: bool) -> None:
         """Note a word that is refused. `Violation` if the member certainly held the record all the while."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from kbroker.env import Network
+from kbroker.env import DiskReads, Network
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.sim.clock import sim_clock
@@ -86,6 +86,7 @@ class SimEnv:
         self._clock = sim_clock()
         self.rng = random.Random(machine.rng.getrandbits(64))
         self.disk: Disk = machine.disk
+        self.disk_reads = DiskReads()
         network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)
         self._network = network
         self.network: Network = network

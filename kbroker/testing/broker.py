@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 __all__ = ["RunningBroker", "running_broker"]
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 10.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 
 
 class RunningBroker(Accessible):

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterNode", "RunningCluster", "running_cluster"]
 
+_FIRST_ANSWER_SECONDS = 2.0
+"""For the first answer of a cluster that may be without a leader. It is asked again, and given twice as long."""
+_ANSWER_SECONDS = 120.0
+
 T = TypeVar("T")
 
 
@@ -196,7 +200,7 @@ class RunningCluster(Accessible):
 
         return self._ask(ask, f"there is no {topic}-{partition}")
 
-    def await_unfenced(self, timeout: float = 30.0) -> None:
+    def await_unfenced(self, timeout: float = START_SECONDS) -> None:
         """Return once every node that runs has been admitted by the active controller."""
         wanted = {node.id for node in self.nodes if node._is_up}
 
@@ -205,7 +209,7 @@ class RunningCluster(Accessible):
 
         self._ask(ask, f"not all of the nodes {sorted(wanted)} are admitted", timeout)
 
-    def await_in_sync(self, timeout: float = 60.0) -> None:
+    def await_in_sync(self, timeout: float = START_SECONDS) -> None:
         """Return once every partition has a leader and all of its replicas are in sync."""
 
         def ask(client: Client) -> bool | None:
@@ -217,15 +221,22 @@ class RunningCluster(Accessible):
 
         self._ask(ask, "not all replicas are in sync", timeout)
 
-    def _ask(self, ask: Callable[[Client], T | None], what: str, timeout: float = 30.0) -> T:
+    def _ask(self, ask: Callable[[Client], T | None], what: str, timeout: float = _ANSWER_SECONDS) -> T:
         """Ask until the answer is not None."""
         found: list[T] = []
+        patience = _FIRST_ANSWER_SECONDS
+        deadline = time.monotonic() + timeout
 
         def answered() -> bool:
+            nonlocal patience
+            begun = time.monotonic()
+            limit = max(_FIRST_ANSWER_SECONDS, min(patience, deadline - begun))
             try:
-                with self.client(timeout=2.0) as client:
+                with self.client(timeout=limit) as client:
                     answer = ask(client)
             except ClientError:
+                if time.monotonic() - begun >= limit:  # it was too short for a slow machine
+                    patience *= 2
                 return False
             if answer is not None:
                 found.append(answer)

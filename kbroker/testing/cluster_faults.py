@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from kbroker.client import Client, ClientError
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.testing.faults import Fault
+from kbroker.testing.faults import Arguments, Fault
 from kbroker.testing.link import CALL_SECONDS, Link, LinkClosed
 
 _AGAIN_SECONDS = 0.05
@@ -71,25 +71,25 @@ class ClusterHost:
         for node in self._nodes:
             node._remove_fault(fault)
 
-    def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
+    def act(self, name: str, topic: str, partition: int | None, arguments: Arguments) -> dict[int, int]:
         """Do an action of ``broker_actions`` at whoever leads, and again while there is another leader to be found.
 
         What a leader did that died before it told is not done twice. If the controller dies over ``recreate_topic``,
         though, the topic may be made anew twice, or be gone (UNKNOWN_TOPIC_OR_PARTITION). TimeoutError where there is
-        no leader within 30 s.
+        no leader within 60 s.
         """
         deadline = time.monotonic() + CALL_SECONDS
-        parameters = dict(parameters)
+        arguments = dict(arguments)
         lost = False
         while True:
             try:
-                if name == "offset_gap" and "producer_id" not in parameters:
-                    parameters["producer_id"] = _act(
+                if name == "offset_gap" and "producer_id" not in arguments:
+                    arguments["producer_id"] = _act(
                         self._cluster.controller, "next_producer_id", topic, None, {}, deadline
                     )[0]
                 if name in ("delete_topic", "recreate_topic"):
-                    return self._at_controller(name, topic, parameters, deadline, again=lost)
-                return self._at_replicas(name, topic, partition, parameters, deadline)
+                    return self._at_controller(name, topic, arguments, deadline, again=lost)
+                return self._at_replicas(name, topic, partition, arguments, deadline)
             except (LinkClosed, ClientError) as error:
                 reason: BaseException = error
                 lost = True
@@ -102,10 +102,10 @@ class ClusterHost:
             time.sleep(_AGAIN_SECONDS)
 
     def _at_controller(
-        self, name: str, topic: str, parameters: Mapping[str, Any], deadline: float, *, again: bool
+        self, name: str, topic: str, arguments: Arguments, deadline: float, *, again: bool
     ) -> dict[int, int]:
         try:
-            _act(self._cluster.controller, name, topic, None, parameters, deadline)
+            _act(self._cluster.controller, name, topic, None, arguments, deadline)
         except ApiError as error:
             done = again and name == "delete_topic" and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not done:
@@ -120,11 +120,10 @@ class ClusterHost:
         link = self._cluster.controller._link
         if link is None:
             raise LinkClosed
-        found: str | None = link.call("topic_id", topic=topic)
-        return found
+        return cast("str | None", link.call("topic_id", topic=topic))
 
     def _at_replicas(
-        self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any], deadline: float
+        self, name: str, topic: str, partition: int | None, arguments: Arguments, deadline: float
     ) -> dict[int, int]:
         with self._cluster.client() as client:
             [found] = client.refresh([topic])
@@ -143,7 +142,7 @@ class ClusterHost:
         leaders = {entry.partition_index: entry.leader_id for entry in entries}
         done: dict[int, int] = {}
         for node_id, partitions in sorted(places.items()):
-            answers = _act(self._cluster.node(node_id), name, topic, partitions, parameters, deadline)
+            answers = _act(self._cluster.node(node_id), name, topic, partitions, arguments, deadline)
             done |= {index: answer for index, answer in answers.items() if leaders[index] == node_id}
         return done
 
@@ -153,11 +152,11 @@ def _act(
     name: str,
     topic: str,
     partitions: Sequence[int] | None,
-    parameters: Mapping[str, Any],
+    arguments: Arguments,
     deadline: float,
 ) -> dict[int, int]:
     if node._link is None:
         raise LinkClosed
     left = max(0.1, deadline - time.monotonic())
-    answer = node._link.call("act", left, name=name, topic=topic, partitions=partitions, parameters=parameters)
-    return dict(answer)
+    answer = node._link.call("act", left, name=name, topic=topic, partitions=partitions, arguments=arguments)
+    return dict(cast("list[tuple[int, int]]", answer))

@@ -10,17 +10,17 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from kbroker.cli.cluster_plan import READY, NodePlan
 from kbroker.errors import FatalError
-from kbroker.testing.link import Link, LinkClosed, fault_arguments
+from kbroker.testing.link import Link, LinkClosed, NoteArguments, Value, fault_arguments
 
 if TYPE_CHECKING:
     from kbroker.testing.faults import Fault, Faults
 
-START_SECONDS = 60.0
-_STOP_SECONDS = 15.0
+START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 
@@ -184,7 +184,7 @@ class ClusterNode:
         if self._faults_here.pop(fault.number, None) is not None:
             self._command_fault("remove", number=fault.number)
 
-    def _command_fault(self, what: str, **arguments: Any) -> None:
+    def _command_fault(self, what: str, **arguments: object) -> None:
         """Send a command about a fault to the node. A node that is down gets it at its start, a paused one later."""
         if self._link is None:
             return
@@ -194,15 +194,21 @@ class ClusterNode:
             else:
                 self._link.call(what, **arguments)
 
-    def _answer(self, what: str, arguments: Mapping[str, Any]) -> Any:
+    def _answer(self, what: str, arguments: Mapping[str, Value]) -> Value:
         """Answer the node's question about a request; on the link's thread."""
-        arguments = dict(arguments)
-        fault = self._faults_here.get(arguments.pop("number"))
+        fault = self._faults_here.get(cast("int", arguments["number"]))
         if what == "fires":
             return fault is not None and fault.fires()
         if fault is not None:
-            partitions = tuple((topic, index) for topic, index in arguments.pop("partitions"))
-            fault.note(**arguments, partitions=partitions, node=self.id)
+            noted = cast("NoteArguments", arguments)
+            fault.note(
+                noted["api_version"],
+                noted["client_id"],
+                noted["correlation_id"],
+                tuple((topic, index) for topic, index in noted["partitions"]),
+                noted["detail"],
+                self.id,
+            )
         return None
 
     def _signal(self, number: int) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.registry import ApiDescription, api_named
@@ -80,6 +80,18 @@ class Matching(TypedDict, total=False):
     followers: bool
 
 
+class Parameters(TypedDict, total=False):
+    """Of an action on requests; each has those that it needs."""
+
+    seconds: float
+    code: int
+    behind: int
+
+
+Arguments: TypeAlias = "Mapping[str, int | str | None]"
+"""Of an action on records and topics, by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """The requests that a fault is for."""
@@ -114,7 +126,7 @@ class Fault:
     """Something that happens to requests until it is undone: at the end of its ``with`` block, or of all faults'."""
 
     def __init__(
-        self, faults: Faults, match: Match, action: str, detail: str, seed: int, parameters: Mapping[str, Any]
+        self, faults: Faults, match: Match, action: str, detail: str, seed: int, parameters: Parameters
     ) -> None:
         self.number = faults._next_number()
         """Among the faults of this broker or cluster."""
@@ -122,7 +134,6 @@ class Fault:
         self.match = match
         self.detail = detail
         self.parameters = parameters
-        """Of the action: ``seconds``, ``code``, ``behind``."""
         self._faults = faults
         self._rng = Random(seed)
         self._seen = 0
@@ -140,7 +151,7 @@ class Fault:
         """The number of requests that it has acted on."""
         return len(self._injections)
 
-    def wait(self, hits: int = 1, timeout: float = 30.0) -> None:
+    def wait(self, hits: int = 1, timeout: float = 120.0) -> None:
         """Until it has acted on that many requests; TimeoutError after ``timeout`` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._injections) >= hits, timeout):
@@ -204,7 +215,7 @@ class Host(Protocol):
     def remove(self, fault: Fault) -> None:
         """Have it act no more; what waits because of it goes on."""
 
-    def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
+    def act(self, name: str, topic: str, partition: int | None, arguments: Arguments) -> dict[int, int]:
         """Do what a function of ``broker_actions`` does, where the partitions (the controller) are."""
 
 
@@ -345,9 +356,9 @@ class Faults:
         api: str | int,
         action: str,
         detail: str,
-        match: Mapping[str, Any],
+        match: Matching,
         timestamp: int | None = None,
-        **parameters: Any,
+        **parameters: Unpack[Parameters],
     ) -> Fault:
         chosen, seed = _match(api, match, timestamp)
         fault = Fault(self, chosen, action, detail, seed, parameters)
@@ -374,9 +385,11 @@ class Faults:
     def _next_number(self) -> int:
         return next(self._whole._numbers)
 
-    def _act(self, name: str, action: str, topic: str, partition: int | None, **parameters: Any) -> dict[int, int]:
-        done = self._host.act(name, topic, partition, parameters)
-        told = ", ".join(f"{key}={value}" for key, value in parameters.items() if value is not None)
+    def _act(
+        self, name: str, action: str, topic: str, partition: int | None, **arguments: int | None
+    ) -> dict[int, int]:
+        done = self._host.act(name, topic, partition, arguments)
+        told = ", ".join(f"{key}={value}" for key, value in arguments.items() if value is not None)
         self._note(action, tuple((topic, index) for index in sorted(done)) or ((topic, None),), told)
         return done
 
@@ -401,24 +414,31 @@ class Faults:
         return injection
 
 
-def _match(api: str | int, arguments: Mapping[str, Any], timestamp: int | None) -> tuple[Match, int]:
+def _match(api: str | int, given: Matching, timestamp: int | None) -> tuple[Match, int]:
     from kbroker.wire.registry import API_KEYS
 
     names = Matching.__annotations__
-    unknown = sorted(set(arguments) - set(names))
+    unknown = sorted(set(given) - set(names))
     if unknown:
         raise TypeError(f"a fault has no {', '.join(unknown)}; it has {', '.join(sorted(names))}")
     try:
         description = api_named(api) if isinstance(api, str) else API_KEYS[api]
     except KeyError:
         raise ValueError(f"Kafka has no API {api!r}") from None
-    given = dict(arguments)
-    seed = given.pop("seed", 0)
-    client_id = given.pop("client_id", None)
-    pattern = None if client_id is None else re.compile(client_id)
-    match = Match(description, client_id=pattern, timestamp=timestamp, **given)
+    client_id = given.get("client_id")
+    match = Match(
+        description,
+        given.get("topic"),
+        given.get("partition"),
+        None if client_id is None else re.compile(client_id),
+        given.get("nth"),
+        given.get("times"),
+        given.get("probability", 1.0),
+        given.get("followers", False),
+        timestamp,
+    )
     if match.followers and description.name not in FOLLOWERS_APIS:
         raise ValueError(f"followers send {', '.join(FOLLOWERS_APIS)}, and no {description.name}")
     if not 0.0 <= match.probability <= 1.0:
         raise ValueError("a probability is between 0 and 1")
-    return match, seed
+    return match, given.get("seed", 0)

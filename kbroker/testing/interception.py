@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,14 @@ from kbroker.handlers.error_answers import (
     named_partitions,
     split,
 )
+from kbroker.handlers.metadata import asks_for_all
 from kbroker.handlers.registration import BROKER, Registration, registrations
 from kbroker.later import Later
-from kbroker.testing.faults import Match
+from kbroker.testing.faults import Match, Parameters
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.registry import ApiDescription
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Rule:
     number: int
     match: Match
     action: str
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     fires: Callable[[], Awaitable[bool]]
     """Whether it is to act on one more request that it is for."""
     note: Callable[[int, str | None, int, Named, str], Awaitable[None]]
@@ -199,8 +201,8 @@ def _named(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple
 
 
 def _is_about_all_topics(api: ApiDescription, request: Any, version: int) -> bool:
-    if api.name == "Metadata":
-        return request.topics is None or (version == 0 and not request.topics)
+    if isinstance(request, MetadataRequest):
+        return asks_for_all(request, version)
     return api.name == "DescribeTopicPartitions" and not request.topics
 
 

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kbroker.cli.cluster_plan import free_ports
+
 REALM: Final = "TEST.KBROKER"
 
 _PROGRAMS: Final = ("krb5kdc", "kdb5_util", "kadmin.local")
 _SYSTEM_PATHS: Final = "/usr/sbin:/usr/local/sbin:/opt/homebrew/opt/krb5/sbin:/opt/homebrew/opt/krb5/bin"
-_START_SECONDS: Final = 20.0
+_START_SECONDS: Final = 120.0
 
 _KRB5_CONF: Final = """\
 [libdefaults]
@@ -82,7 +84,7 @@ class Kdc:
         self.realm = realm
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.config = directory / "krb5.conf"
         words = {"realm": realm, "directory": directory, "port": self.port}
         self.config.write_text(_KRB5_CONF.format(**words))
@@ -152,10 +154,6 @@ class Kdc:
             "kadmin.local", "-r", self.realm, commands="".join(f"addprinc {life}-randkey {p}\n" for p in principals)
         )
 
-    def add_with_password(self, principal: str, password: str) -> None:
-        """Add a principal with a password."""
-        self._run("kadmin.local", "-r", self.realm, commands=f"addprinc -pw {password} {principal}\n")
-
     def keytab(self, name: str, *principals: str) -> Path:
         """A file with the keys of principals, which stay as they are."""
         path = self.directory / f"{name}.keytab"
@@ -177,10 +175,3 @@ def running_kdc(directory: Path, realm: str = REALM) -> Iterator[Kdc]:
         yield kdc
     finally:
         kdc.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

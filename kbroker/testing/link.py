@@ -10,20 +10,73 @@ import itertools
 import json
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from kbroker.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
-    from kbroker.testing.faults import Fault
+    from kbroker.testing.faults import Fault, Parameters
 
-__all__ = ["OWN_CLIENT_ID", "Link", "LinkClosed", "described", "encoded", "fault_arguments", "raised"]
+__all__ = [
+    "OWN_CLIENT_ID",
+    "FaultArguments",
+    "Link",
+    "LinkClosed",
+    "NoteArguments",
+    "Value",
+    "described",
+    "encoded",
+    "fault_arguments",
+    "raised",
+]
 
 OWN_CLIENT_ID = "kbroker.testing"
 """Of a cluster's own questions, which no fault is for."""
 
-CALL_SECONDS = 30.0
+CALL_SECONDS = 60.0
+
+
+Value: TypeAlias = "bool | int | float | str | Sequence[Value] | Mapping[str, Value] | None"
+"""A value that JSON has."""
+
+ErrorValue = tuple[str, int, str]
+"""Kind, code and message."""
+
+
+class _MatchArguments(TypedDict):
+    api: int
+    topic: str | None
+    partition: int | None
+    client_id: str | None
+    followers: bool
+    timestamp: int | None
+
+
+class FaultArguments(TypedDict):
+    """A fault as it goes to a node."""
+
+    number: int
+    action: str
+    parameters: Parameters
+    match: _MatchArguments
+
+
+class NoteArguments(TypedDict):
+    """An action on a request, as a node tells of it."""
+
+    number: int
+    api_version: int
+    client_id: str | None
+    correlation_id: int
+    partitions: Sequence[tuple[str, int | None]]
+    detail: str
+
+
+class _Reply(TypedDict, total=False):
+    reply: int
+    value: Value
+    error: ErrorValue
 
 
 class LinkClosed(Exception):
@@ -33,17 +86,17 @@ class LinkClosed(Exception):
 class Link:
     """The test's end. Calls may be made from any thread; the node's are answered on a thread of the link's own."""
 
-    def __init__(self, connection: socket.socket, answer: Callable[[str, Mapping[str, Any]], Any]) -> None:
+    def __init__(self, connection: socket.socket, answer: Callable[[str, dict[str, Value]], Value]) -> None:
         self._connection = connection
         self._answer = answer
         self._numbers = itertools.count()
         self._writing = threading.Lock()
         self._changed = threading.Condition()
-        self._replies: dict[int, dict[str, Any]] = {}
+        self._replies: dict[int, _Reply] = {}
         self._closed = False
         self._reader: threading.Thread | None = None
 
-    def call(self, what: str, /, timeout: float = CALL_SECONDS, **arguments: Any) -> Any:
+    def call(self, what: str, timeout: float = CALL_SECONDS, /, **arguments: object) -> Value:
         """The node's answer, or the error that it raises. LinkClosed when it is gone, TimeoutError without one."""
         number = self.post(what, **arguments)
         with self._changed:
@@ -56,7 +109,7 @@ class Link:
             raise raised(reply["error"])
         return reply["value"]
 
-    def post(self, what: str, /, **arguments: Any) -> int:
+    def post(self, what: str, /, **arguments: object) -> int:
         """Have the node do something without waiting for it; LinkClosed when it is gone."""
         with self._writing:
             if self._reader is None:
@@ -83,7 +136,7 @@ class Link:
             self._reader.join()
         self._connection.close()
 
-    def _write(self, message: Mapping[str, Any]) -> None:
+    def _write(self, message: Mapping[str, object]) -> None:
         try:
             with self._writing:
                 self._connection.sendall(encoded(message))
@@ -94,35 +147,37 @@ class Link:
         try:
             with self._connection.makefile("rb") as lines:
                 for line in lines:
-                    self._take(json.loads(line))
+                    message = json.loads(line)
+                    if "reply" in message:
+                        self._take(message)
+                    else:
+                        value = self._answer(message["what"], message["with"])
+                        self._write({"reply": message["call"], "value": value})
         except (OSError, LinkClosed, ValueError):
             pass  # the end of the node, perhaps in the middle of a line
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if "reply" in message:
-            with self._changed:
-                self._replies[message["reply"]] = message
-                self._changed.notify_all()
-            return
-        self._write({"reply": message["call"], "value": self._answer(message["what"], message["with"])})
+    def _take(self, reply: _Reply) -> None:
+        with self._changed:
+            self._replies[reply["reply"]] = reply
+            self._changed.notify_all()
 
 
-def encoded(message: Mapping[str, Any]) -> bytes:
+def encoded(message: Mapping[str, object]) -> bytes:
     """A line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def described(error: Exception) -> list[Any]:
+def described(error: Exception) -> ErrorValue:
     """An error as it goes over the link."""
     if isinstance(error, ApiError):
-        return ["ApiError", int(error.code), str(error.message)]
-    return ["ValueError" if isinstance(error, ValueError) else "RuntimeError", 0, str(error)]
+        return "ApiError", int(error.code), str(error.message)
+    return "ValueError" if isinstance(error, ValueError) else "RuntimeError", 0, str(error)
 
 
-def raised(error: list[Any]) -> Exception:
+def raised(error: ErrorValue) -> Exception:
     """The error that was described."""
     kind, code, message = error
     if kind == "ApiError":
@@ -130,14 +185,14 @@ def raised(error: list[Any]) -> Exception:
     return ValueError(message) if kind == "ValueError" else RuntimeError(message)
 
 
-def fault_arguments(fault: Fault) -> dict[str, Any]:
-    """A fault as it goes to a node."""
+def fault_arguments(fault: Fault) -> FaultArguments:
+    """The form of a fault that goes to a node."""
     match = fault.match
     pattern = None if match.client_id is None else match.client_id.pattern
     return {
         "number": fault.number,
         "action": fault.action,
-        "parameters": dict(fault.parameters),
+        "parameters": fault.parameters,
         "match": {
             "api": match.api.key,
             "topic": match.topic,

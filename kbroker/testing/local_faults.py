@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker.testing import broker_actions
-from kbroker.testing.faults import Fault
+from kbroker.testing.faults import Arguments, Fault
 from kbroker.testing.interception import Interceptor, Named, Rule
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class LocalHost:
             for fault in list(self._faults.values()):
                 self._interceptor.add(_rule(fault))
 
-    def act(self, name: str, topic: str, partition: int | None, parameters: Mapping[str, Any]) -> dict[int, int]:
+    def act(self, name: str, topic: str, partition: int | None, arguments: Arguments) -> dict[int, int]:
         """Do an action of ``broker_actions`` in the broker's own thread; partition -> what it tells."""
         function: Callable[..., Awaitable[dict[int, int]]] = getattr(broker_actions, name)
         partitions = None if partition is None else [partition]
-        return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **parameters))
+        return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **arguments))
 
 
 def _rule(fault: Fault) -> Rule:

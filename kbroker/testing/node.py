@@ -13,15 +13,15 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import trio
 
 from kbroker.cli import build_parser
 from kbroker.cli.start import run
 from kbroker.errors import FatalError
-from kbroker.testing.link import described, encoded
+from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from kbroker.testing.interception import Interceptor, Named, Rule
 
 _READ_BYTES = 1 << 16
+
+
+_Call = TypedDict("_Call", {"call": int, "what": str, "with": dict[str, Value]})
+
+
+class _ActionArguments(TypedDict):
+    name: str
+    topic: str
+    partitions: list[int] | None
+    arguments: dict[str, int | str | None]
 
 
 class Remote:
@@ -39,7 +49,7 @@ class Remote:
         self._stream = stream
         self._numbers = itertools.count()
         self._waiting: dict[int, trio.Event] = {}
-        self._replies: dict[int, Any] = {}
+        self._replies: dict[int, Value] = {}
         self._writing = trio.Lock()
         self._interceptor: Interceptor | None = None
 
@@ -62,28 +72,30 @@ class Remote:
                         await self._answer(message)
             nursery.cancel_scope.cancel()
 
-    async def _answer(self, message: dict[str, Any]) -> None:
+    async def _answer(self, call: _Call) -> None:
         try:
-            value = await self._do(message["what"], **message["with"])
+            value = await self._do(call)
         except Exception as error:
-            await self._write({"reply": message["call"], "error": described(error)})
+            await self._write({"reply": call["call"], "error": described(error)})
         else:
-            await self._write({"reply": message["call"], "value": value})
+            await self._write({"reply": call["call"], "value": value})
 
-    async def _do(self, what: str, **arguments: Any) -> Any:
-        if what == "add":
-            self._interception().add(self._rule(**arguments))
-            return None
-        if what == "remove":
-            self._interception().remove(arguments["number"])
-            return None
-        if what == "topic_id":
-            topic = self._node.metadata.image.topics.by_name.get(arguments["topic"])
-            return None if topic is None else uuid_to_str(topic.id)
+    async def _do(self, call: _Call) -> Value:
+        match call["what"]:
+            case "add":
+                self._interception().add(self._rule(cast("FaultArguments", call["with"])))
+                return None
+            case "remove":
+                self._interception().remove(cast("int", call["with"]["number"]))
+                return None
+            case "topic_id":
+                topic = self._node.metadata.image.topics.by_name.get(cast("str", call["with"]["topic"]))
+                return None if topic is None else uuid_to_str(topic.id)
         from kbroker.testing import broker_actions
 
-        function = getattr(broker_actions, arguments["name"])
-        done = await function(self._node, arguments["topic"], arguments["partitions"], **arguments["parameters"])
+        action = cast("_ActionArguments", call["with"])
+        function: Callable[..., Awaitable[dict[int, int]]] = getattr(broker_actions, action["name"])
+        done = await function(self._node, action["topic"], action["partitions"], **action["arguments"])
         return list(done.items())
 
     def _interception(self) -> Interceptor:
@@ -93,10 +105,12 @@ class Remote:
             self._interceptor = Interceptor(self._node)
         return self._interceptor
 
-    def _rule(self, number: int, match: dict[str, Any], action: str, parameters: dict[str, Any]) -> Rule:
+    def _rule(self, fault: FaultArguments) -> Rule:
         from kbroker.testing.faults import Match
         from kbroker.testing.interception import Rule
         from kbroker.wire.registry import API_KEYS
+
+        number, wanted = fault["number"], fault["match"]
 
         async def fires() -> bool:
             return bool(await self._ask("fires", number=number))
@@ -114,18 +128,25 @@ class Remote:
                 detail=detail,
             )
 
-        api, client_id = match.pop("api"), match.pop("client_id")
-        chosen = Match(API_KEYS[api], client_id=None if client_id is None else re.compile(client_id), **match)
-        return Rule(number, chosen, action, parameters, fires, note)
+        client_id = wanted["client_id"]
+        match = Match(
+            API_KEYS[wanted["api"]],
+            wanted["topic"],
+            wanted["partition"],
+            None if client_id is None else re.compile(client_id),
+            followers=wanted["followers"],
+            timestamp=wanted["timestamp"],
+        )
+        return Rule(number, match, fault["action"], fault["parameters"], fires, note)
 
-    async def _ask(self, what: str, **arguments: Any) -> Any:
+    async def _ask(self, what: str, **arguments: object) -> Value:
         number = next(self._numbers)
         self._waiting[number] = event = trio.Event()
         await self._write({"call": number, "what": what, "with": arguments})
         await event.wait()
         return self._replies.pop(number)
 
-    async def _write(self, message: dict[str, Any]) -> None:
+    async def _write(self, message: Mapping[str, object]) -> None:
         async with self._writing:
             await self._stream.send_all(encoded(message))
 

@@ -142,7 +142,7 @@ def stock(broker: RunningBroker, topic: str, serializer: Any, values: list[Any],
     producer = SerializingProducer({"bootstrap.servers": broker.bootstrap_servers, **settings})
     for value in values:
         producer.produce(topic, key="k", value=value, headers=[])
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def shown(kb: Run, topic: str, registry: Registry) -> list[Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.cli.config_warnings import warn_about
 from kbroker.cli.exposure import Exposure, warn_of_exposure
-from kbroker.cli.start import warn_about
 from kbroker.config import BrokerConfig
 from kbroker.config.security.effect import of_no_listener
 from kbroker.config.security.oauth import UNSECURED_VALIDATOR

@@ -63,7 +63,7 @@ def test_console(tool: Tool, broker: RunningBroker) -> None:
     produce = [sys.executable, "-m", "kbroker.cli.kafka_tools", "kafka-console-producer", "--topic", "lines"]
     produce += ["--bootstrap-server", broker.bootstrap_servers, "--property", "parse.key=true"]
     produce += ["--property", "key.separator=:"]
-    done = subprocess.run(produce, input="a:1\nb:2\nnone\nc:3\n", capture_output=True, text=True, timeout=30)
+    done = subprocess.run(produce, input="a:1\nb:2\nnone\nc:3\n", capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "") and "line 3" in done.stderr
     consume = ("kafka-console-consumer", "--topic", "lines", "--from-beginning", "--timeout-ms", "300")
     told = tool(*consume, "--property", "print.key=true", "--property", "print.offset=true")

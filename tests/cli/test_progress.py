@@ -41,7 +41,7 @@ def test_it_is_drawn_while_a_call_blocks_and_is_gone_at_the_end(monkeypatch: pyt
     monkeypatch.setattr(module, "FIRST", 0.0)
     with progress("waiting", total=8) as shown:
         shown.add(4)
-        assert terminal.seen.wait(20)
+        assert terminal.seen.wait(60)
         with shown.hidden():
             terminal.write("a result\n")
     assert "waiting 4 of 8, 50%, 0 s" in terminal.getvalue()
@@ -54,7 +54,7 @@ def test_it_names_the_task_that_is_done_now(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "FIRST", 0.0)
     with progress("looking") as shown:
         shown.turn_to("looking at 4 of 8 brokers")
-        assert terminal.seen.wait(20)
+        assert terminal.seen.wait(60)
     assert "looking at 4 of 8 brokers, 0 s" in terminal.getvalue()
 
 

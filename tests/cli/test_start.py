@@ -21,6 +21,7 @@ import trio
 import trio.testing
 
 from kbroker.cli import main, start
+from kbroker.cli.config_warnings import warn_about
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.client import Client
@@ -76,14 +77,14 @@ def finish(process: subprocess.Popen[str], number: int) -> tuple[int, str, float
     """Send the signal; exit code, rest of the output, seconds."""
     begin = time.monotonic()
     process.send_signal(number)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     return process.returncode, output, time.monotonic() - begin
 
 
 def api_versions(address: str) -> int:
     """Ask for ApiVersions v0 by hand; the error code of the answer."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
         head = connection.recv(10)
         size, correlation, error = struct.unpack(">iih", head)
@@ -334,7 +335,7 @@ def test_a_module_that_is_gone_does_not_end_the_node(
 def test_super_users_without_an_authorizer_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     properties = with_controller_listener(start.development_properties())
     with caplog.at_level(logging.WARNING, "kbroker"):
-        start.warn_about(BrokerConfig.from_properties(properties | {"super.users": "User:admin"}))
+        warn_about(BrokerConfig.from_properties(properties | {"super.users": "User:admin"}))
     assert [record.getMessage() for record in caplog.records] == [
         "authorizer.class.name is not set, so everybody may do everything; without effect: super.users"
     ]
@@ -350,7 +351,7 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
         "my.own.setting": "x",
     }
     with caplog.at_level(logging.WARNING, "kbroker"):
-        start.warn_about(BrokerConfig.from_properties(properties | given))
+        warn_about(BrokerConfig.from_properties(properties | given))
     assert [record.getMessage() for record in caplog.records] == [
         "unknown properties, which have no effect: my.own.setting",
         "kbroker loads no Java classes: properties without effect: listener.name.plaintext.sasl.login.class",
@@ -366,7 +367,7 @@ def test_what_apache_kafka_will_drop_is_warned_of(caplog: pytest.LogCaptureFixtu
     def said(given: dict[str, str]) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING, "kbroker"):
-            start.warn_about(BrokerConfig.from_properties(properties | given))
+            warn_about(BrokerConfig.from_properties(properties | given))
         return [record.getMessage() for record in caplog.records]
 
     assert said({"log.cleaner.enable": "true", "num.partitions": "3"}) == []

@@ -18,15 +18,15 @@ def transactions(broker):  # type: ignore[no-untyped-def]
     producers = []
     for name in ("done", "open"):
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 45_000}
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000}
         )
-        producer.init_transactions(20)
+        producer.init_transactions(120)
         producer.begin_transaction()
         producer.produce("t", b"a", partition=0)
         producer.produce("t", b"b", partition=1)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         if name == "done":
-            producer.commit_transaction(20)
+            producer.commit_transaction(120)
         producers.append(producer)
     return producers
 
@@ -44,7 +44,7 @@ def test_ids_are_listed_with_their_state(kb) -> None:  # type: ignore[no-untyped
 
 def test_an_id_is_described(kb) -> None:  # type: ignore[no-untyped-def]
     found = kb("txn", "describe", "open", "--json").json
-    assert (found["state"], found["timeout_ms"], found["producer_epoch"]) == ("Ongoing", 45_000, 0)
+    assert (found["state"], found["timeout_ms"], found["producer_epoch"]) == ("Ongoing", 600_000, 0)
     assert found["partitions"] == [["t", 0], ["t", 1]] and found["start_timestamp"] > 0
     text = kb("txn", "describe", "open").out
     assert "t-0, t-1" in text and "open for" in text
@@ -71,9 +71,9 @@ def test_a_transaction_is_aborted_in_one_partition_and_then_by_its_id(kb, transa
     assert kb("txn", "describe", "open", "--json").json["state"] == "Ongoing"  # the coordinator was not asked
     kb("txn", "abort", "open", "--yes")
     after = kb("txn", "describe", "open", "--json").json
-    assert (after["state"], after["timeout_ms"], after["partitions"]) == ("Empty", 45_000, [])
+    assert (after["state"], after["timeout_ms"], after["partitions"]) == ("Empty", 600_000, [])
     producers = kb("txn", "producers", "t", "1", "--json").json
     assert [each["transaction_start_offset"] for each in producers] == [None, None]
     with pytest.raises(confluent_kafka.KafkaException):
-        transactions[1].commit_transaction(20)
+        transactions[1].commit_transaction(120)
     assert kb("consume", "t", "--value-only").out.split() == ["a", "b"]

@@ -48,7 +48,7 @@ from kbroker.wire.messages.offset_fetch import (
 from tests.client.fake_broker import FakeBroker
 
 
-def client_of(broker: FakeBroker, timeout: float = 5) -> Client:
+def client_of(broker: FakeBroker, timeout: float = 120) -> Client:
     return Client(broker.bootstrap, timeout=timeout)
 
 

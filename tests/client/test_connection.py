@@ -17,7 +17,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from tests.client.fake_broker import SILENCE, FakeBroker
 
 
-def connect(port: int, seconds: float = 5) -> Connection:
+def connect(port: int, seconds: float = 60) -> Connection:
     return Connection("127.0.0.1", port, client_id="test", deadline=time.monotonic() + seconds)
 
 
@@ -35,7 +35,7 @@ def raw_peer(answer: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(5)
+        thread.join(60)
 
 
 @pytest.mark.parametrize("highest", [5, 4, 3, 2, 0])
@@ -67,7 +67,7 @@ def test_answers_come_in_the_order_of_requests_even_past_a_request_that_waits() 
     answers = iter([ListGroupsResponse(error_code=1), ListGroupsResponse(error_code=2)])
     with FakeBroker({ListGroupsRequest: lambda request, version: next(answers)}) as broker:
         connection = connect(broker.port)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         connection.send(ListGroupsRequest())
         connection.send(ListGroupsRequest())
         assert connection.in_flight == 2 and not connection.has_response

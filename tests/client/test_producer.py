@@ -54,7 +54,7 @@ def read_all(client: Client, topic: str) -> list[tuple[int, Record]]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Any:
-    with Client(broker.bootstrap_servers, timeout=10) as made:
+    with Client(broker.bootstrap_servers, timeout=60) as made:
         yield made
 
 

@@ -176,7 +176,7 @@ def test_against_a_broker(broker: RunningBroker) -> None:
     def refused(entry: object) -> None:
         raise AssertionError(entry)
 
-    with Client(broker.bootstrap_servers, timeout=10) as client:
+    with Client(broker.bootstrap_servers, timeout=60) as client:
         create_topics(client, [NewTopic("read", 2)])
         producer = Producer(client, "read", [0, 1], on_refused=refused)
         for number in range(10):

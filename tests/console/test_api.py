@@ -170,7 +170,7 @@ def test_the_live_tail_sends_what_comes(console: ConsoleProcess, broker: Running
     import http.client
 
     console.enter()
-    connection = http.client.HTTPConnection(console.host, timeout=20)
+    connection = http.client.HTTPConnection(console.host, timeout=60)
     connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
     response = connection.getresponse()
     assert response.headers["Content-Type"].startswith("text/event-stream")
@@ -195,7 +195,7 @@ def test_live_tails_have_so_many_places_and_leave_them(console: ConsoleProcess) 
     opened: list[tuple[http.client.HTTPConnection, http.client.HTTPResponse]] = []
 
     def is_opened() -> bool:
-        connection = http.client.HTTPConnection(console.host, timeout=20)
+        connection = http.client.HTTPConnection(console.host, timeout=60)
         connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
         opened.append((connection, connection.getresponse()))
         return opened[-1][1].status == 200

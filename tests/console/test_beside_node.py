@@ -48,8 +48,8 @@ class NodeWithConsole:
         [self.child] = psutil.Process(self.process.pid).children()
 
     def rest(self) -> str:
-        """Wait for the end of the process (at most 20 s), and return the rest of its log."""
-        return self.process.communicate(timeout=20)[1]
+        """Wait for the end of the process (at most two minutes), and return the rest of its log."""
+        return self.process.communicate(timeout=120)[1]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class FaultyNode:
         assert self.process.stdout is not None
         self.bootstrap = self.process.stdout.readline().removeprefix("kbroker ready: ").strip()
         found = re.search(r"http://(\S+?)/", self.process.stdout.readline())
-        assert found is not None, self.process.communicate(timeout=10)[1]
+        assert found is not None, self.process.communicate(timeout=120)[1]
         self.page = ConsoleClient(found[1])
 
 
@@ -38,7 +38,7 @@ def node() -> Iterator[FaultyNode]:
     running = FaultyNode()
     yield running
     running.process.send_signal(signal.SIGTERM)
-    _, log = running.process.communicate(timeout=20)
+    _, log = running.process.communicate(timeout=120)
     assert running.process.returncode == 0, log
     audit = [line for line in log.splitlines() if line.startswith("audit ")]
     assert any('"action": "fault"' in line and '"target": "undo 0"' in line for line in audit)

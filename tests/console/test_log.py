@@ -37,15 +37,15 @@ def broker(data: Path) -> Iterator[RunningBroker]:
         transactional = confluent_kafka.Producer(
             {"bootstrap.servers": running.bootstrap_servers, "transactional.id": "mover", "compression.type": "gzip"}
         )
-        transactional.init_transactions(20)
+        transactional.init_transactions(120)
         for end in (transactional.commit_transaction, transactional.abort_transaction):
             transactional.begin_transaction()
             transactional.produce("orders", b"<b>tea</b>" * 20, b"tea")
-            transactional.flush(20)  # an abort throws away what is not sent yet
+            transactional.flush(120)  # an abort throws away what is not sent yet
             end(20)
         transactional.begin_transaction()
         transactional.produce("orders", b"open")
-        transactional.flush(20)
+        transactional.flush(120)
         yield running
 
 

@@ -139,7 +139,7 @@ def test_a_live_tail_ends_with_its_session(console: ConsoleProcess) -> None:
     console.enter()
     console.post("sign-in", {"user": "admin", "password": "admin-secret"})
     console.post("topic/create", {"name": "followed"})
-    connection = http.client.HTTPConnection(console.host, timeout=20)
+    connection = http.client.HTTPConnection(console.host, timeout=60)
     connection.request("GET", "/api/records/tail?topic=followed", headers={"Cookie": console.cookie})
     response = connection.getresponse()
     assert response.readline() == b"retry: 1000\n"

@@ -322,7 +322,7 @@ def test_a_consumer_that_does_not_get_on(broker: RunningBroker) -> None:
     with topic(broker, "t") as client, joined(broker, "stuck") as (member, answer):
         produce(client, "t", now_ms(), now_ms())
         request = sync_request("stuck", answer.generation_id, answer.member_id, shares("t", 1, answer))
-        member.request(request, time.monotonic() + 20, version=3)
+        member.request(request, time.monotonic() + 60, version=3)
         at = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         commit = OffsetCommitRequest(
             group_id="stuck",
@@ -330,7 +330,7 @@ def test_a_consumer_that_does_not_get_on(broker: RunningBroker) -> None:
             member_id=answer.member_id,
             topics=[OffsetCommitRequestTopic(name="t", partitions=[at])],
         )
-        member.request(commit, time.monotonic() + 20, version=8)
+        member.request(commit, time.monotonic() + 60, version=8)
         assert look(broker, lambda: produce(client, "t", now_ms())) == ["consumer-stuck"]
         assert look(broker, lambda: None) == []
 

@@ -57,12 +57,16 @@ def test_a_secure_cluster_loses_its_nodes(doctor: Doctor, properties_file: Calla
         stopped, left = (node for node in cluster.nodes if node is not controller)
         stopped.stop()
         expected = {"bootstrap", "fenced-broker", "under-replicated"}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while set(found := doctor(*client)) != expected:  # the nodes that are left hear of it one after the other
             assert time.monotonic() < deadline, found
         assert found["bootstrap"][0]["severity"] == "warning"
         assert found["fenced-broker"][0]["about"] == f"broker {stopped.id}"
         cluster.controller.kill()
-        found = doctor(*client, "-b", left.bootstrap_servers, "--timeout", "1")
-        assert {"controller-quorum", "advertised-reachable"} <= set(found)
+        lost = {"controller-quorum", "advertised-reachable"}
+        for seconds in ("1", "20"):  # the first may be too short for what is left to answer
+            found = doctor(*client, "-b", left.bootstrap_servers, "--timeout", seconds)
+            if lost <= set(found):
+                break
+        assert lost <= set(found)
         assert [each["about"] for each in found["advertised-reachable"]] == [f"broker {controller.id}"]

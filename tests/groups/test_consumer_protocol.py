@@ -521,7 +521,7 @@ def test_deleting_offsets_and_groups() -> None:
     a.leave()
     assert fetch(shard, None, -1) == 7
     shard.run(shard.core.admin.delete_group(GROUP))
-    assert shard.core.admin.list_groups((), ()) == [] == shard.reloaded().core.admin.list_groups((), ())
+    assert list(shard.core.admin.list_groups((), ())) == [] == list(shard.reloaded().core.admin.list_groups((), ()))
     assert fetch(shard, None, -1) == -1
 
 
@@ -545,7 +545,7 @@ def test_lists_and_descriptions() -> None:
     settle(shard, [a])
     (listed,) = shard.core.admin.list_groups(("stable",), ("consumer",))
     assert (listed.group_type, listed.group_state, listed.protocol_type) == ("consumer", "Stable", "consumer")
-    assert shard.core.admin.list_groups((), ("classic",)) == []
+    assert list(shard.core.admin.list_groups((), ("classic",))) == []
     described = shard.core.admin.describe_consumer_group(GROUP)
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 2, 2)
     (member,) = described.members

@@ -230,8 +230,8 @@ def test_groups_are_listed_and_described() -> None:
     settle(shard, [member])
     (listed,) = shard.core.admin.list_groups((), {"share"})
     assert (listed.group_id, listed.group_type, listed.protocol_type) == (GROUP, "share", "share")
-    assert shard.core.admin.list_groups((), {"consumer"}) == []
-    assert shard.core.admin.list_groups({"empty"}, ()) == []
+    assert list(shard.core.admin.list_groups((), {"consumer"})) == []
+    assert list(shard.core.admin.list_groups({"empty"}, ())) == []
     described = shard.core.share_admin.describe(GROUP)
     assert described.group_state == "Stable" and described.assignor_name == "simple"
     (shown,) = described.members

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from node_harness import run, running_node
 from test_client_quotas import set_quota
 
 from kbroker.handlers import fair_share, list_offsets
-from kbroker.node import dispatcher, fetch_reader, large_answer, reply_queue, timestamp_lookup_queue
+from kbroker.node import dispatcher, fetch_reader, long_request, reply_queue, timestamp_lookup_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -264,7 +265,7 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
                     threads.append(threading.current_thread() is threading.main_thread())
                 return real(*args)
 
-            monkeypatch.setattr(large_answer, "MANY", PARTS - 1)
+            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
             monkeypatch.setattr(reply_queue, "encode_parts", encode)
             await set_quota(node, {"client_id": "limited"}, producer_byte_rate=1e9)
             for client_id in ("test", "limited"):
@@ -281,7 +282,7 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
 def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few topics may have most partitions of a cluster."""
     counted = 0
-    give_way, encoded_frame = fair_share.FairShare.next, large_answer.encoded_frame
+    give_way, encoded_frame = fair_share.FairShare.next, long_request.encoded_frame
     encoded: list[bool] = []
 
     async def count(self: fair_share.FairShare, parts: int = 1) -> None:
@@ -299,8 +300,8 @@ def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
             topic_id = await node.create_topic("wide", partitions=80)
             client = await node.connect()
             monkeypatch.setattr(fair_share.FairShare, "next", count)
-            monkeypatch.setattr(large_answer, "MANY", 79)
-            monkeypatch.setattr(large_answer, "encoded_frame", encode)
+            monkeypatch.setattr(long_request, "MANY", 79)
+            monkeypatch.setattr(long_request, "encoded_frame", encode)
             by_id = MetadataRequestTopic(name=None, topic_id=topic_id)
             for topics in (None, [MetadataRequestTopic(name="wide")], [by_id]):
                 counted = 0
@@ -316,11 +317,11 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
     """Each takes much memory until it is encoded. A request for little does not wait."""
     monkeypatch.setattr(fair_share, "PARTS", 2)
     events: list[str] = []
-    handle, encoded_frame = dispatcher.Dispatcher._handle, large_answer.encoded_frame
+    work, encoded_frame = dispatcher.Dispatcher._work, long_request.encoded_frame
 
-    async def begun(*args: Any, is_long: bool) -> Any:
+    def begun(*args: Any) -> Any:
         events.append("begun")
-        return await handle(*args, is_long=is_long)
+        return work(*args)
 
     def encoded(*args: Any) -> Any:
         frame = encoded_frame(*args)
@@ -332,9 +333,9 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
             clients = [await node.connect() for _ in range(4)]
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
             await clients[0].ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
-            monkeypatch.setattr(large_answer, "MANY", PARTS - 1)
-            monkeypatch.setattr(large_answer, "encoded_frame", encoded)
-            monkeypatch.setattr(dispatcher.Dispatcher, "_handle", begun)
+            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
+            monkeypatch.setattr(long_request, "encoded_frame", encoded)
+            monkeypatch.setattr(dispatcher.Dispatcher, "_work", begun)
             every = [MetadataRequestTopic(name=name) for name in NAMES]
             requests = [MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=None)]
             turn = node.broker.services.long_steps.large_answers
@@ -352,6 +353,34 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
             # As many topics by their names are described at once, and encoded in turn.
             assert len((await clients[0].ask(MetadataRequest(topics=every))).topics) == PARTS
             assert events[-2:] == ["begun", "encoded"] and not turn.locked()
+
+    run(test)
+
+
+def test_no_garbage_is_looked_for_until_a_large_answer_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[bool] = []
+    empty = long_request._empty
+
+    def watched(lists: Sequence[list[Any]]) -> None:
+        empty(lists)
+        freed.append(not gc.isenabled() and not any(lists))
+        raise RuntimeError("can't start new thread")  # and the node goes on
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+            await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
+            monkeypatch.setattr(long_request, "_empty", watched)
+            assert gc.isenabled()
+            for request in (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None)):
+                await client.ask(request)
+            while len(freed) < 2 or not gc.isenabled():
+                await trio.sleep(0.001)
+            assert freed == [True, True]
 
     run(test)
 

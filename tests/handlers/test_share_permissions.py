@@ -11,16 +11,16 @@ from node_harness import Node, batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.types import ZERO_UUID, Uuid
+from kbroker.types import Uuid
 from kbroker.wire.messages import alter_share_group_offsets as alter
 from kbroker.wire.messages import delete_share_group_offsets as delete
 from kbroker.wire.messages import describe_share_group_offsets as describe
-from kbroker.wire.messages import share_acknowledge, share_fetch
+from kbroker.wire.messages import share_acknowledge
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.handlers.principals import connect_as, under
-from tests.node.share_member import until
+from tests.node.share_member import share_fetch, until
 
 GROUP = "workers"
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -75,18 +75,12 @@ def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
             answer = await deaf.ask(delete.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics))
             assert answer.responses[0].error_code == DENIED
 
-            part = share_fetch.FetchPartition(partition_index=0)
-            opening = share_fetch.ShareFetchRequest(
-                group_id=GROUP,
-                member_id="m",
-                topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=[part])],
-            )
-            assert (await deaf.ask(opening)).responses[0].partitions[0].error_code == DENIED
+            assert (await deaf.ask(share_fetch(topic_id))).responses[0].partitions[0].error_code == DENIED
             batch = share_acknowledge.AcknowledgementBatch(acknowledge_types=[1])
             told = share_acknowledge.AcknowledgePartition(acknowledgement_batches=[batch])
             word = share_acknowledge.ShareAcknowledgeRequest(
                 group_id=GROUP,
-                member_id="m",
+                member_id="member",
                 share_session_epoch=1,
                 topics=[share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[told])],
             )
@@ -98,7 +92,7 @@ def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
                 nonlocal epoch
                 names = ["t"] if epoch == 0 else None
                 beat = ShareGroupHeartbeatRequest(
-                    group_id=GROUP, member_id="m", member_epoch=epoch, subscribed_topic_names=names
+                    group_id=GROUP, member_id="member", member_epoch=epoch, subscribed_topic_names=names
                 )
                 answer = await seen.ask(beat)
                 epoch = answer.member_epoch
@@ -116,29 +110,13 @@ def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
 def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path, resource: ResourceType) -> None:
     """And nobody counts it as handed out."""
 
-    def asked(epoch: int, max_wait_ms: int = 0) -> share_fetch.ShareFetchRequest:
-        part = share_fetch.FetchPartition(partition_index=0)
-        return share_fetch.ShareFetchRequest(
-            group_id=GROUP,
-            member_id="m",
-            share_session_epoch=epoch,
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_records=10,
-            batch_size=10,
-            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=[part])],
-        )
-
-    topic_id = ZERO_UUID
-
     async def test() -> None:
-        nonlocal topic_id
         async with running_node(tmp_path, **FEW) as node:
             topic_id = await prepared(node)
             authorizer = under(node)
             bob, writer = await connect_as(node, "bob"), await node.connect()
-            assert not (await bob.ask(asked(0))).error_code
-            await bob.send(asked(1, max_wait_ms=60_000))
+            assert not (await bob.ask(share_fetch(topic_id))).error_code
+            await bob.send(share_fetch(topic_id, 1, max_wait_ms=60_000))
             while not node.broker.services.replica_manager.purgatory.fetch_watch_count:
                 await trio.sleep(0.001)
             authorizer.deny("bob", (AclOperation.READ, resource))
@@ -153,7 +131,8 @@ def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path
             else:
                 told = answer.responses[0].partitions[0]
                 assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
-            handed = (await bob.ask(asked(epoch, max_wait_ms=10_000))).responses[0].partitions[0].acquired_records
+            answer = await bob.ask(share_fetch(topic_id, epoch, max_wait_ms=10_000))
+            handed = answer.responses[0].partitions[0].acquired_records
             assert [(each.first_offset, each.last_offset, each.delivery_count) for each in handed] == [(0, 0, 1)]
 
     run(test)

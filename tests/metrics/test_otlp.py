@@ -13,22 +13,21 @@ from kbroker.errors import FatalError
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect, Kind
 from kbroker.metrics.histogram import Histogram, bound
-from kbroker.metrics.otlp import NAMES, PERCENTILES, TOTALS, Buckets, Line, Point, Shape, Translation
+from kbroker.metrics.otlp import NAMES, PERCENTILES, TOTALS, Buckets, Line, Point, Shape, metrics_of
 
 TRAFFIC = "kafka_server_brokertopicmetrics_"
 
 
 def translated(*lines: Line) -> dict[str, list[Point]]:
     """The points of all metrics by name; each line has been written and read."""
-    translation = Translation()
-    metrics = [metric for line in lines for metric in translation.take(Line.decode(line.encode()))]
+    metrics = [metric for line in lines for metric in metrics_of(Line.decode(line.encode()))]
     found: dict[str, list[Point]] = {}
-    for metric in (*metrics, *translation.rest()):
+    for metric in metrics:
         found.setdefault(metric.name, []).extend(metric.points)
     return found
 
 
-def line(name: str, labels: list[str], *samples: object, shape: Shape = Shape.GAUGE) -> Line:
+def line(name: str, labels: list[str], *samples: tuple[list[str], float], shape: Shape = Shape.GAUGE) -> Line:
     return Line(name, shape, "Help.", labels, 5, list(samples))
 
 
@@ -51,22 +50,23 @@ def test_a_total_has_a_name_of_its_own_so_that_sums_over_topics_are_right() -> N
 
 
 def test_groups_and_their_sums() -> None:
-    labels = ["consumergroup", "topic", "partition"]
     found = translated(
-        line(
-            "kafka_consumergroup_current_offset",
-            labels,
-            (["g", "t", "0"], 5),
-            (["g", "t", "1"], 6),
-            (["g", "u", "0"], 1),
-        ),
-        line("kafka_consumergroup_lag", labels, (["g", "t", "0"], 2), (["g", "t", "1"], 3)),
+        line("kafka_consumergroup_current_offset", ["consumergroup", "topic", "partition"], (["g", "t", "0"], 5)),
+        line("kafka_consumergroup_current_offset_sum", ["consumergroup", "topic"], (["g", "t"], 11)),
+        line("kafka_consumergroup_lag_sum", ["consumergroup", "topic"], (["g", "t"], 5)),
     )
-    assert found["kafka.consumer_group.offset"][0] == Point({"group": "g", "topic": "t", "partition": 0}, 5, 5)
-    sums = {point.attributes["topic"]: point.value for point in found["kafka.consumer_group.offset_sum"]}
-    assert sums == {"t": 11, "u": 1}
-    (lag,) = found["kafka.consumer_group.lag_sum"]
-    assert lag == Point({"group": "g", "topic": "t"}, 5, 5), "not of u, one of whose lags is unknown here"
+    assert found["kafka.consumer_group.offset"] == [Point({"group": "g", "topic": "t", "partition": 0}, 5, 5)]
+    assert found["kafka.consumer_group.offset_sum"] == [Point({"group": "g", "topic": "t"}, 5, 11)]
+    assert found["kafka.consumer_group.lag_sum"] == [Point({"group": "g", "topic": "t"}, 5, 5)]
+
+
+def test_sums_are_what_one_node_alone_tells() -> None:
+    """The collector's kafkametricsreceiver, which asks a cluster once, sends all of them as sums."""
+    in_receiver = {"replicas", "replicas_in_sync", "members", "brokers", "partitions"}
+    shapes = {named.name: named.shape for named in NAMES.values() if named.name.rpartition(".")[2] in in_receiver}
+    of_one = ("kafka.partition.replicas", "kafka.partition.replicas_in_sync", "kafka.consumer_group.members")
+    of_all = ("kafka.brokers", "kafka.topic.partitions")
+    assert shapes == dict.fromkeys(of_one, Shape.UP_DOWN) | dict.fromkeys(of_all, Shape.GAUGE)
 
 
 def test_what_has_no_name_keeps_the_pages() -> None:
@@ -91,7 +91,7 @@ def test_quantiles_have_names_of_their_own() -> None:
 
 def test_a_histogram_stays_one() -> None:
     flushes = Line(
-        "kafka_log_logflushstats_logflushrateandtimems", Shape.HISTOGRAM, "", [], 5, [[[], 9.5, [1, 2]]], [4.0]
+        "kafka_log_logflushstats_logflushrateandtimems", Shape.HISTOGRAM, "", [], 5, [], [([], 9.5, [1, 2])], [4.0]
     )
     found = translated(flushes)
     assert found["kafka_log_logflushstats_logflushrateandtimems"] == [Point({}, 5, Buckets(9.5, [1, 2], [4.0]))]
@@ -104,7 +104,7 @@ def test_text_that_is_no_text_can_be_sent_all_the_same() -> None:
 
 
 def test_labels_of_clients_are_their_own() -> None:
-    of_client = Line("org.apache.x", Shape.COUNTER, "", None, 5, [([("client_id", "c"), ("topic", "t")], 2)])
+    of_client = Line("org.apache.x", Shape.COUNTER, "", None, 5, [(["client_id", "c", "topic", "t"], 2)])
     assert translated(of_client) == {"org.apache.x": [Point({"client_id": "c", "topic": "t"}, 5, 2)]}
 
 

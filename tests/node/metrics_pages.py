@@ -26,7 +26,7 @@ def ports_of(cluster: Any) -> list[int]:
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path)
     response = connection.getresponse()
     text = response.read().decode()

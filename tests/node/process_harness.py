@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 
 
 class CommandNode:

@@ -12,7 +12,8 @@ from share_state_harness import GROUP, errors, find, initialize, until_loaded
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages import incremental_alter_configs as alter
-from kbroker.wire.messages import share_acknowledge, share_fetch
+from kbroker.wire.messages import share_acknowledge
+from kbroker.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
 from kbroker.wire.record_batch import Record, iter_records
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -25,6 +26,37 @@ async def begin(client: Client, topic_id: bytes, partition: int = 0, start_offse
     await until_loaded(client, topic_id, partition)
     answer = await client.ask(initialize(topic_id, (partition, 1, start_offset)))
     assert not errors(answer)[0].error_code, answer
+
+
+def share_fetch(
+    topic_id: bytes,
+    epoch: int = 0,
+    *,
+    max_wait_ms: int = 0,
+    max_records: int = 100,
+    accepted: int | None = None,
+    partition: int = 0,
+    member_id: str = "member",
+) -> ShareFetchRequest:
+    """A member asks for records of one partition, which its session has from epoch 0 on.
+
+    ``accepted`` is an offset that has been worked on.
+    """
+    asked = FetchPartition(partition_index=partition)
+    if accepted is not None:
+        done = AcknowledgementBatch(first_offset=accepted, last_offset=accepted, acknowledge_types=[ACCEPT])
+        asked.acknowledgement_batches = [done]
+    topic = FetchTopic(topic_id=Uuid(topic_id), partitions=[asked])
+    return ShareFetchRequest(
+        group_id=GROUP,
+        member_id=member_id,
+        share_session_epoch=epoch,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_records=max_records,
+        batch_size=max_records,
+        topics=[topic] if epoch == 0 or accepted is not None else [],
+    )
 
 
 class Member:
@@ -40,25 +72,16 @@ class Member:
     async def fetch(self, max_records: int = 500) -> list[tuple[int, int, int]]:
         """Offsets that it holds now, the first and the last, and how often they were handed out; it waits for some."""
         while True:
-            messages = share_fetch
-            answer = await self._client.ask(
-                messages.ShareFetchRequest(
-                    group_id=GROUP,
-                    member_id=self._id,
-                    share_session_epoch=self._epoch,
-                    max_wait_ms=200,
-                    min_bytes=1,
-                    max_records=max_records,
-                    batch_size=max_records,
-                    share_acquire_mode=1,
-                    topics=[
-                        messages.FetchTopic(
-                            topic_id=self._topic_id,
-                            partitions=[messages.FetchPartition(partition_index=self._partition)],
-                        )
-                    ],
-                )
+            asked = share_fetch(
+                self._topic_id,
+                self._epoch,
+                max_wait_ms=200,
+                max_records=max_records,
+                partition=self._partition,
+                member_id=self._id,
             )
+            asked.share_acquire_mode = 1
+            answer = await self._client.ask(asked)
             assert not answer.error_code, answer
             self._epoch += 1
             for topic in answer.responses:

@@ -40,7 +40,7 @@ def lines(caplog: pytest.LogCaptureFixture, pattern: str) -> list[str]:
     return [message for message in messages if re.search(pattern, message)]
 
 
-async def acknowledged(cluster: Quorum, topic_id: bytes, *, within: float = 10, timestamp: int = 1000) -> None:
+async def acknowledged(cluster: Quorum, topic_id: bytes, *, within: float = 120, timestamp: int = 1000) -> None:
     """A record is acknowledged by all in-sync replicas, by whoever leads."""
     with trio.fail_after(within):
         while True:

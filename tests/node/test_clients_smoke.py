@@ -41,7 +41,7 @@ def test_confluent_kafka(node: RunningBroker, codec: str, acks: str) -> None:
         producer.produce(
             topic, value, partition=0, on_delivery=lambda error, _: failed.append(error) if error else None
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert not failed
     consumer = ck.Consumer(
         {"bootstrap.servers": node.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
@@ -63,13 +63,13 @@ def test_kafka_python(node: RunningBroker) -> None:
     kafka = pytest.importorskip("kafka")
     producer = kafka.KafkaProducer(bootstrap_servers=node.bootstrap_servers)
     futures = [producer.send("kp", value) for value in VALUES]
-    producer.flush(30)
-    assert [future.get(10).offset for future in futures] == list(range(len(VALUES)))
+    producer.flush(120)
+    assert [future.get(120).offset for future in futures] == list(range(len(VALUES)))
     producer.close()
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=node.bootstrap_servers,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=20_000,
+        consumer_timeout_ms=120_000,
         enable_auto_commit=False,
     )
     partition = kafka.TopicPartition("kp", 0)
@@ -84,7 +84,7 @@ def test_kafka_python(node: RunningBroker) -> None:
     assert consumer.end_offsets([partition]) == {partition: len(VALUES)}
     # Tailing: what is produced now is read soon, by an incremental fetch session.
     other = kafka.KafkaProducer(bootstrap_servers=node.bootstrap_servers)
-    other.send("kp", b"late").get(10)
+    other.send("kp", b"late").get(120)
     assert next(consumer).value == b"late"
     other.close()
     consumer.close()

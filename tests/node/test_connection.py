@@ -333,12 +333,14 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
             super().read_ahead(fd, position, length)
 
     async def test() -> None:
-        async with running_node(tmp_path, env=ColdEnv(seed=1)) as node:
+        env = ColdEnv(seed=1)
+        async with running_node(tmp_path, env=env) as node:
             await node.create_topic("t")
             client = await node.connect()
             await client.ask(produce_request("t", batch(b"v")), 9)
             answer = await client.ask(fetch_request("t"), 12)
             assert values(answer.responses[0].partitions[0].records) == [(0, b"v")]
+            assert (env.disk_reads.count, env.disk_reads.bytes) == (len(cold), sum(cold)), "for the metrics"
 
     run(test)
     assert sum(cold) > 0

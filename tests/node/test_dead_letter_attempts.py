@@ -40,7 +40,7 @@ class Queue:
             name = DLQ if group_id == SOURCE.group_id else f"dlq.{group_id}"
             return SimpleNamespace(dead_letter_topic=name, dead_letter_copy=False)
 
-        network, address_of = broker.env.network, broker._address_of
+        network, address_of = broker.env.network, broker.address_of
         self.queue = DeadLetterQueue(broker.services, network, address_of, of_group, self.traffic)
 
     async def put(

@@ -113,7 +113,7 @@ def produce(bootstrap: str, topic: str, count: int, **more: Any) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "writer", "linger.ms": 0} | more)
     for index in range(count):
         producer.produce(topic, b"value-%d" % index, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
 
 
 def consume(bootstrap: str, topic: str, group: str, count: int, **more: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
         with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
             producer.produce("moved", b"value", partition=0)
-            assert producer.flush(20) == 0
+            assert producer.flush(120) == 0
         told = watched.named("Produce", 2)
         watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
     assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
@@ -190,7 +190,7 @@ def test_records_that_leave_by_sendfile_are_described_by_their_header(broker: Ru
     create_through(broker.bootstrap_servers, "large", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("large", os.urandom(500_000))
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     with watching(port_of(broker), apis=["Fetch"]) as watched:
         consume(broker.bootstrap_servers, "large", "l", 1)
         told = watched.until(lambda told: [each for each in told if "1 record," in each.answer])
@@ -206,10 +206,10 @@ def test_transactions_are_followed(broker: RunningBroker) -> None:
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "client.id": "payer"}
         )
-        producer.init_transactions(20)
+        producer.init_transactions(120)
         producer.begin_transaction()
         producer.produce("paid", b"x")
-        producer.commit_transaction(20)
+        producer.commit_transaction(120)
         told = watched.until(lambda told: [each for each in told for step in each.steps if step.is_end])
     steps = [step for each in told for step in each.steps if step.kind == "transaction"]
     assert {step.number for step in steps} == {steps[0].number} and "committed" in steps[-1].text
@@ -238,7 +238,7 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
-    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + 20)
+    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + 60)
     arguments = ["watch", "-b", f"127.0.0.1:{port_of(broker)}", "--connections"]
     assert main(arguments) == 0
     output = capfdbinary.readouterr().out.decode()
@@ -251,7 +251,7 @@ def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.C
 
     before = told()
     assert abs(before["since_ms"] / 1000 - time.time()) < 600 and len(before["run"]) == 8
-    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + 20)
+    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + 60)
     after = told()
     assert after["requests"] == before["requests"] + 1 and after["bytes_received"] > before["bytes_received"]
     connection.close()
@@ -259,7 +259,7 @@ def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.C
 
 def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
     def status(path: str, **headers: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=60)
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         connection.close()
@@ -296,7 +296,7 @@ def test_what_is_saved_is_read_decoded_and_replayed(
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
         while process.poll() is None:
             producer.produce("saved", b"x", partition=0)
-            assert producer.flush(20) == 0
+            assert producer.flush(120) == 0
         lines = process.stdout.read().splitlines()
     assert len(lines) == 5 and all("Produce v" in line and "saved-0 1 record," in line for line in lines)
     assert main(["watch", "--read", str(file)]) == 0
@@ -353,7 +353,7 @@ def test_keys_pause_and_end_it(broker: RunningBroker) -> None:
             os.write(ours, b" ")
         assert b"paused" in process.stderr.readline() and b"goes on" in process.stderr.readline()
         os.write(ours, b"q")
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     os.close(ours)
 
 
@@ -363,7 +363,7 @@ def test_metrics_count_what_is_watched() -> None:
             produce(node.bootstrap_servers, "both", 5)
             watched.named("Produce", 5)
         port: int = node.in_broker(lambda node: node.metrics_port)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", "/metrics")
         page = connection.getresponse().read().decode()
         connection.close()
@@ -409,12 +409,12 @@ def test_logins_are_seen_without_their_secrets() -> None:
         security = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
         client: dict[str, Any] = {"bootstrap.servers": node.bootstrap_servers, **security}
         admin = AdminClient(client | {"sasl.password": SECRET, "client.id": "alice-client"})
-        admin.list_topics(timeout=20)
+        admin.list_topics(timeout=60)
         operation = AlterConfigOpType.SET
         entry = ConfigEntry("listener.name.clients.ssl.key.password", SECRET, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
         for future in admin.incremental_alter_configs([resource]).values():
-            future.exception(20)
+            future.exception(120)
         (changed,) = watched.named("IncrementalAlterConfigs")
         metadata = watched.named("Metadata")[0]
         login = watched.named("SaslAuthenticate")[0]

@@ -46,7 +46,7 @@ def page_of(broker: RunningBroker) -> Iterator[str]:
 
 
 def ask(address: str, path: str, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=60)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     text = response.read().decode()
@@ -60,7 +60,7 @@ def work(broker: RunningBroker, topic: str) -> None:
     """A record that is written, and read by a group."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer"})
     producer.produce(topic, b"<b>tea</b>")
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "shop", "auto.offset.reset": "earliest"}
     )
@@ -71,7 +71,7 @@ def work(broker: RunningBroker, topic: str) -> None:
 
 def test_a_page_is_fed_by_events(broker: RunningBroker) -> None:
     with page_of(broker) as address:
-        connection = http.client.HTTPConnection(address, timeout=20)
+        connection = http.client.HTTPConnection(address, timeout=60)
         connection.request("GET", "/events")
         response = connection.getresponse()
         assert response.headers["Content-Type"] == "text/event-stream"

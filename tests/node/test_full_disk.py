@@ -99,7 +99,7 @@ class Load:
                 "linger.ms": 2,
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.max.ms": 200,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 300_000,
                 "log_level": 0,
             }
         )
@@ -138,7 +138,7 @@ def read(bootstrap: str, partition: int) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     try:
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None
             if message.error() is not None:
                 assert message.error().name() == "_PARTITION_EOF", message.error()
@@ -193,7 +193,7 @@ def test_a_file_system_that_is_full(node: Node, small: Path) -> None:
         node.stop(kill=number % 2 == 0)
         node.start()
         assert node.told() == {str(node.small): 0, str(node.large): 0}
-        assert load.producer.flush(60) == 0
+        assert load.producer.flush(300) == 0
         assert not load.failed
     assert sum(load.counts().values()) == load.sent
     for partition in everything:
@@ -220,13 +220,13 @@ def test_the_only_log_dir_is_full(tmp_path: Path, small: Path) -> None:
                 load.producer.poll(0)
             load.producer.poll(0.05)
             assert time.monotonic() < deadline, "the disk did not run full"
-        assert node.wait(10) == 1
+        assert node.wait(120) == 1
         last = (tmp_path / "log").read_text().splitlines()[-1]
         assert "no log dir works any more" in last
         assert "No space left on device" in last
         ballast.unlink()
         node.start()
-        assert load.producer.flush(60) == 0
+        assert load.producer.flush(300) == 0
         assert not load.failed
         assert sum(load.counts().values()) == load.sent
         for partition in range(PARTITIONS):

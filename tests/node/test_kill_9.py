@@ -62,7 +62,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
             "enable.idempotence": True,
             "linger.ms": 2,
             "reconnect.backoff.max.ms": 200,
-            "message.timeout.ms": 120_000,
+            "message.timeout.ms": 300_000,
         }
     )
     stop = threading.Event()
@@ -92,7 +92,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
     finally:
         stop.set()
         thread.join()
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     assert not failed
     assert sum(map(len, acknowledged.values())) == sent
     read: dict[tuple[str, int], dict[int, tuple[bytes | None, bytes]]] = {}
@@ -103,7 +103,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         found = read.setdefault((topic, partition), {})
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None
             if message.error() is not None:
                 assert message.error().name() == "_PARTITION_EOF", message.error()

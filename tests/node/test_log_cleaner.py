@@ -45,7 +45,7 @@ from kbroker.wire.record_batch import Record, build_batch, iter_records
 TOPIC = TopicPartition("compacted", 0)
 SETTINGS = CleanerSettings(1, 1 << 20, 1 << 16, 1e300, 10)
 JOB = CompactionJob("/d", [SegmentToClean(0, 5, 100, 1, 1)], [0], 0, 5, 1, 2, 3, 4, 5, {7: (3, 1)})
-RESULT = CompactionResult(5, [CleanedSegment(0, 50, [0])], 100, 50, 5)
+RESULT = CompactionResult(5, [CleanedSegment(0, 50, [0])], 100, 50)
 
 
 async def fill(node: Node, *, keys: int = 10, batches: int = 40) -> dict[bytes, tuple[int, bytes]]:

@@ -393,7 +393,7 @@ def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it
             super().check(operation, path)
             if operation == "sync" and self.stuck and path.startswith(self.stuck):
                 began.set()
-                go.wait(20)
+                go.wait(60)
                 raise OSError(errno.EIO, "broken", path)
 
     disk = SlowDisk()

@@ -15,14 +15,19 @@ from metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, to
 from node_harness import produce_request, run
 from quorum_harness import quorum
 
+from kbroker import types
 from kbroker.client.cluster import Client
+from kbroker.client.reassignments import alter_reassignments, list_reassignments
+from kbroker.metrics.absent import ABSENT
+from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.testing.cluster import running_cluster
+from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.record_batch import Record, build_batch
 from tests.metrics.expressions import of_alerts, of_dashboard
+from tests.metrics.published_metric_names import PUBLISHED
 
 REQUESTS = 150
 """Beyond the first 64, which are all measured."""
@@ -42,25 +47,39 @@ def page(broker: RunningBroker) -> Values:
     """After some traffic, a group and an open transaction."""
     bootstrap = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(20)
+    admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(120)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    producer.init_transactions(20)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("limited", b"x" * 5000, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.subscribe(["limited"])
     consumer.poll(1)
     consumer.commit(offsets=[TopicPartition("limited", 0, 0)], asynchronous=False)
     scraped = scrape(port_of(broker))
     consumer.close()
-    producer.abort_transaction(20)
+    producer.abort_transaction(120)
     return scraped
 
 
 @pytest.mark.parametrize("asked", [of_dashboard(), of_alerts()], ids=["dashboard", "alerts"])
 def test_each_metric_that_the_repositorys_own_files_ask_for_is_on_the_page(page: Values, asked: set[str]) -> None:
     assert asked - {name for name, _ in page} - UNLESS_SHARED - {"kafka_network_requestmetrics_errors_total"} == set()
+
+
+def test_each_name_that_published_dashboards_ask_for_is_on_the_page(page: Values) -> None:
+    absent = {name for names in ABSENT.values() for name in names}
+    shown = {name for name, _ in page}
+    assert PUBLISHED[Dialect.STRIMZI] - absent - shown == set()
+
+
+def test_each_value_has_the_labels_that_the_list_of_metrics_tells(page: Values) -> None:
+    told = {family.names[Dialect.STRIMZI]: set(family.labels) for family in all_families()}
+    for name, labels in page:
+        own = told.get(name, told.get(name.removesuffix("_count")))
+        assert own is not None, name
+        assert {label for label, _ in labels} - own <= {"quantile"}, name
 
 
 def test_the_process(page: Values) -> None:
@@ -166,7 +185,7 @@ def batch() -> bytes:
 def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker) -> None:
     """KIP-143, KIP-188: most Produce requests here take the short way, and few are measured."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("counted", 1)])["counted"].result(20)
+    admin.create_topics([NewTopic("counted", 1)])["counted"].result(120)
     name, error = "kafka_network_requestmetrics_requests_total", "kafka_network_requestmetrics_errors_total"
     before = scrape(port_of(broker))
     with Client(broker.bootstrap_servers) as client:
@@ -186,7 +205,7 @@ def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker
 def test_requests_that_take_turns_on_a_connection_are_counted_each(broker: RunningBroker) -> None:
     """Shortcuts of two APIs, and a scrape while they are used."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("turns", 1)])["turns"].result(20)
+    admin.create_topics([NewTopic("turns", 1)])["turns"].result(120)
     name = "kafka_network_requestmetrics_requests_total"
 
     def counts() -> dict[str, float]:
@@ -257,16 +276,21 @@ def test_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
     run(main)
 
 
-def test_replication_on_three_nodes() -> None:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(3, LISTENER) as it:
+        yield it
+
+
+def test_replication_on_three_nodes(cluster: RunningCluster) -> None:
     """KIP-96, KIP-153, KIP-164, KIP-352, KIP-427."""
-    with running_cluster(3, LISTENER) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        config = {"min.insync.replicas": "3"}
-        admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(20)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
-        producer.produce("copied", b"x" * 5000)
-        assert producer.flush(20) == 0
-        pages = [scrape(port) for port in ports_of(cluster)]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    config = {"min.insync.replicas": "3"}
+    admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(120)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    producer.produce("copied", b"x" * 5000)
+    assert producer.flush(120) == 0
+    pages = [scrape(port) for port in ports_of(cluster)]
     assert total(pages, "kafka_server_brokertopicmetrics_replicationbytesin_total") > 10_000
     assert total(pages, "kafka_server_brokertopicmetrics_bytesout_total") == 0
     of_topic = {"topic": "copied", "partition": "0"}
@@ -282,3 +306,27 @@ def test_replication_on_three_nodes() -> None:
     ]
     assert len(silences) == 2 and max(silences) < 60_000
     assert {page["kafka_server_raftmetrics_number_of_voters", ()] for page in pages} == {3}
+
+
+def test_bytes_of_a_reassignment_are_counted_on_both_sides(cluster: RunningCluster) -> None:
+    """KIP-352: by the leader that sends them and by the broker that gets a replica, and for no other replica."""
+    bytes_in, bytes_out = (f"kafka_server_brokertopicmetrics_reassignmentbytes{way}_total" for way in ("in", "out"))
+    bootstrap = cluster.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"min.insync.replicas": "1"}
+    admin.create_topics([NewTopic("moved", 1, replica_assignment=[[1, 2]], config=config)])["moved"].result(120)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce("moved", b"x" * 5000)
+    assert producer.flush(120) == 0
+    before = [scrape(port) for port in ports_of(cluster)]
+    with Client(bootstrap) as client:
+        partition = types.TopicPartition("moved", 0)
+        client.partitions_of("moved")
+        leader = client.leader(partition)
+        assert not any(alter_reassignments(client, {partition: [1, 3]}).values())
+        while list_reassignments(client):
+            time.sleep(0.05)
+    after = [scrape(port) for port in ports_of(cluster)]
+    assert [total(before, name) for name in (bytes_in, bytes_out)] == [0, 0]
+    assert [value(page, bytes_out) > 5000 for page in after] == [leader == node for node in (1, 2, 3)]
+    assert [value(page, bytes_in) > 5000 for page in after] == [False, False, True]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from metrics_pages import LISTENER, found, port_of, ports_of, scrape, value
+from metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
 
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.testing.cluster import running_cluster
+from kbroker.testing.cluster import RunningCluster, running_cluster
+from tests.every_node import await_topics
 
 SECONDS = "kafka_consumergroup_lag_seconds"
 HELD = "kbroker_partition_last_stable_offset_held_seconds"
@@ -29,7 +30,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def create(bootstrap: str, topic: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(120)
 
 
 def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES) -> None:
@@ -38,7 +39,7 @@ def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES) -> None:
     now_ms = time.time() * 1000
     for age in ages:
         producer.produce(topic, b"x", partition=0, timestamp=int(now_ms - age * 1000))
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
 
 
 def commit(bootstrap: str, topic: str, group: str, offset: int) -> None:
@@ -72,7 +73,7 @@ def test_what_was_deleted_before_it_was_read_does_not_count(broker: RunningBroke
     assert value(scrape(port_of(broker)), SECONDS, **of_group) >= AGES[0]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition("deleted", 0, 3)]).values():
-        future.result(20)
+        future.result(120)
     age = value(scrape(port_of(broker)), SECONDS, **of_group)
     assert AGES[3] <= age < AGES[3] + LEEWAY
 
@@ -90,25 +91,99 @@ def test_an_open_transaction_is_named(broker: RunningBroker) -> None:
     bootstrap = broker.bootstrap_servers
     create(bootstrap, "held")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "the-holder"})
-    producer.init_transactions(20)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("held", b"x", partition=0, timestamp=int(time.time() * 1000 - 50_000))
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     page = scrape(port_of(broker))
     ((labels, age),) = found(page, HELD, topic="held").items()
     assert dict(labels)["transactional_id"] == "the-holder" and int(dict(labels)["producer_id"]) >= 0
     assert 50 <= age < 50 + LEEWAY
     assert value(page, "kafka_cluster_partition_laststableoffsetlag", topic="held", partition="0") == 1
-    producer.commit_transaction(20)
+    producer.commit_transaction(120)
     assert found(scrape(port_of(broker)), HELD, topic="held") == {}
 
 
-def test_on_three_nodes_the_coordinator_tells() -> None:
-    with running_cluster(3, LISTENER) as cluster:
-        bootstrap = cluster.bootstrap_servers
-        create(bootstrap, "spread")
-        write(bootstrap, "spread")
-        commit(bootstrap, "spread", "readers", 2)
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(3, LISTENER) as it:
+        yield it
+
+
+def scrape_until(cluster: RunningCluster, told: Callable[[list[Values]], bool]) -> list[Values]:
+    """The pages of all nodes, once they tell something."""
+    deadline = time.monotonic() + 120
+    while True:
         pages = [scrape(port) for port in ports_of(cluster)]
-        ages = [age for page in pages for age in found(page, SECONDS, consumergroup="readers", topic="spread").values()]
+        if told(pages):
+            return pages
+        assert time.monotonic() < deadline
+
+
+def test_on_three_nodes_the_coordinator_tells(cluster: RunningCluster) -> None:
+    bootstrap = cluster.bootstrap_servers
+    create(bootstrap, "spread")
+    await_topics(cluster, "spread")
+    write(bootstrap, "spread")
+    commit(bootstrap, "spread", "readers", 2)
+    pages = [scrape(port) for port in ports_of(cluster)]
+    ages = [age for page in pages for age in found(page, SECONDS, consumergroup="readers", topic="spread").values()]
     assert len(ages) == 1 and AGES[2] <= ages[0] < AGES[2] + LEEWAY
+
+
+def test_lag_of_partitions_that_have_one_replica_each(cluster: RunningCluster) -> None:
+    """Two of three are on other nodes than the group's coordinator, which asks for their ends."""
+    bootstrap, group = cluster.bootstrap_servers, "asking"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("alone", 3, 1)])["alone"].result(120)
+    await_topics(cluster, "alone")
+    leaders = {entry.leader for entry in admin.list_topics("alone", 120).topics["alone"].partitions.values()}
+    assert len(leaders) == 3
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(12):
+        producer.produce("alone", b"x", partition=number % 3)
+    assert producer.flush(120) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("alone", index, 1 + index) for index in range(3)], asynchronous=False)
+    of_topic = {"consumergroup": group, "topic": "alone"}
+
+    def lags_of(pages: list[Values]) -> dict[str, float]:
+        of_group = [found(page, "kafka_consumergroup_lag", **of_topic) for page in pages]
+        assert sum(map(bool, of_group)) <= 1
+        return {dict(labels)["partition"]: lag for each in of_group for labels, lag in each.items()}
+
+    # A leader may be too busy to answer a scrape in time.
+    pages = scrape_until(cluster, lambda pages: len(lags_of(pages)) == 3)
+    assert lags_of(pages) == {"0": 3, "1": 2, "2": 1}
+    assert total(pages, "kafka_consumergroup_lag_sum", **of_topic) == 6
+    assert total(pages, "kafka_consumergroup_current_offset_sum", **of_topic) == 6
+    assert [value(page, "kafka_brokers") for page in pages] == [3, 3, 3]
+    assert total(pages, "kbroker_record_disk_reads_total") >= 0
+    ages = [age for page in pages for age in found(page, SECONDS, **of_topic).values()]
+    assert len(ages) == 1, "the age of a record is told where there is a replica"
+    consumer.commit(offsets=[TopicPartition("alone", index, 4) for index in range(3)], asynchronous=False)
+    pages = scrape_until(cluster, lambda pages: len(lags_of(pages)) == 3)
+    assert lags_of(pages) == {"0": 0, "1": 0, "2": 0}
+    assert total(pages, "kafka_consumergroup_lag_sum", **of_topic) == 0
+    assert [age for page in pages for age in found(page, SECONDS, **of_topic).values()] == [0, 0, 0]
+    consumer.close()
+
+
+def test_on_three_nodes_the_leader_names_an_open_transaction(cluster: RunningCluster) -> None:
+    """Its coordinator may be another node: then it is named by its producer's id alone."""
+    bootstrap = cluster.bootstrap_servers
+    create(bootstrap, "held-there")
+    await_topics(cluster, "held-there")
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "holds-there"})
+    producer.init_transactions(120)
+    producer.begin_transaction()
+    producer.produce("held-there", b"x", partition=0, timestamp=int(time.time() * 1000 - 50_000))
+    assert producer.flush(120) == 0
+    pages = [scrape(port) for port in ports_of(cluster)]
+    ((labels, age),) = [held for page in pages for held in found(page, HELD, topic="held-there").items()]
+    assert 50 <= age < 50 + LEEWAY and int(dict(labels)["producer_id"]) >= 0
+    assert dict(labels).get("transactional_id", "holds-there") == "holds-there"
+    leading = [bool(found(page, "kafka_topic_partition_leader", topic="held-there")) for page in pages]
+    assert leading == [bool(found(page, HELD, topic="held-there")) for page in pages]
+    producer.commit_transaction(120)
+    scrape_until(cluster, lambda pages: not total(pages, HELD, topic="held-there"))  # its marker may be on its way

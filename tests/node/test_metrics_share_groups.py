@@ -25,14 +25,14 @@ def test_records_in_flight_and_lag() -> None:
     with running_broker(LISTENER) as broker:
         bootstrap = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(20)
+        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(120)
         begin = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
         group = ConfigResource(ResourceType.GROUP, "workers", incremental_configs=[begin])
-        admin.incremental_alter_configs([group])[group].result(20)
+        admin.incremental_alter_configs([group])[group].result(120)
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(RECORDS):
             producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         worker = ShareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )
@@ -69,17 +69,17 @@ def test_words_dead_letters_locks_and_states_are_counted() -> None:
     with running_broker({**LISTENER, "errors.deadletterqueue.auto.create.topics.enable": "true"}) as broker:
         bootstrap = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(20)
+        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(120)
         settings = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.jobs"}
         entries = [
             ConfigEntry(name, text, incremental_operation=AlterConfigOpType.SET) for name, text in settings.items()
         ]
         group = ConfigResource(ResourceType.GROUP, "workers", incremental_configs=entries)
-        admin.incremental_alter_configs([group])[group].result(20)
+        admin.incremental_alter_configs([group])[group].result(120)
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(3):
             producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         worker = ShareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )

@@ -70,7 +70,7 @@ def test_confluent_kafka_asks_the_provider(node: RunningBroker, provider: TokenP
     before = provider.requests.count("/token")
     producer = confluent_kafka.Producer(confluent(node, **oidc, **secret))
     producer.produce("oidc", b"hello")
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     assert provider.requests.count("/token") == before + 1
 
 
@@ -106,7 +106,7 @@ def test_confluent_kafka_with_a_token_of_the_program(
     while time.time() < ends_of[0] + 0.2 or len(given) < 2:
         assert time.monotonic() < deadline, "no second token is asked for"
         producer.produce("callback", b"hello")
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         producer.poll(0.05)
 
 
@@ -128,7 +128,7 @@ def test_kafka_python(node: RunningBroker, provider: TokenProvider) -> None:
         "sasl_mechanism": "OAUTHBEARER",
     }
     producer = kafka.KafkaProducer(**options, sasl_oauth_token_provider=_kafka_python_tokens(provider))
-    assert producer.send("kafka-python", b"hello").get(20).offset == 0
+    assert producer.send("kafka-python", b"hello").get(120).offset == 0
     producer.close()
     wrong = _kafka_python_tokens(provider, iss="https://elsewhere")
     with pytest.raises(kafka.errors.KafkaError):

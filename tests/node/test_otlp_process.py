@@ -121,7 +121,7 @@ def test_what_the_library_raises_is_a_failure() -> None:
 
 def test_it_ends_with_its_input() -> None:
     """Within figures, and within a line, as well as between them."""
-    line = Line("x", Shape.GAUGE, "", [], 1, [[[], 1]]).encode()
+    line = Line("x", Shape.GAUGE, "", [], 1, [([], 1)]).encode()
     for text, outcomes in ((b"", 1), (line, 1), (line[:-5], 1), (line + line[:1], 1), (line + b"\n", 2)):
         reading, writing = os.pipe()
         os.write(writing, text)

@@ -82,7 +82,7 @@ def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading
         calls.call(lambda x: x, 1)
     gate.set()
     for thread in stuck:
-        thread.join(10)
+        thread.join(60)
     calls.timeout = 30
     assert calls.call(lambda x: x, 1) == 1
     calls.close()

@@ -197,7 +197,7 @@ def logged_in(broker: RunningBroker, user: str, password: str) -> bool:
     given = broker.client_properties("alice", mechanism="PLAIN")
     line = given["sasl.jaas.config"].replace('"alice"', f'"{user}"').replace("alice-secret", password)
     properties = ClientProperties({**given, "sasl.jaas.config": line})
-    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=10) as client:
+    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60) as client:
         try:
             client.refresh(())
         except AuthenticationFailed as error:

@@ -48,7 +48,7 @@ def node() -> Iterator[RunningBroker]:
             info = admin.ScramCredentialInfo(mechanism, 8192)
             upsertion = admin.UserScramCredentialUpsertion("carol", info, b"carol-secret")
             for future in client.alter_user_scram_credentials([upsertion]).values():
-                assert future.result(20) is None
+                assert future.result(120) is None
         yield running
         logger.setLevel(level)
         text = "\n".join(record.getMessage() for record in running.logs)
@@ -84,7 +84,7 @@ def test_confluent_kafka(node: RunningBroker, mechanism: str) -> None:
         if time.monotonic() < began + lasts:
             producer.produce(topic, b"%d" % sent, partition=0)
             sent += 1
-            assert producer.flush(20) == 0
+            assert producer.flush(120) == 0
         got += [message.value() for message in consumer.consume(1000, 0.02) if not message.error()]
     consumer.close()
     assert got == [b"%d" % number for number in range(sent)]
@@ -117,7 +117,7 @@ def test_kafka_python(node: RunningBroker, mechanism: str) -> None:
         "sasl_plain_password": "carol-secret",
     }
     producer = kafka.KafkaProducer(**options)
-    assert producer.send(f"kp-{mechanism}", b"x").get(timeout=20).offset == 0
+    assert producer.send(f"kp-{mechanism}", b"x").get(timeout=120).offset == 0
     producer.close()
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import trio
 from node_harness import Node, run, running_node
 from share_state_harness import GROUP, delete, errors, find, initialize, read, summary, until_loaded, write
 
 from kbroker.errors import ErrorCode
+from kbroker.later import Later
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
-from kbroker.share_state import StateBatch
+from kbroker.share_state import DeliveryState, SharePartitionKey, SharePartitionState, StateBatch
+from kbroker.types import Uuid
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -163,3 +168,65 @@ def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> Non
             assert [(each.first_offset, each.last_offset) for each in state.state_batches] == [(0, 6)]
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("linger_ms", "at_once", "batches"), [(50, [True, False, False, False], 2), (-1, [True] * 4, 4)]
+)
+def test_changes_of_states_linger_as_long_as_the_property_says(
+    tmp_path: Path, linger_ms: int, at_once: list[bool], batches: int
+) -> None:
+    """``share.coordinator.append.linger.ms`` (KIP-1224): the first change is written, and those after it together."""
+
+    async def scenario() -> None:
+        properties = {
+            "share_coordinator_state_topic_num_partitions": "1",
+            "share_coordinator_append_linger_ms": str(linger_ms),
+        }
+        async with running_node(tmp_path, **properties) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            await client.ask(initialize(topic_id, *((partition, 1, 0) for partition in range(4))))
+            log = node.broker.replica_manager.partitions[SHARE_GROUP_STATE_TOPIC, 0].log
+            before = log.log_end_offset
+            waiting = [change(node, topic_id, partition, 10) for partition in range(4)]
+            assert [each.done for each in waiting] == at_once
+            assert [[*(await each).values()] for each in waiting] == [[None]] * 4
+            assert log.log_end_offset == before + 4
+            data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
+            assert sum(1 for _ in walk_headers(data)) == batches
+            told = errors(await client.ask(summary(topic_id, *range(4))))
+            assert [each.start_offset for each in told] == [10] * 4
+
+    run(scenario)
+
+
+def test_another_change_of_a_share_partition_sees_the_one_that_is_gathered(tmp_path: Path) -> None:
+    """The start offset does not go back, though the change that has moved it is not written yet."""
+
+    async def scenario() -> None:
+        properties = {
+            "share_coordinator_state_topic_num_partitions": "1",
+            "share_coordinator_append_linger_ms": "50",
+        }
+        async with running_node(tmp_path, **properties) as node:
+            topic_id = await ready(node)
+            client = await node.connect()
+            await client.ask(initialize(topic_id, (0, 1, 0), (1, 1, 0)))
+            late = StateBatch(20, 24, DeliveryState.ACKNOWLEDGED, 1)
+            waiting = [change(node, topic_id, *each) for each in ((1, 1), (0, 20), (0, 10, late), (1, 2))]
+            assert [[*(await each).values()] for each in waiting] == [[None]] * 4
+            state, other = errors(await client.ask(read(topic_id, (0, 0), (1, 0))))
+            assert (state.start_offset, other.start_offset) == (20, 2)
+            assert [(each.first_offset, each.last_offset) for each in state.state_batches] == [(20, 24)]
+
+    run(scenario)
+
+
+def change(node: Node, topic_id: bytes, partition: int, start: int, *batches: StateBatch) -> Later[Any]:
+    """A change of a state, which the share coordinator has begun to write, or gathers."""
+    coordinators = node.broker.services.share_coordinators
+    assert coordinators is not None
+    key = SharePartitionKey(GROUP, Uuid(topic_id), partition)
+    state = SharePartitionState(1, 0, start, 0, batches)
+    return coordinators().write_each({key: state}, lambda core, key, item, now_ms: core.write(key, item, now_ms))

@@ -8,31 +8,14 @@ from typing import Any
 import trio
 from node_harness import Client, Node, produce_request, run, running_node
 from node_harness import batch as records
-from share_member import GROUP_TYPE, Member, configure, until
+from share_member import GROUP_TYPE, Member, configure, share_fetch, until
 from share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 from kbroker.errors import ErrorCode
-from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
 
 FEW = {"share_coordinator_state_topic_num_partitions": "1"}
 GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def share_fetch(topic_id: bytes, epoch: int = 0, *, max_wait_ms: int = 0) -> ShareFetchRequest:
-    """A member asks for all that there is of partition 0; the session has it from epoch 0 on."""
-    topic = FetchTopic(topic_id=Uuid(topic_id), partitions=[FetchPartition(partition_index=0)])
-    return ShareFetchRequest(
-        group_id=GROUP,
-        member_id="member",
-        share_session_epoch=epoch,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_records=100,
-        batch_size=100,
-        topics=[topic] if epoch == 0 else [],
-    )
 
 
 def part(response: Any) -> Any:

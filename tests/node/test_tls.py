@@ -100,9 +100,9 @@ def test_kafka_python(broker: RunningBroker, files: Path) -> None:
         "ssl_certfile": str(files / "alice.pem"),
     }
     producer = KafkaProducer(**client)
-    producer.send("kafka-python", b"one").get(10)
+    producer.send("kafka-python", b"one").get(120)
     producer.close()
-    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=10_000, **client)
+    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=120_000, **client)
     assert next(iter(consumer)).value == b"one"
     consumer.close()
 
@@ -368,12 +368,12 @@ def test_three_nodes_reach_one_another(cluster: RunningCluster, files: Path) -> 
 
     client = conf(cluster, files, acks="all")  # type: ignore[arg-type]
     admin = AdminClient({name: value for name, value in client.items() if name != "acks"})
-    admin.create_topics([NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})])["t"].result(20)
+    admin.create_topics([NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})])["t"].result(120)
     values = [b"%d" % number for number in range(1000)]
     produce(client, "t", *values)
     reader = {name: value for name, value in client.items() if name != "acks"}
     assert consume(reader, "t", 1000) == values
-    assert len(admin.list_topics(timeout=10).topics["t"].partitions[0].isrs) == 3
+    assert len(admin.list_topics(timeout=60).topics["t"].partitions[0].isrs) == 3
     assert not any("cannot connect to" in node.log for node in cluster.nodes)
 
 

@@ -54,7 +54,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:
     with running_broker(in_files(tmp_path)) as broker:
         producer = Producer(conf(broker, files, None, linger__ms=0))
         producer.produce("t", b"before")
-        assert producer.flush(10) == 0
+        assert producer.flush(120) == 0
         assert serial(broker) == NODE.certificate.serial_number
         (tmp_path / "node.pem").write_text("-----BEGIN nothing")
         until(lambda: any("keeps its TLS stores" in record.getMessage() for record in broker.logs), broker)
@@ -65,7 +65,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:
         (tmp_path / "node.pem").write_text(new.pem())
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
         producer.produce("t", b"after")  # on the connection that it has
-        assert producer.flush(10) == 0
+        assert producer.flush(120) == 0
 
 
 def test_a_certificate_of_another_name_is_taken_if_that_is_allowed(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def alter(admin: AdminClient, **changes: str | None) -> None:
         for name, value in changes.items()
     ]
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(120)
 
 
 def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
         alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password=SECRET)
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
         resource = ConfigResource(ResourceType.BROKER, "1")
-        described = admin.describe_configs([resource])[resource].result(10)
+        described = admin.describe_configs([resource])[resource].result(120)
         assert SECRET not in repr({name: entry.value for name, entry in described.items()})
         assert described["listener.name.ssl.ssl.keystore.location"].value == str(tmp_path / "new.p12")
         assert described["listener.name.ssl.ssl.keystore.password"].is_sensitive

@@ -459,7 +459,7 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
     may_go_on = threading.Event()
 
     def slow_step(stream: TlsStream) -> bool:
-        assert may_go_on.wait(20)  # for what only the event loop can do
+        assert may_go_on.wait(60)  # for what only the event loop can do
         return step(stream)
 
     monkeypatch.setattr(TlsStream, "_handshake_step", slow_step)

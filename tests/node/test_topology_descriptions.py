@@ -390,7 +390,7 @@ def test_a_store_that_a_deletion_overtakes_leaves_no_file(tmp_path: Path, monkey
 
     def slow(path: Path, *arguments: Any) -> int:
         begun.set()
-        assert gate.wait(10)
+        assert gate.wait(60)
         return write(path, *arguments)
 
     def count(users: int) -> None:
@@ -412,11 +412,11 @@ def test_a_store_that_a_deletion_overtakes_leaves_no_file(tmp_path: Path, monkey
     for number, work in enumerate(works, 1):
         threads.append(threading.Thread(target=work))
         threads[-1].start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         count(number)
     gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert list((tmp_path / "here").iterdir()) == []
     assert [type(error) for error in refused] == [Overtaken]
 
@@ -427,7 +427,7 @@ def test_threads_and_nodes_that_store_at_once_leave_one_whole_file(tmp_path: Pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert nodes[0].get("g", 3) == DESCRIPTION and len(list((tmp_path / "here").iterdir())) == 1
 
 

@@ -7,13 +7,11 @@ from typing import Any
 
 from node_harness import Client, batch, fetch_request, produce_request, run, values
 from quorum_harness import Quorum, three_nodes
-from share_member import ACCEPT, begin
+from share_member import begin, share_fetch
 from share_state_harness import GROUP, find
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
-from kbroker.types import Uuid
-from kbroker.wire.messages import share_fetch
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.handlers.principals import connect_as
@@ -61,27 +59,6 @@ async def everywhere(cluster: Quorum, client: Client, request: CreateAclsRequest
     [result] = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
     assert result.error_code == 0, result
     await cluster.until(lambda: all(version > before[node_id] for node_id, version in versions(cluster).items()))
-
-
-def share_request(
-    topic_id: bytes, epoch: int, max_wait_ms: int, accepted: int | None = None
-) -> share_fetch.ShareFetchRequest:
-    """``accepted`` is an offset that has been worked on."""
-    part = share_fetch.FetchPartition(partition_index=0)
-    if accepted is not None:
-        part.acknowledgement_batches = [
-            share_fetch.AcknowledgementBatch(first_offset=accepted, last_offset=accepted, acknowledge_types=[ACCEPT])
-        ]
-    return share_fetch.ShareFetchRequest(
-        group_id=GROUP,
-        member_id="member",
-        share_session_epoch=epoch,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_records=10,
-        batch_size=10,
-        topics=[share_fetch.FetchTopic(topic_id=Uuid(topic_id), partitions=[part])],
-    )
 
 
 class Scene:
@@ -171,9 +148,9 @@ async def consumer(scene: Scene) -> None:
 async def share_consumer(scene: Scene) -> None:
     """Records that were not handed out count as not delivered."""
     for resource, name, offset in ((ResourceType.TOPIC, "t", 2), (ResourceType.GROUP, GROUP, 3)):
-        await scene.bob.send(share_request(scene.topic_id, 0, 0))
+        await scene.bob.send(share_fetch(scene.topic_id))
         assert not (await scene.answer()).error_code
-        await scene.wait(share_request(scene.topic_id, 1, LONG_MS))
+        await scene.wait(share_fetch(scene.topic_id, 1, max_wait_ms=LONG_MS))
         await scene.deny(resource, name)
         await scene.produce(b"job")
         answer, epoch = await scene.answer(), 2
@@ -184,8 +161,8 @@ async def share_consumer(scene: Scene) -> None:
             told = answer.responses[0].partitions[0]
             assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
         await scene.forget_denials()
-        await scene.bob.send(share_request(scene.topic_id, epoch, LONG_MS))
+        await scene.bob.send(share_fetch(scene.topic_id, epoch, max_wait_ms=LONG_MS))
         handed = (await scene.answer()).responses[0].partitions[0].acquired_records
         assert [(each.first_offset, each.last_offset, each.delivery_count) for each in handed] == [(offset, offset, 1)]
-        await scene.bob.send(share_request(scene.topic_id, epoch + 1, 0, offset))
+        await scene.bob.send(share_fetch(scene.topic_id, epoch + 1, accepted=offset))
         assert not (await scene.answer()).responses[0].partitions[0].acknowledge_error_code

@@ -25,8 +25,10 @@ from kbroker.node.controller_channel import ControllerChannels
 from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.image_publisher import ImagePublisher
 from kbroker.node.led_share_partition import LedSharePartition
+from kbroker.node.letter_producers import LetterProducer, Target
 from kbroker.node.produce_queue import ProduceQueue
 from kbroker.node.registrations import Registrations
+from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.raft_metadata.controller import brokers
 from kbroker.replication.partition_state import PartitionState
 from kbroker.share_partitions.partition import SharePartition
@@ -221,6 +223,17 @@ def _believes_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharePartition, "_held_by", lambda self, member_id, first, last: self._runs.cut(first, last))
 
 
+def _believes_whoever_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's word is taken for what came back from it, too, as long as nobody has it."""
+    held_by = SharePartition._held_by
+
+    def or_nobody(self: SharePartition, member_id: str, first: int, last: int) -> list[Run]:
+        runs = self._runs.cut(first, last)
+        return runs if runs and all(run.is_available for run in runs) else held_by(self, member_id, first, last)
+
+    monkeypatch.setattr(SharePartition, "_held_by", or_nobody)
+
+
 def _hands_out_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records go to the next member while another has them."""
 
@@ -266,6 +279,36 @@ def _gives_up_without_a_letter_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "batch", archived)
 
 
+def _loses_answers(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, None]:
+    """The answer to the first attempt to write a batch of dead letters is lost. This is no mistake, but bad luck.
+
+    The value gets the batches.
+    """
+    write, written = DeadLetterQueue._write, dict[bytes, None]()
+
+    async def without_answer(self: DeadLetterQueue, name: str, source: Any, batch: bytes, producer: Any) -> str | None:
+        problem = await write(self, name, source, batch, producer)
+        if problem is not None or batch in written:
+            return problem
+        written[batch] = None
+        return "the answer was lost"
+
+    monkeypatch.setattr(DeadLetterQueue, "_write", without_answer)
+    return written
+
+
+def _signs_each_attempt_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of dead letters that is sent again has another producer id."""
+    _loses_answers(monkeypatch)
+    sign = LetterProducer.sign
+
+    async def anew(self: LetterProducer, batch: bytes, target: Target) -> bytes:
+        self.forget()
+        return await sign(self, batch, target)
+
+    monkeypatch.setattr(LetterProducer, "sign", anew)
+
+
 def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller writes no records when nothing happens."""
     monkeypatch.setattr("kbroker.node.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
@@ -285,11 +328,13 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_asks_by_one_channel, "cluster-foolish-client"),
     (_says_what_the_version_cannot, "cluster-foolish-client"),
     (_believes_anybody, "cluster-share-groups"),
+    (_believes_whoever_had_it, "cluster-share-groups"),
     (_hands_out_what_is_held, "cluster-share-groups"),
     (_passes_what_is_not_done_with, "cluster-share-groups"),
     (_keeps_nothing, "cluster-share-coordinators"),
     (_forgets_counts, "cluster-share-coordinators"),
     (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters"),
+    (_signs_each_attempt_anew, "cluster-share-dead-letters"),
     (_says_nothing_when_idle, "cluster-idle-controller"),
 ]
 
@@ -305,6 +350,12 @@ def test_a_mistake_is_noticed(
         except Violation:
             return
     pytest.fail("no seed shows it")
+
+
+def test_answers_that_are_lost_double_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = _loses_answers(monkeypatch)
+    run_cluster_scenario("cluster-share-dead-letters", 0)
+    assert lost
 
 
 def test_late_requests_show_the_anomalies_of_transaction_version_1(monkeypatch: pytest.MonkeyPatch) -> None:

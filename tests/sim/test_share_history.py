@@ -11,7 +11,7 @@ from kbroker.share_coordinator.records import Snapshot, Update
 from kbroker.share_partitions.partition import AcknowledgeType
 from kbroker.share_state import SharePartitionKey, StateBatch
 from kbroker.sim.history import History
-from kbroker.sim.share_history import Hold, ShareHistory
+from kbroker.sim.share_history import Hold, Late, ShareHistory
 from kbroker.sim.share_states import LoggedStates
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid
@@ -40,18 +40,27 @@ class Told:
         return hold
 
     def say(
-        self, hold: Hold, kind: AcknowledgeType, *, kept: bool = True, at: float = 1.0, is_late: bool = False
+        self,
+        hold: Hold,
+        kind: AcknowledgeType,
+        *,
+        kept: bool = True,
+        at: float = 1.0,
+        late: str = "",
+        by: object = LEADER,
     ) -> None:
+        """``late``: the word comes when the record is "passed", or "there" still."""
         self.history.telling(TP, 0, hold, kind)
         if kept:
-            self.history.told(TP, 0, hold, kind, at, late=(LEADER, at) if is_late else None)
+            told = Late(by, at + 0.1, late == "passed") if late else None
+            self.history.told(TP, 0, hold, kind, at, is_sure=not late, late=told)
 
 
 def late(told: Told) -> None:
     """A word that comes after another member's, and is not refused."""
     first, second = told.give("a", 1), told.give("b", 2, at=4)
     told.say(second, ACCEPT, at=5)
-    told.say(first, REJECT, at=6, is_late=True)
+    told.say(first, REJECT, at=6, late="passed")
     told.history.check_end(TP, 0, "ACKNOWLEDGED", 2)
 
 
@@ -64,6 +73,19 @@ def late(told: Told) -> None:
         lambda told: [told.say(told.give("a", 1), ACCEPT, kept=False), told.give("b", 2, at=1)],
         lambda told: [told.say(told.give("a", 1), ACCEPT), told.give("b", 2, at=1, by=None)],  # no leader any more
         late,
+        lambda told: [told.say(told.give("a", 1), ACCEPT, at=9, late="there")],  # the lock is over, and nobody cares
+        lambda told: [told.say(told.give("a", 1), RELEASE, at=3.9, late="there"), told.give("b", 2, at=4.5)],
+        lambda told: [  # the answer to the release comes after the next member's
+            first := told.give("a", 1),
+            told.give("b", 2, at=4.5),
+            told.say(first, RELEASE, at=3.9, late="there"),
+        ],
+        lambda told: [  # the record is passed, and another may have been the one that has ended it
+            told.say(told.give("a", 1), ACCEPT, kept=False),
+            told.say(second := told.give("b", 2, at=4), ACCEPT, at=8, late="passed"),
+            told.give("c", 3, at=9, by=NEXT_LEADER),
+            second,
+        ],
     ],
 )
 def test_what_may_be(right: Callable[[Told], Any]) -> None:
@@ -93,8 +115,50 @@ def test_what_may_be(right: Callable[[Told], Any]) -> None:
             "REJECT of t-0 0 by b is kept, after ACCEPT was",
         ),
         (
-            lambda told: [first := told.give("a", 1), told.give("b", 2, at=4), told.say(first, ACCEPT, is_late=True)],
+            lambda told: [
+                first := told.give("a", 1),
+                told.give("b", 2, at=4),
+                told.say(first, ACCEPT, at=5, late="passed"),
+            ],
             "by a is not refused, while b holds it until 8",
+        ),
+        (  # the other has let go, but has had it
+            lambda told: [
+                first := told.give("a", 1),
+                told.say(told.give("b", 2, at=4), RELEASE, kept=False),
+                told.say(first, ACCEPT, at=5, late="there"),
+            ],
+            "by a is not refused, and b has had it since, with count 2",
+        ),
+        (
+            lambda told: [
+                first := told.give("a", 1),
+                told.give("b", 2, at=4),
+                told.say(first, RENEW, at=9, late="there"),
+            ],
+            "RENEW of t-0 0 by a is not refused, and b has had it since",
+        ),
+        (
+            lambda told: [told.say(told.give("a", 1), RELEASE, at=9, late="there", by=NEXT_LEADER)],
+            "by a leader that did not give it",
+        ),
+        (
+            lambda told: [told.say(told.give("a", 1), ACCEPT, at=9, late="there"), told.give("b", 2, at=10)],
+            "after ACCEPT was kept",
+        ),
+        (  # nobody else can have ended it
+            lambda told: [
+                told.say(told.give("a", 1), REJECT, at=9, late="passed"),
+                told.give("b", 2, at=10, by=NEXT_LEADER),
+            ],
+            "after REJECT was kept",
+        ),
+        (
+            lambda told: [
+                told.say(told.give("a", 1), RELEASE, at=9, late="there"),
+                told.give("b", 1, at=10, by=NEXT_LEADER),
+            ],
+            "after 1 was kept",
         ),
         (lambda told: [told.give("a", 1), told.give("b", 2, at=5, value=b"w")], "which was b'v'"),
         (

@@ -142,7 +142,7 @@ def test_partitions_and_groups_take_few_requests_and_come_in_turn(
     assert PARTITIONS * 5 == 10_000
     monkeypatch.setattr(looking, "PARTITIONS", PART)
     time = 0.0
-    with Client(broker.bootstrap, timeout=10) as client:
+    with Client(broker.bootstrap, timeout=60) as client:
         observer = Observer(client, clock=lambda: time)
         course = first(observer.look())
         while len(course.ends) < MANY:
@@ -165,7 +165,7 @@ def test_partitions_and_groups_take_few_requests_and_come_in_turn(
 def test_all_topics_are_asked_for_now_and_then(broker: FakeBroker) -> None:
     time = 0.0
     broker.partitions = 3
-    with Client(broker.bootstrap, timeout=10) as client:
+    with Client(broker.bootstrap, timeout=60) as client:
         observer = Observer(client, clock=lambda: time)
         counts = []
         for seconds in (0.0, 2.0, 4.0, 6.0):
@@ -180,7 +180,7 @@ def test_what_a_broker_refuses_or_does_not_serve_is_told_and_the_rest_is_there(b
     broker.partitions = 3
     broker.answers[ListGroupsRequest] = lambda request, version: ListGroupsResponse(error_code=30)
     del broker.versions[ListTransactionsRequest.api_key]
-    with Client(broker.bootstrap, timeout=10) as client:
+    with Client(broker.bootstrap, timeout=60) as client:
         found = Observer(client).look()
     assert found.ends == {TopicPartition("t", number): number for number in range(3)}
     assert len(found.problems) == 2 and not found.silent and not found.groups
@@ -192,7 +192,7 @@ def test_a_broker_that_does_not_answer_is_asked_once(broker: FakeBroker, monkeyp
     monkeypatch.setattr(looking, "PATIENCE", 0.2)
     broker.partitions = 3
     broker.answers[ListOffsetsRequest] = lambda request, version: None  # it closes the connection
-    with Client(broker.bootstrap, timeout=10) as client:
+    with Client(broker.bootstrap, timeout=60) as client:
         found = Observer(client).look()
     assert set(found.silent) == {1} and "DescribeLogDirs" not in broker.names() and len(found.topics) == 1
 

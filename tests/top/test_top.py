@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """Topics ``orders`` and ``clicks``, 10 records in orders-0 of which group ``billing`` has had 4."""
     few = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
     with running_broker({**LISTENER, **few}) as running:
-        with Client(running.bootstrap_servers, timeout=20) as client:
+        with Client(running.bootstrap_servers, timeout=60) as client:
             create_topics(client, [NewTopic("orders", 2, 1), NewTopic("clicks", 1, 1)])
             produce(running, 10, tmp_path_factory.mktemp("records"))
             client.partitions_of("orders")
@@ -70,7 +70,7 @@ def begin_transaction(client: Client, name: str, topic: str) -> None:
     def check(response: object) -> None:
         assert not getattr(response, "error_code", 0)
 
-    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=900_000)
     told = client.ask_coordinator(name, request, check, key_type=1)
     adding = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 from confluent_kafka import Message
@@ -24,7 +25,7 @@ from compat_tests.works_with.judge import (
 )
 from compat_tests.works_with.nodes import without_a_node
 from compat_tests.works_with.program import Program
-from compat_tests.works_with.running import Running
+from compat_tests.works_with.running import Running, RunningError
 
 GROUP = "clicks-per-minute"
 BEGIN_MS = 1_700_000_000_000 // 60_000 * 60_000
@@ -74,8 +75,20 @@ def test_clicks_are_counted_exactly_once(
     create_topics(bootstrap, {"clicks": 4, "counts": 2})
     command = [program.python(), program.file("recipe.py")]
 
+    attempts = count()
+
     def start() -> Running:
-        return Running(command, tmp_path, "application", {"KAFKA": bootstrap})
+        """Start it, anew if it ends at once: it asks for a topic that it has just made, of which not all nodes know."""
+        while True:
+            running = Running(command, tmp_path, f"application-{next(attempts)}", {"KAFKA": bootstrap})
+            try:
+                running.await_output("is now processing incoming messages", 90)
+            except RunningError as error:
+                running.kill()
+                if "TopicNotFoundError" in str(error):
+                    continue
+                raise
+            return running
 
     with start() as application:
         write_clicks(bootstrap, 0, 1000)

@@ -29,14 +29,6 @@ KEYS = [
     *missing(
         "kbroker's coordinators run on the one event loop",
         ConfigKey(
-            "share.coordinator.append.linger.ms",
-            INT,
-            "-1",
-            MEDIUM,
-            "How long the coordinator gathers records before writing, in milliseconds.",
-            validator=Range(-1),
-        ),
-        ConfigKey(
             "share.coordinator.cached.buffer.max.bytes",
             INT,
             "1048588",

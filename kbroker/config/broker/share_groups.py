@@ -201,6 +201,15 @@ KEYS = [
         validator=Range(1),
     ),
     ConfigKey(
+        "share.coordinator.append.linger.ms",
+        INT,
+        "-1",
+        MEDIUM,
+        "How long the share coordinator gathers changes of states, in milliseconds; 0 and -1 gather nothing. "
+        "Changes of a share partition that come while others of it are written go together anyway.",
+        validator=Range(-1),
+    ),
+    ConfigKey(
         "share.coordinator.cold.partition.snapshot.interval.ms",
         INT,
         "300000",

@@ -17,10 +17,9 @@ from kbroker.client.groups import (
     commit_offsets,
     committed_offsets,
     delete_group,
-    describe_group,
     list_groups,
 )
-from kbroker.client.share_groups import SHARE, InFlight, describe_share_group, share_in_flight, share_offsets
+from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS, describe_streams_group
 from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.console.call import Call, Refused
@@ -89,15 +88,16 @@ async def describe_one(call: Call) -> Json:
 
 
 def _find(client: Client, group_id: str) -> GroupDescription:
-    """The group, whatever its type; the list tells the type where the broker is not too old."""
-    kind = next((group.type for group in list_groups(client) if group.group_id == group_id), None)
-    if kind is None:
-        raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
-    if kind == SHARE:
-        return describe_share_group(client, group_id)
-    if kind == STREAMS:
-        return describe_streams_group(client, group_id)
-    return describe_group(client, group_id)
+    """The group, whatever its type. Its coordinator alone is asked: a list of all groups may have 100,000."""
+    try:
+        return describe_any_group(client, group_id)
+    except ResponseError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        try:
+            return describe_streams_group(client, group_id)
+        except (ApiNotServed, ResponseError):
+            raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}") from None
 
 
 def _describe(client: Client, group_id: str, view: View) -> Json:

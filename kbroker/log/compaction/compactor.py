@@ -150,7 +150,7 @@ class _Cleaner:
         self._survivors = array("q")
         self._tombstones = array("q")
         self._transactions = CleanedTransactions(())
-        self._bytes_read = self._bytes_written = self._records_read = 0
+        self._bytes_read = self._bytes_written = 0
         self._map_full = False
         self._map_size = 0
         self._payload = b""
@@ -180,7 +180,6 @@ class _Cleaner:
             cleaned,
             self._bytes_read,
             self._bytes_written,
-            self._records_read,
             self._map_full,
         )
 
@@ -260,7 +259,6 @@ class _Cleaner:
         header = batch.header
         offsets = self._offsets
         before = len(offsets)
-        self._records_read += header.records_count
         if header.base_offset < self._job.first_dirty_offset:
             self._irregular.add(header.base_offset)
             for record in iter_records(batch.data, batch.position):
@@ -364,7 +362,6 @@ class _Cleaner:
     def _select_by_key(self, batch: _Batch, keep_tombstones: bool) -> _Selected:
         header = batch.header
         data, start, stop = self._records(batch)
-        self._records_read += header.records_count
         runs, kept, tombstones = select_by_key(
             data, start, stop, header.records_count, header.base_offset, self._offsets, keep_tombstones
         )

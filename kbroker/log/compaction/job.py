@@ -62,6 +62,4 @@ class CompactionResult:
     segments: list[CleanedSegment]
     bytes_read: int
     bytes_written: int
-    records_read: int
-    """Of the batches that were looked into; the others' are not known."""
     map_full: bool = False

@@ -55,7 +55,7 @@ def figures(metadata: MetadataPlane, metrics: NodeMetrics, rates: Rates, idle: f
             for endpoint in list(broker.endpoints.values())[:1]
         ],
     )
-    yield f.UNFENCED_BROKERS, [((), sum(not broker.fenced for broker in image.brokers.values()))]
+    yield f.BROKERS, [((), sum(not broker.fenced for broker in image.brokers.values()))]
     yield from _of_images(metadata, metrics, idle)
     yield from _of_quorum(metadata, metrics, rates)
 

@@ -37,7 +37,7 @@ Figures = Iterator[tuple[Family, Values]]
 PAUSE: Final[tuple[Family, Values]] = (own("pause", Kind.GAUGE, ""), ())
 """No figure: whoever takes figures lets others have a turn."""
 STRIDE: Final = 500
-"""Partitions that are looked at before that."""
+"""Partitions, groups or offsets that are looked at before that, or before a sample is `exposition.NOTHING`."""
 
 MILLISECOND: Final = 1e6
 """Nanoseconds, as which durations are observed."""

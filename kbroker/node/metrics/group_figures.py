@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.metrics import coordinator_families as c
 from kbroker.metrics import families as f
-from kbroker.node.metrics.figures import Lately, summary
+from kbroker.node.metrics.figures import PAUSE, STRIDE, Lately, summary
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
@@ -28,16 +28,25 @@ LOADS_SECONDS = 30.0
 def figures(coordinators: Coordinators, rates: Rates, now: float) -> Figures:
     """The number of groups, and the members and offsets of each."""
     admins = [core.admin for core in coordinators.groups.loaded_cores()]
-    states = Counter(state for admin in admins for state in admin.states())
-    sizes = [size for admin in admins for size in admin.sizes()]
+    states: Counter[tuple[str, str]] = Counter()
+    committed = 0
+    for admin in admins:
+        for number, type_and_state in enumerate(admin.states(), 1):
+            states[type_and_state] += 1
+            if not number % STRIDE:
+                yield PAUSE
+        for number, count in enumerate(admin.offset_counts(), 1):
+            committed += count
+            if not number % STRIDE:
+                yield PAUSE
+        yield PAUSE
 
     def offsets() -> Iterator[Sample]:
         for admin in admins:
             for group, topic, index, offset in admin.committed_offsets():
                 yield (group, topic, str(index)), offset
 
-    committed = sum(admin.offset_count() for admin in admins)
-    yield c.GROUPS, [((), len(sizes))]
+    yield c.GROUPS, [((), sum(admin.group_count() for admin in admins))]
     for state in c.GROUP_STATES:
         yield c.GROUPS_BY_STATE[state], [((), states["classic", state])]
     yield c.OLD_OFFSETS, [((), committed)]
@@ -46,7 +55,7 @@ def figures(coordinators: Coordinators, rates: Rates, now: float) -> Figures:
     for kind, family in c.GROUPS_BY_TYPE.items():
         yield family, [((state,), states[kind, state]) for state in c.GROUP_TYPE_STATES[kind]]
     yield c.OFFSETS, [((), committed)]
-    yield f.GROUP_MEMBERS, [((group,), count) for group, _, count in sizes]
+    yield f.GROUP_MEMBERS, (((group,), count) for admin in admins for group, count in admin.sizes())
     yield f.GROUP_OFFSET, offsets()
     yield c.TRANSACTIONAL_IDS, [((), sum(len(core) for core in coordinators.transactions.loaded_cores()))]
     for kind, family in c.REBALANCE_COUNTS.items():

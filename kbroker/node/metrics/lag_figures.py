@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from kbroker.metrics import families as f
+from kbroker.metrics.exposition import NOTHING
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.record_times import Wanted
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
+    from kbroker.node.metrics.leader_offsets import LeaderOffsets
     from kbroker.node.metrics.record_times import RecordTimes
     from kbroker.node.partition import Partition
     from kbroker.node.replica_manager import ReplicaManager
@@ -44,33 +46,54 @@ async def held(manager: ReplicaManager) -> list[Held]:
     return found
 
 
-def wanted(coordinators: Coordinators, manager: ReplicaManager, held: Sequence[Held]) -> Iterator[Wanted]:
-    """The places of logs whose timestamps the figures need."""
-    for _, _, partition, offset in _commits(coordinators, manager):
-        if offset < partition.high_watermark:
-            yield Wanted(partition, _oldest_left(partition, offset))
+def wanted(coordinators: Coordinators, manager: ReplicaManager, held: Sequence[Held]) -> Iterator[Wanted | None]:
+    """The places of logs whose timestamps the figures need; None where others are to have a turn."""
+    for commit in _commits(coordinators, manager, None):
+        if commit is None:
+            yield None
+        elif commit.partition is not None and commit.offset < commit.partition.high_watermark:
+            yield Wanted(commit.partition, _oldest_left(commit.partition, commit.offset))
     for partition, offset, _ in held:
         yield Wanted(partition, offset)
 
 
-def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTimes, held: Sequence[Held]) -> Figures:
-    """Lags of the groups that this broker coordinates, and open transactions of the partitions that it leads."""
+def led_elsewhere(coordinators: Coordinators, manager: ReplicaManager) -> Iterator[tuple[str, int] | None]:
+    """The partitions whose leaders must tell how far groups are behind; None where others are to have a turn."""
+    for commit in _commits(coordinators, manager, None):
+        if commit is None:
+            yield None
+        elif commit.partition is None:
+            yield commit.topic, commit.number
 
-    def lags() -> Iterator[Sample]:
-        for group, index, partition, offset in _commits(coordinators, manager):
-            topic = partition.topic_partition.topic
-            yield (group, topic, index), max(0, partition.high_watermark - offset)
 
-    def ages() -> Iterator[Sample]:
-        for group, index, partition, offset in _commits(coordinators, manager):
-            behind = offset < partition.high_watermark
-            age = times.age_seconds(partition, _oldest_left(partition, offset)) if behind else 0
-            if age is not None:
-                yield (group, partition.topic_partition.topic, index), age
+def figures(
+    coordinators: Coordinators,
+    manager: ReplicaManager,
+    times: RecordTimes,
+    leaders: LeaderOffsets,
+    held: Sequence[Held],
+    ids: Mapping[int, str],
+) -> Figures:
+    """Lags of the groups that this broker coordinates, and open transactions of the partitions that it leads.
 
-    yield f.GROUP_LAG, lags()
-    yield f.GROUP_LAG_SECONDS, ages()
-    ids = _transactional_ids(coordinators.transactions) if held else {}
+    ``ids`` are transactional ids by producer id.
+    """
+
+    def commits() -> Iterator[Commit | None]:
+        return _commits(coordinators, manager, leaders)
+
+    yield f.GROUP_LAG, _of_each(commits(), lambda commit: commit.lag)
+    yield f.GROUP_LAG_SUM, _sums(commits(), lambda commit: commit.lag)
+    yield f.GROUP_OFFSET_SUM, _sums(commits(), lambda commit: commit.offset)
+
+    def age_of(commit: Commit) -> float | None:
+        if commit.lag == 0:
+            return 0
+        if commit.partition is None or commit.lag is None:
+            return None
+        return times.age_seconds(commit.partition, _oldest_left(commit.partition, commit.offset))
+
+    yield f.GROUP_LAG_SECONDS, _of_each(commits(), age_of)
     yield (
         f.LAST_STABLE_OFFSET_HELD,
         [
@@ -79,6 +102,47 @@ def figures(coordinators: Coordinators, manager: ReplicaManager, times: RecordTi
             if (age := times.age_seconds(partition, offset)) is not None
         ],
     )
+
+
+class Commit(NamedTuple):
+    """An offset that a group has committed."""
+
+    group: str
+    topic: str
+    number: int
+    """Of the partition in its topic."""
+    offset: int
+    partition: Partition | None
+    """None where this broker has no replica that works."""
+    lag: int | None
+    """The records up to the high watermark; None if that is not known."""
+
+
+def _of_each(commits: Iterable[Commit | None], value: Callable[[Commit], float | None]) -> Iterator[Sample]:
+    """A sample for each commit that has a value."""
+    for commit in commits:
+        if commit is None:
+            yield NOTHING
+        elif (number := value(commit)) is not None:
+            yield (commit.group, commit.topic, str(commit.number)), number
+
+
+def _sums(commits: Iterable[Commit | None], value: Callable[[Commit], int | None]) -> Iterator[Sample]:
+    """A sample for each group and topic, whose commits follow one another; none where a partition has no value."""
+    key: tuple[str, str] | None = None
+    total: int | None = 0
+    for commit in commits:
+        if commit is None:
+            yield NOTHING
+            continue
+        if (commit.group, commit.topic) != key:
+            if key is not None and total is not None:
+                yield key, total
+            key, total = (commit.group, commit.topic), 0
+        number = value(commit)
+        total = None if total is None or number is None else total + number
+    if key is not None and total is not None:
+        yield key, total
 
 
 def _oldest_left(partition: Partition, offset: int) -> int:
@@ -91,19 +155,35 @@ def _names(partition: Partition) -> tuple[str, str]:
     return topic, str(index)
 
 
-def _commits(coordinators: Coordinators, manager: ReplicaManager) -> Iterator[tuple[str, str, Partition, int]]:
-    """Group, index, partition and committed offset, where this broker has a replica that works."""
+def _commits(
+    coordinators: Coordinators, manager: ReplicaManager, leaders: LeaderOffsets | None
+) -> Iterator[Commit | None]:
+    """All that the groups of this broker have committed; None after every ``STRIDE``.
+
+    ``leaders`` tell the high watermarks of others' partitions.
+    """
+    number = 0
     for core in coordinators.groups.loaded_cores():
         for group, topic, index, offset in core.admin.committed_offsets():
+            number += 1
+            if not number % STRIDE:
+                yield None
             partition = manager.partitions.get((topic, index))
             if partition is not None and partition.has_log and not partition.offline:
-                yield group, str(index), partition, offset
+                yield Commit(group, topic, index, offset, partition, max(0, partition.high_watermark - offset))
+                continue
+            end = None if leaders is None else leaders.high_watermark(topic, index)
+            yield Commit(group, topic, index, offset, None, None if end is None else max(0, end - offset))
 
 
-def _transactional_ids(transactions: TransactionDriver) -> dict[int, str]:
-    """By producer id, of the transactions that this broker coordinates."""
-    return {
-        transaction.producer_id: transactional_id
-        for core in transactions.loaded_cores()
-        for transactional_id, transaction in core.transactions.items()
-    }
+async def transactional_ids(transactions: TransactionDriver) -> dict[int, str]:
+    """By producer id, of the transactions that this broker coordinates; others have a turn meanwhile."""
+    found = {}
+    number = 0
+    for core in transactions.loaded_cores():
+        for transactional_id, transaction in list(core.transactions.items()):
+            found[transaction.producer_id] = transactional_id
+            number += 1
+            if not number % STRIDE:
+                await trio.lowlevel.checkpoint()
+    return found

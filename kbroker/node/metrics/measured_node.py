@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kbroker.node.log_cleaner import LogCleaner
     from kbroker.node.metadata_plane import MetadataPlane
     from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.security import NodeSecurity
     from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
     from kbroker.node.telemetry.telemetry import Telemetry
 
@@ -29,10 +30,15 @@ class MeasuredNode(Protocol):
     share_groups: ShareGroupsOnDemand | None
     log_cleaner: LogCleaner | None
     telemetry: Telemetry | None
+    security: NodeSecurity
 
     @property
     def listeners(self) -> Sequence[Listener]:
         """The listeners that are open."""
+        ...
+
+    def address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Where other brokers reach a broker, as far as known."""
         ...
 
     @property

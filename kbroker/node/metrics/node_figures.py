@@ -6,7 +6,7 @@ Whoever reads them has an object of their own, with their own times for rates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
@@ -26,7 +26,7 @@ from kbroker.node.metrics import (
 )
 from kbroker.node.metrics.event_loop import IdleShare
 from kbroker.node.metrics.figures import Figures, summary
-from kbroker.node.metrics.lag_figures import Held
+from kbroker.node.metrics.leader_offsets import LeaderOffsets
 from kbroker.node.metrics.log_figures import Space
 from kbroker.wire.registry import API_KEYS
 
@@ -49,12 +49,31 @@ class NodeFigures:
         broker, metrics = self._broker, self._metrics
         coordinators = broker.coordinators
         manager = broker.replica_manager
-        held = [] if coordinators is None else await lag_figures.held(manager)
-        if coordinators is not None:
-            await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
-        return self._all(dialect, await log_figures.spaces(metrics.env, broker.log_manager.log_dirs), held)
+        space = await log_figures.spaces(metrics.env, broker.log_manager.log_dirs)
+        if coordinators is None:
+            return self._all(dialect, space, iter(()))
+        held = await lag_figures.held(manager)
+        await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
+        leaders = self._leader_offsets()
+        await leaders.look_up(lag_figures.led_elsewhere(coordinators, manager))
+        ids = await lag_figures.transactional_ids(coordinators.transactions) if held else {}
+        lags = lag_figures.figures(coordinators, manager, metrics.record_times, leaders, held, ids)
+        return self._all(dialect, space, lags)
 
-    def _all(self, dialect: Dialect, space: Mapping[str, Space], held: Sequence[Held]) -> Figures:
+    def _leader_offsets(self) -> LeaderOffsets:
+        """The high watermarks that other brokers tell; readers share them."""
+        broker, metrics = self._broker, self._metrics
+        if metrics.leader_offsets is None:
+            metrics.leader_offsets = LeaderOffsets(
+                metrics.env,
+                broker.security.to_brokers,
+                broker.config.node_id,
+                broker.address_of,
+                lambda: broker.metadata.image,
+            )
+        return metrics.leader_offsets
+
+    def _all(self, dialect: Dialect, space: Mapping[str, Space], lags: Figures) -> Figures:
         broker, metrics = self._broker, self._metrics
         manager, coordinators = broker.replica_manager, broker.coordinators
         share, rates = self._idle.take(), self._rates
@@ -67,7 +86,7 @@ class NodeFigures:
         yield from cluster_figures.figures(broker.metadata, metrics, rates, share)
         if coordinators is not None:
             yield from group_figures.figures(coordinators, rates, metrics.env.now())
-            yield from lag_figures.figures(coordinators, manager, metrics.record_times, held)
+        yield from lags
         if broker.share_groups is not None:
             made = broker.share_groups.made
             yield from group_figures.share_figures(made, metrics.traffic, rates, metrics.env.now())
@@ -94,6 +113,8 @@ class NodeFigures:
             yield f.TRAFFIC[name], counts(name)
         yield f.REPLICATION_BYTES_OUT, [((), traffic.replication_bytes_out)]
         yield f.REPLICATION_BYTES_IN, [((), traffic.replication_bytes_in)]
+        yield f.REASSIGNMENT_BYTES_OUT, [((), traffic.reassignment_bytes_out)]
+        yield f.REASSIGNMENT_BYTES_IN, [((), traffic.reassignment_bytes_in)]
 
     def _broker_figures(self) -> Figures:
         broker = self._broker
@@ -104,6 +125,9 @@ class NodeFigures:
         yield f.FETCH_SESSIONS, [((), len(sessions))]
         yield f.FETCH_SESSION_EVICTIONS, [((), sessions.evictions)]
         yield from summary(f.FLUSH_TIME, {(): self._metrics.flushes})
+        reads = self._metrics.env.disk_reads
+        yield f.DISK_READS, [((), reads.count)]
+        yield f.DISK_READ_BYTES, [((), reads.bytes)]
         if broker.config.is_broker:
             own = broker.metadata.image.brokers.get(broker.config.node_id)
             yield f.BROKER_STATE, [((), 1 if own is None or own.fenced else 3)]

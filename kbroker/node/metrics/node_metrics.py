@@ -15,6 +15,7 @@ from kbroker.node.metrics.record_times import RecordTimes
 
 if TYPE_CHECKING:
     from kbroker.env import Env
+    from kbroker.node.metrics.leader_offsets import LeaderOffsets
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, PartitionImage
 
 
@@ -29,6 +30,8 @@ class NodeMetrics:
         self.loop = EventLoopTimes(self.requests.measure_next)
         self.clients = ClientSeries()
         self.record_times = RecordTimes(env)
+        self.leader_offsets: LeaderOffsets | None = None
+        """Made with the first scrape of a broker."""
         self.changes = Histogram()
         """Times of work for changes of the metadata, on the active controller."""
         self.commits = Histogram()

@@ -56,7 +56,7 @@ class MetricsPage:
             for family, samples in shown(*figure):
                 begun = False
                 for text in exposition.lines(family, dialect, samples):
-                    if not begun:
+                    if text and not begun:
                         yield exposition.head(family, dialect)
                         begun = True
                     yield text

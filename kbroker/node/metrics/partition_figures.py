@@ -87,7 +87,7 @@ def figures(manager: ReplicaManager) -> Figures:
     yield f.UNDER_REPLICATED_PARTITION, each(_is_under_replicated, led)
     yield (
         f.TOPIC_PARTITIONS,
-        [((topic.name,), len(topic.partitions)) for topic in list(manager.image.topics.by_name.values())],
+        (((topic.name,), len(topic.partitions)) for topic in list(manager.image.topics.by_name.values())),
     )
     yield f.LOG_SIZE, of_log(lambda partition: partition.log.size)
     yield f.LOG_END_OFFSET, of_log(lambda partition: partition.log.log_end_offset)

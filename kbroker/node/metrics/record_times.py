@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from kbroker.errors import ApiError
+from kbroker.node.metrics.figures import STRIDE
 from kbroker.wire.batch_header import TimestampType
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ SLICE_SECONDS: Final = 0.002
 SCRAPE_SECONDS: Final = 0.1
 """Work of one scrape. What is not looked up then is unknown until the next one, which begins there."""
 
-_STRIDE: Final = 500
 _NO_TIMESTAMP: Final = -1
 
 
@@ -50,16 +50,22 @@ class RecordTimes:
             return None
         return max(0, self._env.wall_clock_ms() - timestamp) / 1000
 
-    async def look_up(self, wanted: Iterable[Wanted]) -> None:
-        """Find the timestamps of all that is wanted, as far as the time allows; forget all others."""
+    async def look_up(self, wanted: Iterable[Wanted | None]) -> None:
+        """Find the timestamps of all that is wanted, as far as the time allows; forget all others.
+
+        At None others have a turn.
+        """
         places = {}
-        for number, place in enumerate(wanted):
-            places[*place.partition.topic_partition, place.offset] = place
-            if number % _STRIDE == _STRIDE - 1:
+        for each in wanted:
+            if each is None:
                 await trio.lowlevel.checkpoint()
+            else:
+                places[*each.partition.topic_partition, each.offset] = each
         before, self._known = self._known, {}
         missing = []
-        for key, place in places.items():
+        for number, (key, place) in enumerate(places.items(), 1):
+            if not number % STRIDE:
+                await trio.lowlevel.checkpoint()
             if before.get(key, _NO_TIMESTAMP) >= 0:
                 self._known[key] = before[key]
             else:

@@ -77,6 +77,11 @@ class TopicsImage:
         found = self.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
+    def is_adding(self, topic: str, partition: int, broker_id: int) -> bool:
+        """Whether a reassignment that is under way brings a replica of the partition to the broker (KIP-455)."""
+        found = self.partition(topic, partition)
+        return found is not None and broker_id in found.adding_replicas
+
     def records(self, metadata_version: int) -> Iterator[rec.TopicRecord | rec.PartitionRecord]:
         """The topics as records of this level, each with its partitions behind it."""
         for topic in self.by_id.values():

@@ -106,7 +106,7 @@ def parse_jaas(text: str) -> JaasEntry:
 
 def _entries(text: str) -> Iterator[JaasEntry]:
     tokens = _tokens(text)
-    for name, _ in tokens:
+    for number, (name, _) in enumerate(tokens):
         try:
             module = LoginModule(name)
         except ValueError:
@@ -115,6 +115,8 @@ def _entries(text: str) -> Iterator[JaasEntry]:
             meant = _meant(name)
             if meant is not None:
                 raise JaasError(f"{name} is not a login module; did you mean {meant}?") from None
+            if number and shown == "it":
+                raise JaasError("a semicolon ends the login module, and more follows it") from None
             known = ", ".join(entry.value for entry in SUPPORTED)
             raise JaasError(f"{shown} is not one of the login modules {known}") from None
         flag, _ = next(tokens, ("", False))

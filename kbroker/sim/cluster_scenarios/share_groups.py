@@ -24,6 +24,9 @@ _PRUNED: Final = {
 }
 """Snapshots, and deletion of what they replace, so often that they happen between all other events."""
 
+_GATHERED: Final = {"share.coordinator.append.linger.ms": "20"}
+"""Changes of several share partitions are written together."""
+
 
 @scenario(base=_PROPERTIES)
 async def share_groups(cluster: SimCluster) -> None:
@@ -45,7 +48,7 @@ async def share_groups(cluster: SimCluster) -> None:
     await group.finish()
 
 
-@scenario(base={**_PROPERTIES, **_PRUNED})
+@scenario(base={**_PROPERTIES, **_PRUNED, **_GATHERED})
 async def share_coordinators(cluster: SimCluster) -> None:
     """The share coordinator, or a leader whose states it keeps, is killed, stopped, paused or cut off."""
     group, partitions = await _begin(cluster)

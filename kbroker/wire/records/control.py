@@ -139,11 +139,6 @@ def decode_control_value(record_type: int, buffer: Buffer) -> ControlRecord:
     return decode(cls, 0, buffer)[0]
 
 
-def encode_end_txn_marker(coordinator_epoch: int) -> bytes:
-    """The value of a COMMIT or ABORT marker."""
-    return encode_versioned(EndTxnMarker(coordinator_epoch=coordinator_epoch), 0)
-
-
 def decode_end_txn_marker(buffer: Buffer) -> int:
     """The coordinator epoch in the value of a COMMIT or ABORT marker."""
     return decode_versioned(EndTxnMarker, buffer, newer_as_newest=True)[0].coordinator_epoch

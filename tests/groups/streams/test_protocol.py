@@ -483,7 +483,7 @@ def test_listed_and_described() -> None:
     App(of, "a", endpoint=("h", 1)).heartbeat(task_offsets=[], task_end_offsets=[])
     (listed,) = of.core.admin.list_groups({"stable"}, {"streams"})
     assert (listed.group_id, listed.protocol_type, listed.group_type) == (GROUP, "streams", "streams")
-    assert of.core.admin.list_groups((), {"classic"}) == []
+    assert list(of.core.admin.list_groups((), {"classic"})) == []
     described = of.core.admin.describe_streams_group(GROUP, "sticky")
     assert (described.group_state, described.group_epoch, described.assignor_name) == ("Stable", 2, "sticky")
     (member,) = described.members

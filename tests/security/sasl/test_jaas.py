@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.config.properties import parse_properties
 from kbroker.security.sasl.jaas import JaasError, LoginModule, parse_jaas
 
 PLAIN = LoginModule.PLAIN.value
@@ -26,6 +27,69 @@ PLAIN = LoginModule.PLAIN.value
 def test_options_are_read_as_java_reads_them(options: str, expected: dict[str, str]) -> None:
     entry = parse_jaas(f"{PLAIN} required {options};")
     assert (entry.module, entry.options) == (LoginModule.PLAIN, expected)
+
+
+IN_FILES = r"""
+on.several.lines=org.apache.kafka.common.security.plain.PlainLoginModule required \
+\tusername="admin" \
+    password="admin-secret" \
+    user_admin="admin-secret" \
+    user_alice="alice-secret";
+from.the.next.line.on=\
+  com.sun.security.auth.module.Krb5LoginModule required \
+  useKeyTab=true \
+  storeKey=true \
+  keyTab="/etc/security/keytabs/kafka.keytab" \
+  principal="kafka/broker1.example.com@EXAMPLE.COM";
+without.options = org.apache.kafka.common.security.scram.ScramLoginModule required;
+without.quotes=org.apache.kafka.common.security.scram.ScramLoginModule required username=writer password=abc123;
+with.single.quotes=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId='kafka' \
+  clientSecret='secret' scope="openid profile email" ;
+quotes.escaped=org.apache.kafka.common.security.scram.ScramLoginModule required username=\"u\" password=\"p\";
+of.a.cloud=org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" \
+  password="Endpoint=sb://x.example.net/;SharedAccessKeyName=k;SharedAccessKey=abc=";
+line.ends.in.the.value=org.apache.kafka.common.security.scram.ScramLoginModule   required\n username="a"\n password="b";
+"""
+"""Lines of sasl.jaas.config in the forms that people's server.properties have them in."""
+
+
+def test_lines_of_properties_files_in_the_forms_that_people_write() -> None:
+    lines = {name: parse_jaas(value) for name, value in parse_properties(IN_FILES.replace(r"\t", "\t")).items()}
+    assert {name: (entry.module.name, dict(entry.options)) for name, entry in lines.items()} == {
+        "on.several.lines": (
+            "PLAIN",
+            {
+                "username": "admin",
+                "password": "admin-secret",
+                "user_admin": "admin-secret",
+                "user_alice": "alice-secret",
+            },
+        ),
+        "from.the.next.line.on": (
+            "KERBEROS",
+            {
+                "useKeyTab": "true",
+                "storeKey": "true",
+                "keyTab": "/etc/security/keytabs/kafka.keytab",
+                "principal": "kafka/broker1.example.com@EXAMPLE.COM",
+            },
+        ),
+        "without.options": ("SCRAM", {}),
+        "without.quotes": ("SCRAM", {"username": "writer", "password": "abc123"}),
+        "with.single.quotes": (
+            "OAUTHBEARER",
+            {"clientId": "kafka", "clientSecret": "secret", "scope": "openid profile email"},
+        ),
+        "quotes.escaped": ("SCRAM", {"username": "u", "password": "p"}),
+        "of.a.cloud": (
+            "PLAIN",
+            {
+                "username": "$ConnectionString",
+                "password": "Endpoint=sb://x.example.net/;SharedAccessKeyName=k;SharedAccessKey=abc=",
+            },
+        ),
+        "line.ends.in.the.value": ("SCRAM", {"username": "a", "password": "b"}),
+    }
 
 
 @pytest.mark.parametrize("flag", ["REQUIRED", "requisite", "Sufficient", "optional"])
@@ -54,6 +118,7 @@ def test_any_control_flag_will_do(flag: str) -> None:
         (f"{PLAIN} required password;", "of the form"),
         (f"{PLAIN} required password=;", "of the form"),
         (f"{PLAIN} required; {PLAIN} required;", "2 login modules"),
+        (f'{PLAIN} required password="x"; user_hunter2="hunter2";', "a semicolon ends the login module, and more"),
     ],
 )
 def test_what_is_no_line_is_refused_and_not_repeated(text: str, reason: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kbroker.metrics.clients import HELP, ClientSeries
 from kbroker.metrics.dialect import Dialect, Kind
+from kbroker.metrics.exposition import NOTHING
 from kbroker.metrics.family import Family
 from kbroker.metrics.histogram import Histogram, bound
 from kbroker.metrics.otlp import MEASURED, PERCENTILES, Line, Shape
@@ -15,6 +16,8 @@ from kbroker.node.metrics.figures import MILLISECOND, PAUSE, Figures, Lately, Ob
 
 if TYPE_CHECKING:
     from kbroker.metrics.exposition import Sample
+
+T = TypeVar("T")
 
 SAMPLES: Final = 256
 """Values of a line."""
@@ -39,14 +42,16 @@ def lines(figures: Figures, clients: ClientSeries, now: float, clock_ns: Callabl
             yield b""
         else:
             for line in _lines(*figure, clock_ns):
-                yield line.encode()
+                yield b"" if line is None else line.encode()
     for _, dotted, kind, samples in clients.series(now):
         shape = _SHAPES.get(kind, Shape.UP_DOWN)
         for some in _batches(samples, SAMPLES):
-            yield Line(dotted, shape, HELP, None, clock_ns(), some).encode()
+            own = [(tuple(chain.from_iterable(labels)), value) for labels, value in some]
+            yield Line(dotted, shape, HELP, None, clock_ns(), own).encode()
 
 
-def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Iterator[Line]:
+def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Iterator[Line | None]:
+    """The lines of a family; None where others are to have a turn."""
     name, labels = family.names[Dialect.STRIMZI], list(family.labels)
     if isinstance(values, Observed):
         for line in _histograms(name, family, values):
@@ -61,11 +66,26 @@ def _lines(family: Family, values: Values, clock_ns: Callable[[], int]) -> Itera
             yield line._replace(time_ns=clock_ns())
     else:
         shape = Shape.COUNTER if family.kind is Kind.COUNTER else Shape.GAUGE
-        for some in _batches(values, SAMPLES):
-            yield Line(name, shape, family.help, labels, clock_ns(), some)
+        for some in _pieces(values, SAMPLES):
+            yield Line(name, shape, family.help, labels, clock_ns(), some) if some else None
 
 
-def _batches(samples: Iterable[Sample] | Iterable[Any], most: int) -> Iterator[list[Any]]:
+def _pieces(samples: Iterable[Sample], most: int) -> Iterator[list[Sample]]:
+    """Samples in pieces of up to ``most``, and an empty one for each that is ``NOTHING``."""
+    piece: list[Sample] = []
+    for sample in samples:
+        if sample is NOTHING:
+            yield []
+            continue
+        piece.append(sample)
+        if len(piece) == most:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def _batches(samples: Iterable[T], most: int) -> Iterator[list[T]]:
     left = iter(samples)
     while some := list(islice(left, most)):
         yield some
@@ -78,10 +98,10 @@ def _histograms(name: str, family: Family, observed: Observed) -> Iterator[Line]
     bounds = [bound(power) / observed.unit for power in range(lowest, highest + 1)]
     seen = [(labels, histogram) for labels, histogram in observed.histograms.items() if histogram.count]
     for some in _batches(seen, HISTOGRAMS):
-        samples = [
+        histograms = [
             (labels, histogram.total / observed.unit, histogram.buckets(lowest, highest)) for labels, histogram in some
         ]
-        yield Line(name, Shape.HISTOGRAM, family.help, list(family.labels), 0, samples, bounds)
+        yield Line(name, Shape.HISTOGRAM, family.help, list(family.labels), 0, (), histograms, bounds)
 
 
 def _quantiles(observed: Observed) -> Iterator[Sample]:

@@ -39,7 +39,7 @@ from opentelemetry.sdk.metrics.export import Metric as SdkMetric
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from kbroker.metrics.otlp import Buckets, Line, Metric, Point, Shape, Translation
+from kbroker.metrics.otlp import Buckets, Line, Metric, Point, Shape, metrics_of
 from kbroker.version import __version__
 
 MOST_POINTS: Final = 2_000
@@ -193,12 +193,10 @@ def serve(exports: Exports, interval_seconds: float, source: BinaryIO, questions
     while True:
         due = time.monotonic() + interval_seconds
         questions.write(json.dumps(outcome).encode() + b"\n")
-        translation = Translation()
         while (line := source.readline()) != b"\n":
             if not line.endswith(b"\n"):  # the node was killed
                 return
-            exports.add(translation.take(Line.decode(line)))
-        exports.add(translation.rest())
+            exports.add(metrics_of(Line.decode(line)))
         outcome = {"failure": exports.end()}
         ended, _, _ = select.select([source], [], [], max(0.0, due - time.monotonic()))
         if ended:  # the node writes nothing that it is not asked for

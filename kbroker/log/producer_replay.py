@@ -1,0 +1,61 @@
+"""Brings the state of producers to the end of a log by the headers of its batches, and its markers."""
+
+from __future__ import annotations
+
+import logging
+
+from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.transaction_index import AbortedTxn
+from kbroker.wire.batch_header import BatchHeader
+from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.control_batch import parse_end_txn_marker
+
+logger = logging.getLogger(__name__)
+
+
+def replay_producers(producers: ProducerStateManager, segments: list[Segment], log_end_offset: int) -> None:
+    """Bring the producers from ``map_end_offset`` to the log's end by the batch headers (and the markers)."""
+    start = producers.map_end_offset
+    for index, segment in enumerate(segments):
+        next_base = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
+        if next_base <= start or not segment.size:
+            continue
+        if index >= len(segments) - 2:
+            snapshot_at(producers, segment.base_offset)
+        try:
+            located = segment.locate(max(start, segment.base_offset))
+            if located is None:
+                continue
+            for position, header in segment.scan(located.position):
+                # The log start may lie within a batch, which counts as a whole.
+                if header.producer_id >= 0 and header.next_offset > start:
+                    replay_batch(producers, segment, position, header)
+        except CorruptSegment as error:
+            logger.warning("%s; producer state after it in this segment is not known", error)
+    producers.update_map_end_offset(log_end_offset)
+
+
+def snapshot_at(producers: ProducerStateManager, offset: int) -> None:
+    """Write a snapshot there: the next recovery, of the last segments, need not begin where this one did."""
+    if producers.map_end_offset < offset:
+        producers.update_map_end_offset(offset)
+        producers.take_snapshot(sync=False)
+
+
+def replay_batch(producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader) -> None:
+    """Take in one batch that the log holds already."""
+    marker = None
+    if header.is_control and header.is_transactional:
+        try:
+            marker = parse_end_txn_marker(segment.batch_bytes(position, header))
+        except CorruptRecord:
+            return
+    completed = producers.update(header, marker)
+    if completed is not None:
+        last_stable_offset = producers.last_stable_offset(completed)
+        index = segment.txn_index
+        if completed.is_aborted and (index.last_offset is None or index.last_offset < completed.last_offset):
+            index.append(AbortedTxn.of(completed, last_stable_offset))
+        producers.complete_txn(completed)

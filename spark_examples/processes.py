@@ -1,0 +1,61 @@
+"""``kbroker`` as a process beside a script: started, waited for, and ended with the script."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from kbroker.cli.child import module_command
+from spark_examples.connector import SetupError
+
+START_SECONDS = 120.0
+
+
+@contextlib.contextmanager
+def process(*words: str, log: Path, stop_seconds: float = 30) -> Iterator[subprocess.Popen[str]]:
+    """``kbroker`` with these words until the block ends; what it logs goes to a file.
+
+    With ``--until-eof`` among them it ends with the script, even if that is killed.
+    """
+    with log.open("wb") as errors:
+        # A session of its own, so that Ctrl-C ends the script first, which ends the others in order.
+        running = subprocess.Popen(
+            [*module_command("kbroker"), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield running
+    finally:
+        running.send_signal(signal.SIGTERM)
+        try:
+            running.wait(stop_seconds)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        for stream in (running.stdin, running.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def first_match(running: subprocess.Popen[str], pattern: str, log: Path) -> str:
+    """The group of the first line that matches. ``SetupError`` with what was logged if none comes."""
+    assert running.stdout is not None
+    limit = threading.Timer(START_SECONDS, running.kill)
+    limit.start()
+    try:
+        for line in running.stdout:
+            found = re.search(pattern, line)
+            if found:
+                return found[1]
+    finally:
+        limit.cancel()
+    raise SetupError(f"kbroker did not start:\n{log.read_text(errors='replace')[-2000:]}")
