@@ -78,6 +78,17 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"Tab does not come to {name}: {met}")
 
 
+def in_transaction(cluster: RunningCluster, transactional_id: str, topic: str) -> confluent_kafka.Producer:
+    """A producer that has written a record in a transaction, which is open."""
+    options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}
+    producer = confluent_kafka.Producer(options)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(60) == 0
+    return producer
+
+
 def audited(console: RunningConsole, action: str, target: str) -> bool:
     return any(f'"action": "{action}"' in line and target in line and '"done"' in line for line in console.audit)
 
@@ -138,12 +149,7 @@ def test_offsets_are_reset_by_the_keyboard_alone(
 def test_a_transaction_is_aborted_by_the_keyboard_alone(
     open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
 ) -> None:
-    options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "mover"}
-    producer = confluent_kafka.Producer(options)
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    producer.produce("orders", b"open", partition=0)
-    assert producer.flush(60) == 0
+    producer = in_transaction(cluster, "mover", "orders")
     page = open_page("#/overview", url=changing.url)
     page.keyboard.press("g")
     page.keyboard.press("x")
@@ -226,12 +232,7 @@ def test_quotas_and_where_a_config_comes_from_are_shown(open_page: OpenPage, cha
 def test_a_transaction_is_ended_in_one_partition(
     open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
 ) -> None:
-    options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "left"}
-    producer = confluent_kafka.Producer(options)
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    producer.produce("left-open", b"open", partition=0)
-    assert producer.flush(60) == 0
+    producer = in_transaction(cluster, "left", "left-open")
     page = open_page("#/topic?name=left-open&tab=groups", url=changing.url)
     held = page.get_by_role("table", name="Open transactions")
     expect(held).to_contain_text("left")
@@ -240,3 +241,4 @@ def test_a_transaction_is_ended_in_one_partition(
     expect(page.locator(".toast")).to_contain_text("left-open-0 is aborted")
     expect(held).to_have_count(0)
     eventually(lambda: audited(changing, "abort-hanging", "left-open-0"), "it is audited")
+    del producer
