@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from compat_tests.console.accessibility import violations
 from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
@@ -60,7 +61,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def test_the_protocol_is_a_page(open_page: OpenPage, node: Node) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page = open_page("", url=node.url)
     page.keyboard.press("g")
@@ -85,8 +85,7 @@ def test_the_protocol_is_a_page(open_page: OpenPage, node: Node) -> None:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         page.screenshot(path=SCREENSHOTS / f"protocol-{theme}.png")
-        results = axe.Axe().run(page)
-        assert results.violations_count == 0, results.generate_report()
+        assert violations(page) == []
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -100,7 +99,6 @@ def test_the_protocol_is_a_page(open_page: OpenPage, node: Node) -> None:
 
 
 def test_the_files_of_the_node_are_looked_into(open_page: OpenPage, node: Node) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     node.work("files")
     page = open_page("#/topic?name=files&tab=log", url=node.url)
     page.locator("summary", has_text="from offset 0").click()
@@ -112,8 +110,7 @@ def test_the_files_of_the_node_are_looked_into(open_page: OpenPage, node: Node) 
         page.get_by_role("table", name=re.compile(r"Entries of")).or_(page.get_by_text("It has no entries"))
     ).to_be_visible()
     page.screenshot(path=SCREENSHOTS / "segments-light.png")
-    results = axe.Axe().run(page)
-    assert results.violations_count == 0, results.generate_report()
+    assert violations(page) == []
     page = open_page("#/topic?name=files&tab=log", url=node.url, **PHONE)
     page.locator("summary", has_text="from offset 0").click()
     page.screenshot(path=SCREENSHOTS / "segments-phone.png")
@@ -128,7 +125,6 @@ def faulty() -> Iterator[Node]:
 
 
 def test_faults_are_switched(faulty: Node, open_page: OpenPage) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page("#/faults", url=faulty.url, expect=(400,))
     page.get_by_label("What", exact=True).select_option("error")
     page.get_by_label("Requests").fill("Produce")
@@ -146,8 +142,7 @@ def test_faults_are_switched(faulty: Node, open_page: OpenPage) -> None:
     expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
     expect(faults).to_contain_text("1 time")
     page.screenshot(path=SCREENSHOTS / "faults-light.png")
-    results = axe.Axe().run(page)
-    assert results.violations_count == 0, results.generate_report()
+    assert violations(page) == []
     page.get_by_role("button", name="Undo fault 0").click()
     expect(page.get_by_text("No fault is on.")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})

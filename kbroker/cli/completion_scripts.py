@@ -178,7 +178,9 @@ def zsh_script(commands: Mapping[str, Command]) -> str:
     return "\n".join(lines)
 
 
+# `_arguments` puts options for compadd before the words that it is given.
 _ZSH_ASK: Final = r"""_kbroker_ask() {
+    local kind=$argv[-1]
     local -a where found
     local i
     for (( i = 2; i < $#_kbroker_line; i++ )); do
@@ -186,8 +188,8 @@ _ZSH_ASK: Final = r"""_kbroker_ask() {
         (-b|--bootstrap-server|--profile|--command-config) where+=("$_kbroker_line[i]" "$_kbroker_line[i+1]") ;;
         esac
     done
-    found=("${(@f)$($program completion $1 $where 2>/dev/null </dev/null)}")
-    (( $#found )) && compadd -- $found
+    found=(${(f)"$($program completion $kind $where 2>/dev/null </dev/null)"})
+    (( $#found )) && compadd "${(@)argv[1,-2]}" -- $found
 }
 """
 

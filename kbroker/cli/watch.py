@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
@@ -155,16 +156,24 @@ def _made(path: Path) -> IO[str]:
 
 
 def _list_connections(nodes: Sequence[ExplorerClient], *, json: bool) -> None:
-    rows = [
-        (node.address, each.number, each.peer, each.listener, each.principal, each.software)
+    found = [
+        (node.address, each.connection.number, each.client_id, *each.connection[1:3], *each.connection[4:6], *each[2:])
         for node in nodes
         for each in node.connections()
     ]
+    names = ("explorer", "connection", "client_id", "from", "listener", "principal", "software", "sasl", "tls")
     if json:
-        names = ("explorer", "connection", "from", "listener", "principal", "software")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        more = ("since_ms", "requests", "bytes_received", "run")
+        print_json([dict(zip(names + more, row, strict=True)) for row in found])
         return
-    print_table(["EXPLORER", "CONNECTION", "FROM", "LISTENER", "PRINCIPAL", "SOFTWARE"], rows, numbers=["CONNECTION"])
+    heads = ["CLIENT" if name == "client_id" else name.upper() for name in names]
+    numbers = ["REQUESTS", "BYTES"]
+    rows = [(*(cell or "-" for cell in row[:9]), _moment(row[9]), *row[10:12]) for row in found]
+    print_table([*heads, "SINCE", *numbers], rows, numbers=["CONNECTION", *numbers])
+
+
+def _moment(at_ms: float) -> str:
+    return "-" if at_ms < 0 else datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
 class _Display:

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from kbroker.cli.common import complain
+from kbroker.client.connected import connected_clients
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import FatalError
 from kbroker.explorer.feed import Feed
@@ -20,6 +21,8 @@ from kbroker.version import __version__
 FILES: Final = {
     "/": ("explorer.html", "text/html; charset=utf-8"),
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
+    "/clients.js": ("clients.js", "text/javascript; charset=utf-8"),
+    "/elements.js": ("elements.js", "text/javascript; charset=utf-8"),
     "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
     "/main.js": ("main.js", "text/javascript; charset=utf-8"),
 }
@@ -34,7 +37,7 @@ def serve_page(nodes: Sequence[ExplorerClient], port: int) -> None:
     """Serve the page on the loopback interface until all nodes have ended. ``FatalError`` if the port cannot be had."""
     feed = Feed()
     try:
-        server = _Server(feed, port)
+        server = _Server(nodes, feed, port)
     except OSError as error:
         raise FatalError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}") from None
     print(f"the explorer's page is on http://127.0.0.1:{server.server_port}/", flush=True)
@@ -63,8 +66,9 @@ def _follow(node: ExplorerClient, feed: Feed) -> None:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, feed: Feed, port: int) -> None:
+    def __init__(self, nodes: Sequence[ExplorerClient], feed: Feed, port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
+        self.nodes = nodes
         self.feed = feed
         self.readers = threading.BoundedSemaphore(MAX_READERS)
 
@@ -96,12 +100,14 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/exchange":
             query = parse_qs(url.query)
             try:
-                details = feed.details(int(query["node"][0]), int(query["number"][0]))
+                run = query.get("run", [""])[0]
+                details = feed.details(int(query["node"][0]), run, int(query["number"][0]))
             except (KeyError, ValueError):
                 details = None
             self._send_json(200 if details is not None else 404, details)
-        elif url.path == "/connections":
-            self._send_json(200, feed.connections())
+        elif url.path == "/clients":
+            words = parse_qs(url.query).get("words", [""])[0]
+            self._send_json(200, connected_clients(self.server.nodes, feed, words))
         elif url.path == "/saved.exchanges":
             self._send(200, "application/x-ndjson", "".join(feed.saved()).encode())
         else:

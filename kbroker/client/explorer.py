@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from kbroker.client.errors import ClientError
-from kbroker.explorer.exchange import ConnectionInfo, Names
+from kbroker.explorer.exchange import ClientInfo, ConnectionInfo, Names
 from kbroker.explorer.lines import Item, item_of
 from kbroker.wire.errors import WireError
 
@@ -67,9 +67,11 @@ class ExplorerClient:
         except ClientError:
             return {}
 
-    def connections(self) -> list[ConnectionInfo]:
-        """The connections that are open."""
-        return [item for item in self._get("/connections") if isinstance(item, ConnectionInfo)]
+    def connections(self) -> list[ClientInfo]:
+        """The connections that are open, as far as the node tells of them."""
+        items = self._get("/connections")
+        told = [ClientInfo(item) if isinstance(item, ConnectionInfo) else item for item in items]
+        return [each for each in told if isinstance(each, ClientInfo)]
 
     def close(self) -> None:
         """Watch no more. Another thread that reads ``items`` comes to their end."""

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 EXPLORER: Final = Path(explorer.__file__).parent / "static"
 STATIC: Final = Path(__file__).parent / "static"
 
-_OF_EXPLORER: Final = ("explorer.js", "explorer.css")
+_OF_EXPLORER: Final = ("clients.js", "elements.js", "explorer.js", "explorer.css")
 """Files of the protocol explorer that the page takes."""
 
 

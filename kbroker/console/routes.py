@@ -78,5 +78,6 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/explorer/nodes", explorer.list_nodes),
     ("GET", "/api/explorer/events", explorer.stream_exchanges),
     ("GET", "/api/explorer/exchange", explorer.describe_exchange),
+    ("GET", "/api/explorer/clients", explorer.list_clients),
     ("GET", "/api/explorer/saved.exchanges", explorer.saved_exchanges),
 )

@@ -46,6 +46,10 @@ class Watching:
         with self._lock:
             return dict(self._problems)
 
+    def nodes(self) -> list[ExplorerClient]:
+        """The nodes, to be asked aside."""
+        return [ExplorerClient(*address) for address in self._addresses]
+
     def enter(self) -> FeedReader | None:
         """A reader of the feed, to be given back by ``leave``; None if there are too many."""
         with self._lock:

@@ -59,10 +59,11 @@ class TopicNames:
 class Decoded:
     """One exchange, decoded as far as its bytes allow."""
 
-    def __init__(self, exchange: Exchange, connection: ConnectionInfo | None) -> None:
-        """``connection`` is None where nothing is known of it."""
+    def __init__(self, exchange: Exchange, connection: ConnectionInfo | None, run: str = "") -> None:
+        """``connection`` is None where nothing is known of it; ``run``: that of its node (`StreamStart`)."""
         self.exchange = exchange
         self.connection = connection
+        self.run = run
         self.request: Any = None
         """The message; None if it cannot be decoded."""
         self.response: Any = None

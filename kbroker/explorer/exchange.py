@@ -124,13 +124,33 @@ class Skipped(NamedTuple):
     why: str
 
 
+class ClientInfo(NamedTuple):
+    """A connection that is open, and what has come on it so far; -1 and empty for what a node does not tell."""
+
+    connection: ConnectionInfo
+    client_id: str = ""
+    """As its first request has it."""
+    sasl: str = ""
+    """The mechanism by which it has logged in; empty without SASL."""
+    tls: str = ""
+    """Version and cipher suite; empty without TLS."""
+    since_ms: float = -1.0
+    """Wall-clock time from which on it is served."""
+    requests: int = -1
+    bytes_received: int = -1
+    run: str = ""
+    """That of the node (`StreamStart`)."""
+
+
 class StreamStart(NamedTuple):
-    """The first line of a stream or a file."""
+    """The first line of a stream or a file; in a file also what comes before exchanges of another run of a node."""
 
     node: int
     cluster: str
     software: str
     at_ms: float
+    run: str = ""
+    """Tells a run of the node from its others: with each, the numbers of exchanges and connections begin anew."""
 
 
 class Closed(NamedTuple):

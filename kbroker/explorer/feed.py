@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kbroker.explorer.decoded import Decoded
-from kbroker.explorer.exchange import Exchange, Names, Skipped
+from kbroker.explorer.exchange import ConnectionInfo, Exchange, Names, Skipped, StreamStart
 from kbroker.explorer.lines import Item, line_of
+from kbroker.explorer.sequences import Step
 from kbroker.explorer.story import LookUp, Story, document_of, trees_of
+from kbroker.version import __version__
 from kbroker.wire.registry import API_KEYS
 
 MAX_KEPT: Final = 2000
@@ -34,6 +36,8 @@ class _Kept(NamedTuple):
     """An exchange as it came, and its document as text: messages take many times as much."""
 
     exchange: Exchange
+    connection: ConnectionInfo | None
+    run: str
     document: str
 
     @property
@@ -50,7 +54,7 @@ class Feed:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._story = Story()
-        self._kept: OrderedDict[tuple[int, int], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str, int], _Kept] = OrderedDict()
         self._bytes = 0
         self._readers: list[FeedReader] = []
 
@@ -73,7 +77,8 @@ class Feed:
         found = look_up(ids) if look_up is not None and ids else {}
         with self._lock:
             self._story.names.known.update(found)
-            kept = _Kept(exchange, json.dumps(document_of(self._story.tell(decoded))))
+            document = json.dumps(document_of(self._story.tell(decoded)))
+            kept = _Kept(exchange, decoded.connection, decoded.run, document)
             self._keep(kept)
             self._put(_event("exchange", kept.document))
 
@@ -82,7 +87,7 @@ class Feed:
             reader.put(event)
 
     def _keep(self, kept: _Kept) -> None:
-        key = kept.exchange.node, kept.exchange.number
+        key = kept.exchange.node, kept.run, kept.exchange.number
         replaced = self._kept.pop(key, None)
         self._bytes += kept.size - (0 if replaced is None else replaced.size)
         self._kept[key] = kept
@@ -104,30 +109,51 @@ class Feed:
             if reader in self._readers:
                 self._readers.remove(reader)
 
-    def details(self, node: int, number: int) -> dict[str, Any] | None:
+    def details(self, node: int, run: str, number: int) -> dict[str, Any] | None:
         """All that is known of an exchange, its fields included; None if it is kept no more."""
         with self._lock:
-            kept = self._kept.get((node, number))
+            kept = self._kept.get((node, run, number))
         if kept is None:
             return None
         document: dict[str, Any] = json.loads(kept.document)
         return document | trees_of(Decoded(kept.exchange, None))
 
-    def connections(self) -> list[dict[str, Any]]:
+    def connections(self) -> list[ConnectionInfo]:
         """The connections that have been seen and are open."""
         with self._lock:
-            return [each._asdict() for each in self._story.connections()]
+            return self._story.connections()
+
+    def open_steps(self) -> dict[tuple[int, int], Step]:
+        """(node, connection) -> the last step on it of a sequence that goes on."""
+        with self._lock:
+            return self._story.open_steps()
 
     def saved(self) -> Iterator[str]:
-        """The lines of a file of what is kept."""
+        """The lines of a file of what is kept: each exchange after its connection, in the run of its node."""
         with self._lock:
-            items: list[Item] = [
-                *self._story.nodes[:1],
-                *self._story.connections(),
-                Names(dict(self._story.names.known)),
-            ]
-            items += [kept.exchange for kept in self._kept.values()]
-        return map(line_of, items)
+            starts = dict(self._story.starts)
+            names = Names(dict(self._story.names.known))
+            kept = list(self._kept.values())
+        return map(line_of, _items_of_file(starts, names, kept))
+
+
+def _items_of_file(starts: Mapping[int, StreamStart], names: Names, kept: Sequence[_Kept]) -> Iterator[Item]:
+    """The beginning of a file, and exchanges, before which all is told that a reader has to know."""
+    first = next(iter(starts.values()), StreamStart(-1, "", f"kbroker {__version__}", 0.0))
+    runs = {first.node: first.run}
+    connections: dict[tuple[int, int], ConnectionInfo] = {}
+    yield first
+    yield names
+    for exchange, connection, run, _ in kept:
+        node = exchange.node
+        if runs.get(node) != run:
+            runs[node] = run
+            connections = {key: known for key, known in connections.items() if key[0] != node}
+            yield starts.get(node, first)._replace(node=node, run=run, at_ms=exchange.at_ms)
+        if connection is not None and connections.get((node, connection.number)) != connection:
+            connections[node, connection.number] = connection
+            yield connection
+        yield exchange
 
 
 class FeedReader:

@@ -14,7 +14,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Frame, Names, Skipped, StreamStart
+from kbroker.explorer.exchange import ClientInfo, Closed, ConnectionInfo, Exchange, Frame, Names, Skipped, StreamStart
 from kbroker.wire.errors import WireError
 
 FORMAT: Final = 1
@@ -22,7 +22,7 @@ START: Final = "kbroker-exchanges"
 MAX_FRAME: Final = 128 << 20
 """Bytes of a frame that a line may claim: more is no frame that a broker takes."""
 
-Item = StreamStart | ConnectionInfo | Closed | Exchange | Skipped | Names
+Item = StreamStart | ConnectionInfo | ClientInfo | Closed | Exchange | Skipped | Names
 
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
@@ -105,8 +105,11 @@ def _object_of(item: Item) -> dict[str, Any]:
                 made["redacted"] = True
             return made
         case ConnectionInfo():
-            made = item._asdict()
-            return {"connection": made.pop("number"), **made}
+            return _connection_object(item)
+        case ClientInfo():
+            # A reader that does not know the rest sees a connection.
+            rest = item._asdict()
+            return _connection_object(rest.pop("connection")) | rest
         case Closed():
             return {"closed": item.number, "node": item.node}
         case Skipped():
@@ -118,11 +121,17 @@ def _object_of(item: Item) -> dict[str, Any]:
             return {START: FORMAT, **made}
 
 
+def _connection_object(item: ConnectionInfo) -> dict[str, Any]:
+    made = item._asdict()
+    return {"connection": made.pop("number"), **made}
+
+
 def _item(data: dict[str, Any]) -> Item | None:
     if START in data:
         if data[START] != FORMAT:
             raise BadLine(f"saved exchanges of format {data[START]!r}; this is for format {FORMAT}")
-        return StreamStart(int(data["node"]), str(data["cluster"]), str(data["software"]), float(data["at_ms"]))
+        node, at_ms = int(data["node"]), float(data["at_ms"])
+        return StreamStart(node, str(data["cluster"]), str(data["software"]), at_ms, str(data.get("run", "")))
     if "exchange" in data:
         response = data.get("response")
         return Exchange(
@@ -137,7 +146,7 @@ def _item(data: dict[str, Any]) -> Item | None:
             bool(data.get("redacted", False)),
         )
     if "connection" in data:
-        return ConnectionInfo(
+        info = ConnectionInfo(
             int(data["connection"]),
             str(data["peer"]),
             str(data["listener"]),
@@ -145,6 +154,18 @@ def _item(data: dict[str, Any]) -> Item | None:
             str(data["principal"]),
             str(data["software"]),
             int(data["node"]),
+        )
+        if "since_ms" not in data:
+            return info
+        return ClientInfo(
+            info,
+            str(data["client_id"]),
+            str(data["sasl"]),
+            str(data["tls"]),
+            float(data["since_ms"]),
+            int(data["requests"]),
+            int(data["bytes_received"]),
+            str(data["run"]),
         )
     if "closed" in data:
         return Closed(int(data["closed"]), int(data["node"]))

@@ -363,8 +363,8 @@ class Sequences:
             yield self._searches.step(key, _client_text(decoded), text, is_end=is_end)
 
 
-def _connection(decoded: Decoded) -> tuple[int, int]:
-    return decoded.exchange.node, decoded.exchange.connection
+def _connection(decoded: Decoded) -> tuple[int, str, int]:
+    return decoded.exchange.node, decoded.run, decoded.exchange.connection
 
 
 def _connection_text(decoded: Decoded) -> str:

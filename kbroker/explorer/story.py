@@ -70,8 +70,10 @@ class Story:
 
     def __init__(self) -> None:
         self.names = TopicNames()
-        self.nodes: list[StreamStart] = []
+        self.starts: dict[int, StreamStart] = {}
+        """Node -> how its stream began the last time."""
         self._connections: dict[tuple[int, int], ConnectionInfo] = {}
+        self._open_steps: dict[tuple[int, int], Step] = {}
         self._sequences = Sequences()
         self._asked: set[str] = set()
 
@@ -88,22 +90,36 @@ class Story:
             return self.tell(decoded)
         match item:
             case StreamStart():
-                self.nodes.append(item)
+                self._begin(item)
             case ConnectionInfo():
                 self._connections[item.node, item.number] = item
             case Closed():
                 self._connections.pop((item.node, item.number), None)
+                self._open_steps.pop((item.node, item.number), None)
             case Names():
                 self.names.known.update(item.topics)
         return None
+
+    def _begin(self, start: StreamStart) -> None:
+        """Forget the node's connections: those that are still there are told anew, and their ends were not heard."""
+        self.starts[start.node] = start
+        for known in (self._connections, self._open_steps):
+            for key in [key for key in known if key[0] == start.node]:
+                del known[key]
 
     def connections(self) -> list[ConnectionInfo]:
         """The connections that have been seen and are open, as far as is known."""
         return list(self._connections.values())
 
+    def open_steps(self) -> dict[tuple[int, int], Step]:
+        """(node, connection) -> the last step on it of a sequence that goes on."""
+        return dict(self._open_steps)
+
     def decoded(self, exchange: Exchange) -> Decoded:
         """The exchange with its connection, as the first step of ``add``."""
-        return Decoded(exchange, self._connections.get((exchange.node, exchange.connection)))
+        start = self.starts.get(exchange.node)
+        connection = self._connections.get((exchange.node, exchange.connection))
+        return Decoded(exchange, connection, "" if start is None else start.run)
 
     def to_ask(self, decoded: Decoded) -> list[str]:
         """The ids of topics that no name is known of, and that have not been asked for."""
@@ -118,13 +134,24 @@ class Story:
     def tell(self, decoded: Decoded) -> Told:
         """The exchange as it is shown, as the last step of ``add``."""
         self.names.learn(decoded.response)
+        steps = self._sequences.add(decoded)
+        self._note_steps((decoded.exchange.node, decoded.exchange.connection), steps)
         return Told(
             decoded,
             request_summary(decoded, self.names),
             answer_summary(decoded, self.names),
             decoded.topics(self.names),
-            self._sequences.add(decoded),
+            steps,
         )
+
+    def _note_steps(self, key: tuple[int, int], steps: Iterable[Step]) -> None:
+        for step in steps:
+            if not step.is_end:
+                if key in self._connections:
+                    self._open_steps[key] = step
+                continue
+            for each in [each for each, known in self._open_steps.items() if known.number == step.number]:
+                del self._open_steps[each]
 
 
 def explanations(told: Told) -> list[str]:
@@ -210,6 +237,7 @@ def document_of(told: Told, *, trees: bool = False) -> dict[str, Any]:
     document: dict[str, Any] = {
         "exchange": exchange.number,
         "node": exchange.node,
+        "run": decoded.run,
         "at_ms": exchange.at_ms,
         "took_ms": exchange.took_ms if exchange.response is not None else None,
         "connection": exchange.connection,

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from kbroker.client.cluster import parse_bootstrap
 from kbroker.errors import ErrorCode
 from kbroker.explorer.decoded import Decoded, TopicNames
-from kbroker.explorer.exchange import Exchange, whole_frame
+from kbroker.explorer.exchange import Exchange, StreamStart, whole_frame
 from kbroker.explorer.lines import read_items
 from kbroker.explorer.summary import request_summary
 from kbroker.wire.compiler import encode
@@ -75,13 +75,14 @@ def replay(
     ``ignore`` are not looked at. ``ReplayError`` if a request was cut or had secrets, and if there is no answer in
     ``timeout`` seconds.
     """
-    exchanges = _chosen(_read(saved), connection)
+    chosen = _chosen(_read(saved), connection)
+    exchanges = [each.exchange for each in chosen]
     changes: dict[tuple[str, Any], Any] = {}
     done: list[Replayed] = []
-    sockets: dict[tuple[int, int], socket.socket] = {}
+    sockets: dict[tuple[int, str, int], socket.socket] = {}
     try:
-        for exchange in exchanges:
-            key = exchange.node, exchange.connection
+        for run, exchange in chosen:
+            key = exchange.node, run, exchange.connection
             if key not in sockets:
                 sockets[key] = socket.create_connection(parse_bootstrap(bootstrap)[0], timeout)
             done.append(_again(sockets[key], exchange, changes, ignore))
@@ -94,25 +95,39 @@ def replay(
     return done
 
 
-def _read(saved: str | Path) -> list[Exchange]:
+class _Saved(NamedTuple):
+    """An exchange, and the run of its node: in another one the same connection number is another connection."""
+
+    run: str
+    exchange: Exchange
+
+
+def _read(saved: str | Path) -> list[_Saved]:
+    runs: dict[int, str] = {}
+    found = []
     try:
         with open(saved, "rb") as lines:
-            return [item for item in read_items(lines) if isinstance(item, Exchange)]
+            for item in read_items(lines):
+                if isinstance(item, StreamStart):
+                    runs[item.node] = item.run
+                elif isinstance(item, Exchange):
+                    found.append(_Saved(runs.get(item.node, ""), item))
+        return found
     except OSError as error:
         raise ReplayError(f"cannot read {saved}: {error.strerror}") from None
     except WireError as error:
         raise ReplayError(f"{saved}: {error}") from None
 
 
-def _chosen(exchanges: Sequence[Exchange], connection: int | None) -> list[Exchange]:
-    chosen = [each for each in exchanges if connection is None or each.connection == connection]
+def _chosen(exchanges: Sequence[_Saved], connection: int | None) -> list[_Saved]:
+    chosen = [each for each in exchanges if connection is None or each.exchange.connection == connection]
     if not chosen:
         raise ReplayError("the file has no requests" + ("" if connection is None else f" of connection {connection}"))
-    for each in chosen:
+    for _, each in chosen:
         if each.is_redacted or not each.request.is_whole:
             why = "secrets in it were overwritten" if each.is_redacted else "it was cut"
             raise ReplayError(f"exchange {each.number} cannot be sent again: {why}")
-    return sorted(chosen, key=lambda each: (each.at_ms, each.number))
+    return sorted(chosen, key=lambda each: (each.exchange.at_ms, each.exchange.number))
 
 
 def _again(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,13 +96,68 @@ def test_fish(directory: Path) -> None:
 
 
 def test_zsh_reads_the_script(directory: Path) -> None:
-    """``_arguments`` needs an editor: here the script is loaded, and each list of specs is parsed by it."""
     if shutil.which("zsh") is None:
         pytest.skip("zsh is not installed")
     (directory / "kbroker.zsh").write_text(SCRIPTS["zsh"](COMMANDS))
     loaded = "autoload -Uz compinit && compinit -D -u; source ./kbroker.zsh; print -r -- ${_comps[kbroker]}"
     done = subprocess.run(["zsh", "-f", "-c", loaded], capture_output=True, text=True, check=True, cwd=directory)
     assert (done.stdout, done.stderr) == ("_kbroker\n", "")
+
+
+CAPTURE = r"""
+PROMPT=
+autoload -Uz compinit && compinit -D -u
+source ./kbroker.zsh
+compadd() {
+  if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then
+    builtin compadd "$@"
+    return
+  fi
+  local -a hits
+  builtin compadd -A hits "$@"
+  offered+=($hits)
+  builtin compadd "$@"
+}
+ask() {
+  local -aU offered
+  while IFS= read -r line; do
+    BUFFER=$line CURSOR=$#line offered=()
+    zle complete-word
+    print -r -- ${(j:,:)offered} >> answers
+  done < lines
+  exit
+}
+zle -N ask
+bindkey '^I' ask
+"""
+"""Has zsh's editor complete each of some lines, and writes down what it would offer (``compadd -A``)."""
+
+
+def test_zsh_completes(directory: Path) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    (directory / "kbroker.zsh").write_text(SCRIPTS["zsh"](COMMANDS))
+    (directory / "capture.zsh").write_text(CAPTURE)
+    (directory / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    (directory / "answers").touch()
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "dumb"}
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory, env=environment
+    ) as shell:
+        os.close(theirs)
+        os.write(ours, b"source ./capture.zsh\n\t")
+        with suppress(OSError):  # that is how Linux tells that the shell has ended
+            while os.read(ours, 10_000):
+                pass
+        assert shell.wait(120) == 0
+    os.close(ours)
+    found = [sorted(filter(None, line.split(","))) for line in (directory / "answers").read_text().splitlines()]
+    told = dict(zip(LINES, found, strict=True))
+    for line, words in LINES.items():
+        if words:
+            assert told[line] == words, line
+    assert not (directory / "owned").exists()
 
 
 def test_every_command_and_option_is_in_every_script() -> None:

@@ -256,21 +256,6 @@ def test_bad_documents_change_nothing(console: ConsoleProcess, path: str, docume
     assert console.post(path, document).status == 400
 
 
-def test_a_console_is_read_only_unless_it_is_asked_for(broker: RunningBroker) -> None:
-    with console_process("-b", broker.bootstrap_servers) as console:
-        assert console.enter()["writes"] is False
-        paths = ("topic/create", "topic/delete", "topic/config", "topic/partitions", "records/produce", "group/delete")
-        paths += ("copies/replay", "copies/import")
-        for path in paths:
-            document = {"name": "orders", "topic": "orders", "group": "orders", "confirm": "orders"}
-            document |= {"to": "orders", "text": "{}"}
-            answer = console.post(path, document | {"config": "retention.ms", "value": "1", "total": 5})
-            assert (answer.status, "read-only" in answer.error) == (403, True), path
-        refused = ["refused: read-only"] * len(paths)
-        eventually(lambda: [line["outcome"] for line in console.audit()] == refused, "each is audited")
-        assert console.get("topic", name="orders").json["replicas"] == 1
-
-
 def test_a_cluster_that_is_not_there_is_told() -> None:
     with console_process("-b", "127.0.0.1:1", "--timeout", "1") as console:
         answer = console.get("overview")

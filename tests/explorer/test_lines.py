@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kbroker.explorer.exchange import (
     KEPT_TAIL,
     MAX_KEPT,
+    ClientInfo,
     Closed,
     ConnectionInfo,
     Exchange,
@@ -41,13 +42,15 @@ def frames(draw: st.DrawFn, first: int = 0) -> Frame:
 exchanges = st.builds(
     Exchange, numbers, numbers, numbers, times, frames(8), st.just(None), st.just(-1.0), texts, st.booleans()
 ) | st.builds(Exchange, numbers, numbers, numbers, times, frames(8), frames(), times, texts, st.booleans())
+connections = st.builds(ConnectionInfo, numbers, texts, texts, st.booleans(), texts, texts, numbers)
 items = (
     exchanges
-    | st.builds(ConnectionInfo, numbers, texts, texts, st.booleans(), texts, texts, numbers)
+    | connections
+    | st.builds(ClientInfo, connections, texts, texts, texts, times, numbers, numbers, texts)
     | st.builds(Closed, numbers, numbers)
     | st.builds(Skipped, st.dictionaries(st.integers(0, 99), numbers), texts)
     | st.builds(Names, st.dictionaries(texts, texts))
-    | st.builds(StreamStart, numbers, texts, texts, times)
+    | st.builds(StreamStart, numbers, texts, texts, times, texts)
 )
 
 

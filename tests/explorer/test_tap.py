@@ -151,6 +151,7 @@ def test_what_is_not_shown_costs_a_count(clock: Clock) -> None:
     tap, watcher, queue = Tap(clock, 1), Watcher(), Any  # type: ignore[arg-type]
     requests = WatchedRequests(tap, Client(), queue)  # type: ignore[arg-type]
     frame: Any = Untouchable()
+    assert not requests.came(heartbeat()), "of the first one the client id is taken"
     for _ in range(10):
         assert not requests.came(frame)
     assert tap.take_skipped(watcher) is None, "nobody watches: nothing is counted either"

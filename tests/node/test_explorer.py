@@ -238,10 +238,22 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
-    connection = Connection("127.0.0.1", port, client_id="me", deadline=time.monotonic() + 60)
-    assert main(["watch", "-b", f"127.0.0.1:{port_of(broker)}", "--connections"]) == 0
+    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + 60)
+    arguments = ["watch", "-b", f"127.0.0.1:{port_of(broker)}", "--connections"]
+    assert main(arguments) == 0
     output = capfdbinary.readouterr().out.decode()
-    assert re.search(rf"PLAINTEXT +User:ANONYMOUS +kbroker {re.escape(__version__)}", output)
+    assert re.search(rf"it-is-me .*PLAINTEXT +User:ANONYMOUS +kbroker {re.escape(__version__)} +- +- ", output)
+
+    def told() -> dict[str, Any]:
+        assert main([*arguments, "--json"]) == 0
+        [row] = [row for row in json.loads(capfdbinary.readouterr().out) if row["client_id"] == "it-is-me"]
+        return dict(row)
+
+    before = told()
+    assert abs(before["since_ms"] / 1000 - time.time()) < 600 and len(before["run"]) == 8
+    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + 60)
+    after = told()
+    assert after["requests"] == before["requests"] + 1 and after["bytes_received"] > before["bytes_received"]
     connection.close()
 
 
@@ -418,6 +430,9 @@ def test_logins_are_seen_without_their_secrets() -> None:
         assert metadata.decoded.connection is not None and metadata.decoded.connection.principal == "User:alice"
         assert metadata.decoded.exchange.connection == login.decoded.exchange.connection
         assert metadata.decoded.connection.software.startswith("confluent-kafka-python")
+        explorer = ExplorerClient("127.0.0.1", port_of(node))
+        clients = [each for each in explorer.connections() if each.client_id == "alice-client"]
+        assert {(each.sasl, each.tls, each.connection.principal) for each in clients} == {("PLAIN", "", "User:alice")}
         wrong = AdminClient(client | {"sasl.password": "wrong-secret"})
         watched.until(lambda told: [each for each in told for step in each.steps if "refused" in step.text])
         refused = next(

@@ -81,12 +81,15 @@ def test_a_page_is_fed_by_events(broker: RunningBroker) -> None:
             line = response.readline().decode()
             exchange = json.loads(line.removeprefix("data: ")) if line.startswith("data: ") else {}
         assert exchange["topics"] == {"fed": [0]} and exchange["client_id"] == "writer"
-        status, text = ask(address, f"/exchange?node={exchange['node']}&number={exchange['exchange']}")
+        status, text = ask(
+            address, f"/exchange?node={exchange['node']}&run={exchange['run']}&number={exchange['exchange']}"
+        )
         assert status == 200 and any("tea" in row["text"] for row in json.loads(text)["request_fields"]["rows"])
         assert ask(address, "/exchange?node=1&number=x")[0] == 404
         assert ask(address, "/saved.exchanges")[1].startswith('{"kbroker-exchanges":1')
-        assert "writer" in ask(address, "/saved.exchanges")[1] or json.loads(ask(address, "/connections")[1])
-        for path in ("/", "/explorer.js", "/explorer.css", "/main.js"):
+        clients = json.loads(ask(address, "/clients?words=plaintext")[1])
+        assert (clients["silent"], len(clients["rows"])) == ({}, clients["total"])
+        for path in ("/", "/clients.js", "/elements.js", "/explorer.js", "/explorer.css", "/main.js"):
             assert ask(address, path)[0] == 200
         assert ask(address, "/../watch_page.py")[0] == 404
         assert ask(address, "x://[")[0] == 400

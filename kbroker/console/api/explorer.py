@@ -12,6 +12,7 @@ import trio
 from starlette.responses import Response
 
 from kbroker.client import Client
+from kbroker.client.connected import connected_clients
 from kbroker.client.nodes import cluster_operations
 from kbroker.console.call import Call, Refused
 from kbroker.console.streaming import Give, Streamed
@@ -37,12 +38,20 @@ async def list_nodes(call: Call) -> Json:
 async def describe_exchange(call: Call) -> Json:
     """An exchange with its fields beside their bytes."""
     watching = await _watched(call)
-    node, number = call.number("node", lowest=-(2**31)), call.number("number")
-    found = await call.compute(lambda: watching.feed.details(node, number))
+    node, number, run = call.number("node", lowest=-(2**31)), call.number("number"), call.text("run", "")
+    found = await call.compute(lambda: watching.feed.details(node, run, number))
     if found is None:
         raise Refused(404, "this request is kept no more")
     document: Json = found
     return document
+
+
+async def list_clients(call: Call) -> Json:
+    """The clients that are connected to the nodes, those that have all of ``words``; and who does not tell."""
+    watching = await _watched(call)
+    words = call.text("words", "")
+    found: Json = await call.compute(lambda: connected_clients(watching.nodes(), watching.feed, words))
+    return found
 
 
 async def saved_exchanges(call: Call) -> Response:

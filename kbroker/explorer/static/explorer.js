@@ -1,47 +1,40 @@
 // The protocol explorer: requests and answers as they happen, and all that is known of the one that is chosen.
 //
 // `showExplorer(main, { base, onEnd })` fills an element. Below `base` there are `events` (server-sent events
-// `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&number=`, `saved.exchanges`. `onEnd`, if given, is told what stops it.
+// `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&run=&number=`, `clients?words=`, `saved.exchanges`. `onEnd`, if given, is
+// told what stops it.
 // Text only ever becomes text: nothing is parsed as HTML.
+
+import { clientTable } from "./clients.js";
+import { clock, h, took } from "./elements.js";
 
 const SHOWN = 400; // rows of the table
 const KEPT = 2000; // exchanges that a filter is asked about
 
-function h(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : String(value));
-  }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return element;
-}
-
-const clock = (ms) => {
-  const at = new Date(ms);
-  const two = (number) => String(number).padStart(2, "0");
-  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
-};
-const took = (ms) => (ms === null ? "–" : `${ms < 10 ? ms.toFixed(2) : ms.toFixed(0)} ms`);
+const keyOf = (each) => `${each.node}/${each.run}/${each.exchange}`;
+const connectionOf = (each) => `${each.node}/${each.run}/${each.connection}`;
 
 function matches(exchange, wanted) {
   if (exchange.is_internal && !wanted.internal) return false;
   if (wanted.errors && !exchange.errors.length && exchange.took_ms !== null) return false;
+  if (wanted.connection && wanted.connection !== connectionOf(exchange)) return false;
   if (wanted.sequence && !exchange.sequences.some((each) => each.number === wanted.sequence)) return false;
   return wanted.words.every((word) => exchange.text.includes(word));
 }
 
 export function showExplorer(main, { base = "", onEnd = null, words = "" } = {}) {
   const kept = [];
-  const known = new Set(); // their keys
+  const latest = new Map(); // node and its run -> the highest number that has come
   let chosen = null;
   let paused = false;
   let missed = 0;
   let skipped = 0;
+  let forgotten = 0; // older ones that are not kept any more
+  let fitting = 0;
+  let saved = ""; // what has become of the last file
   let silent = ""; // nodes that are not followed now
   const split = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
-  const wanted = { words: split(words), errors: false, internal: false, sequence: 0 };
+  const wanted = { words: split(words), errors: false, internal: false, sequence: 0, connection: "" };
 
   const filter = h("input", {
     type: "search",
@@ -51,6 +44,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     oninput: () => {
       wanted.words = split(filter.value);
       redraw();
+      clients.look(filter.value);
     },
   });
   filter.value = words;
@@ -60,8 +54,12 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
   };
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => setPaused(!paused) }, "Pause");
   const clear = h("button", { type: "button", onclick: empty }, "Clear");
-  const save = h("a", { href: `${base}saved.exchanges`, download: "saved.exchanges", class: "button" }, "Save");
+  const saveAll = h("a", { href: `${base}saved.exchanges`, download: "saved.exchanges", class: "button" }, "Save all");
+  const saveSome = h("button", { type: "button", onclick: saveFitting }, "Save what fits");
   const sequence = h("span", { class: "sequence-filter" });
+  const connection = h("span", { class: "connection-filter" });
+  const clients = clientTable(base, onlyConnection, (number, name) => only(number, name));
+  clients.look(words);
   const state = h("p", { class: "state", role: "status" }, "connecting …");
   const body = h("tbody", null);
   const details = h("section", { class: "details", "aria-label": "The chosen request", tabindex: "-1" }, hint());
@@ -75,8 +73,9 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
   main.classList.add("explorer");
   main.replaceChildren(
     h("h1", null, "Protocol explorer"),
-    h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, pause, clear, save),
+    h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, connection, pause, clear, saveSome, saveAll),
     state,
+    clients.element,
     h("div", { class: "panes" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Requests" }, table), details),
   );
 
@@ -89,13 +88,18 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
   }
 
   function empty() {
-    kept.splice(0); // their keys stay known: what was cleared does not come back
-    skipped = 0;
+    kept.splice(0); // the latest stay known: what was cleared does not come back
+    skipped = forgotten = 0;
+    saved = "";
     redraw();
   }
 
   function tell(problem = "") {
-    const parts = [problem || `${kept.length} requests`];
+    const shown = Math.min(fitting, SHOWN);
+    const parts = [problem || `${shown} of ${kept.length} requests shown`];
+    if (fitting > shown) parts.push(`${fitting - shown} older ones fit, too: a filter shows them`);
+    if (forgotten) parts.push(`${forgotten} older ones are kept no more`);
+    if (saved) parts.push(saved);
     if (silent) parts.push(silent);
     if (paused) parts.push(`paused, ${missed} new since`);
     if (skipped) parts.push(`${skipped} not shown: there are more than can be`);
@@ -110,8 +114,11 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     requestAnimationFrame(() => {
       drawing = false;
       const rows = [];
-      for (let index = kept.length - 1; index >= 0 && rows.length < SHOWN; index -= 1) {
-        if (matches(kept[index], wanted)) rows.push(rowOf(kept[index]));
+      fitting = 0;
+      for (let index = kept.length - 1; index >= 0; index -= 1) {
+        if (!matches(kept[index], wanted)) continue;
+        fitting += 1;
+        if (fitting <= SHOWN) rows.push(rowOf(kept[index]));
       }
       const focused = body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
       body.replaceChildren(...rows);
@@ -157,6 +164,47 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     redraw();
   }
 
+  /** Only what comes on the connection of a client: the one that it has now. */
+  function onlyConnection(client) {
+    wanted.connection = client ? connectionOf(client) : "";
+    const name = client ? `connection ${client.connection} of node ${client.node}` : "";
+    connection.replaceChildren(
+      ...(client ? [h("button", { type: "button", class: "chip", onclick: () => onlyConnection(null) }, `only ${name} ✕`)] : []),
+    );
+    redraw();
+  }
+
+  /** A file of what fits now, also where it is not among the rows: lines of that of all, whose exchanges others of them tell of. */
+  async function saveFitting() {
+    const fit = new Set(kept.filter((each) => matches(each, wanted)).map((each) => each.key));
+    const wantedOnes = new Set(kept.filter((each) => fit.has(each.key)).map(connectionOf));
+    let found = 0;
+    try {
+      const answer = await fetch(`${base}saved.exchanges`);
+      if (!answer.ok) throw new Error(`the explorer answers ${answer.status}`);
+      const run = new Map();
+      const lines = (await answer.text()).split("\n").filter((line) => {
+        if (!line) return false;
+        const item = JSON.parse(line);
+        if ("kbroker-exchanges" in item) run.set(item.node, item.run ?? "");
+        const place = { ...item, run: run.get(item.node) ?? "" };
+        if ("exchange" in item) {
+          const fits = fit.has(keyOf(place));
+          found += fits;
+          return fits;
+        }
+        return !("connection" in item) || wantedOnes.has(connectionOf(place));
+      });
+      const link = h("a", { href: URL.createObjectURL(new Blob([`${lines.join("\n")}\n`])), download: "saved.exchanges" });
+      link.click();
+      URL.revokeObjectURL(link.href);
+      saved = `${found} saved${fit.size > found ? `, ${fit.size - found} are kept no more` : ""}`;
+    } catch (error) {
+      saved = `nothing is saved: ${error.message}`;
+    }
+    tell();
+  }
+
   function onKey(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const row = event.target.closest("tr");
@@ -171,7 +219,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     chosen = exchange.key;
     for (const row of body.children) row.classList.toggle("chosen", row.dataset.key === chosen);
     try {
-      const answer = await fetch(`${base}exchange?node=${exchange.node}&number=${exchange.exchange}`);
+      const answer = await fetch(`${base}exchange?node=${exchange.node}&run=${encodeURIComponent(exchange.run)}&number=${exchange.exchange}`);
       if (chosen !== exchange.key) return;
       const told = answer.ok ? await answer.json() : null;
       details.replaceChildren(...(told ? detailsOf(told) : [h("p", null, "It is kept no more.")]));
@@ -186,12 +234,16 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
   source.addEventListener("error", () => tell("the explorer does not answer; trying again"));
   source.addEventListener("exchange", (event) => {
     const exchange = JSON.parse(event.data);
-    exchange.key = `${exchange.node}/${exchange.exchange}`;
-    if (known.has(exchange.key)) return; // told again after a break
-    known.add(exchange.key);
+    exchange.key = keyOf(exchange);
+    const run = `${exchange.node}/${exchange.run}`;
+    if (exchange.exchange <= (latest.get(run) ?? 0)) return; // told again after a break
+    latest.set(run, exchange.exchange);
     exchange.text = [exchange.client_id, exchange.request, exchange.answer, exchange.principal, exchange.peer, ...exchange.groups, ...Object.keys(exchange.topics)].join(" ").toLowerCase();
     kept.push(exchange);
-    if (kept.length > KEPT) known.delete(kept.shift().key);
+    if (kept.length > KEPT) {
+      kept.shift();
+      forgotten += 1;
+    }
     if (paused) {
       missed += 1;
       tell();
@@ -206,7 +258,10 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     silent = why.map(([address, text]) => (text.includes(address) ? text : `${address}: ${text}`)).join(" · ");
     tell();
   });
-  onEnd?.(() => source.close());
+  onEnd?.(() => {
+    source.close();
+    clients.close();
+  });
 }
 
 function hint() {

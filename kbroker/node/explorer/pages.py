@@ -15,6 +15,7 @@ import trio
 from kbroker.explorer.exchange import Names, StreamStart
 from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import Item, line_of
+from kbroker.node.explorer.connected import client_info
 from kbroker.node.explorer.watcher import Watcher
 from kbroker.node.http_server import Exchange, HttpServer
 from kbroker.types import uuid_from_str
@@ -60,11 +61,19 @@ class ExplorerPages:
         if url.path == "/exchanges":
             await self._stream(exchange, query)
         elif url.path == "/connections":
-            await exchange.answer(200, "".join(map(line_of, self._tap.connections())), LINES)
+            await self._connections(exchange)
         elif url.path == "/names":
             await self._names(exchange, query)
         else:
             await exchange.answer(404, "there are /exchanges, /connections and /names\n")
+
+    async def _connections(self, exchange: Exchange) -> None:
+        await exchange.begin(200, LINES)
+        seen = self._tap.connections()
+        for begin in range(0, len(seen), LINES_A_TURN):
+            await _send(exchange, [client_info(each, self._tap.run) for each in seen[begin : begin + LINES_A_TURN]])
+            await trio.lowlevel.checkpoint()
+        await exchange.end()
 
     async def _names(self, exchange: Exchange, query: Mapping[str, str]) -> None:
         topics = self._node.metadata.image.topics.by_id
@@ -92,9 +101,8 @@ class ExplorerPages:
         self._tap.add(watcher)
         try:
             await exchange.begin(200, LINES)
-            start = StreamStart(
-                self._node.config.node_id, self._node.services.cluster_id, f"kbroker {__version__}", self._now_ms()
-            )
+            node_id, cluster_id = self._node.config.node_id, self._node.services.cluster_id
+            start = StreamStart(node_id, cluster_id, f"kbroker {__version__}", self._now_ms(), self._tap.run)
             await _send(exchange, [start])
             while not exchange.is_head:
                 await self._next_lines(exchange, watcher)

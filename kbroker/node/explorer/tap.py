@@ -7,6 +7,7 @@ serves its clients as one that is not.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
@@ -54,7 +55,10 @@ TOO_FAST_OF_ALL: Final = "more requests than are shown, of all clients"
 class Seen:
     """A connection that a tap knows. What is asked of it comes from the connection itself, as long as that is open."""
 
-    __slots__ = ("_info", "_known", "connection", "is_controller", "missed", "node", "number", "software", "waiting")
+    __slots__ = (
+        *("_info", "_known", "client_id", "connection", "is_controller", "missed", "node", "number", "since_ms"),
+        *("software", "waiting"),
+    )
 
     def __init__(
         self, node: int, number: int, connection: ShownConnection, missed: list[int], software: str = "unknown"
@@ -70,6 +74,10 @@ class Seen:
         """Requests that are seen and not complete."""
         self.connection = connection
         self.is_controller = connection.is_controller
+        self.client_id: bytes | None = None
+        """As its first request has it; None before that."""
+        self.since_ms = -1.0
+        """The time from which on it is served."""
 
     def info(self) -> ConnectionInfo:
         """The client at the other end, as far as it is known now; the same object as long as nothing is new."""
@@ -100,6 +108,8 @@ class Tap:
     def __init__(self, env: Env, node: int) -> None:
         self.env = env
         self.node = node
+        self.run = secrets.token_hex(4)
+        """Tells this run of the node from others, whose exchanges and connections have the same numbers."""
         self.is_watched = False
         self.is_open = False
         """Whether the next request may be seen. While it is not, whoever serves one counts it in ``Seen.missed``."""
@@ -154,6 +164,7 @@ class Tap:
         else:
             seen = self._seen(login.number, connection, login.info().software)
         number = seen.number
+        seen.since_ms = float(self.env.wall_clock_ms())
         self._connections[number] = seen
 
         def closed() -> None:
@@ -212,9 +223,9 @@ class Tap:
         missed = self.missed_by_controllers if connection.is_controller else self.missed
         return Seen(self.node, number, connection, missed, software)
 
-    def connections(self) -> list[ConnectionInfo]:
+    def connections(self) -> list[Seen]:
         """The connections that are open."""
-        return [seen.info() for seen in self._connections.values()]
+        return list(self._connections.values())
 
     def _next_number(self) -> int:
         self._numbers += 1

@@ -10,7 +10,7 @@ from kbroker.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
 from kbroker.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.handlers.context import CloseConnection
 from kbroker.later import Later
-from kbroker.node.explorer.kept_frames import CUT_OFF
+from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
 from kbroker.node.observed_requests import RequestObserver
 from kbroker.types import FileRegion, Part
 from kbroker.wire.errors import WireError
@@ -49,6 +49,8 @@ class WatchedRequests(RequestObserver):
     def came(self, frame: memoryview) -> bool:
         """Ask the tap whether it sees the request."""
         tap = self._tap
+        if self._seen.client_id is None:
+            self._seen.client_id = client_id_of(frame)
         if not tap.is_open:
             if tap.is_watched:
                 self._missed[frame[1]] += 1

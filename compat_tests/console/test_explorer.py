@@ -1,0 +1,151 @@
+"""The protocol explorer's page: a node that is started anew, the clients that are connected, files of what is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.brokers import Broker
+from compat_tests.console.accessibility import violations
+from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage, RunningConsole, running_console
+from kbroker.cli import main
+from kbroker.cli.cluster_plan import free_ports
+from kbroker.explorer.exchange import Exchange
+from kbroker.explorer.lines import read_items
+from kbroker.testing.cluster import RunningCluster, running_cluster
+from kbroker.testing.replay import replay
+
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+from confluent_kafka import Producer
+from playwright.sync_api import Download, Page, expect
+
+
+@pytest.fixture(scope="module")
+def cluster(broker: Broker) -> Iterator[RunningCluster]:
+    """A node with an explorer whose address stays, and which is killed and started anew."""
+    if broker.name == "apache":
+        pytest.skip("the explorer is kbroker's own")
+    (port,) = free_ports(1)
+    with running_cluster(1, {"kbroker.explorer.listener": f"http://127.0.0.1:{port}"}) as running:
+        running.explorer = port  # type: ignore[attr-defined]
+        yield running
+
+
+@pytest.fixture(scope="module")
+def watching(cluster: RunningCluster) -> Iterator[RunningConsole]:
+    """A console that watches it."""
+    explorer = f"127.0.0.1:{cluster.explorer}"  # type: ignore[attr-defined]
+    with running_console("-b", cluster.bootstrap_servers, "--explorer", explorer) as running:
+        yield running
+
+
+def writer(cluster: RunningCluster) -> Producer:
+    return Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
+
+
+def write(producer: Producer, topic: str, *values: str) -> None:
+    for value in values:
+        producer.produce(topic, value.encode(), partition=0)
+        assert producer.flush(60) == 0
+
+
+def open_explorer(open_page: OpenPage, console: RunningConsole) -> Page:
+    page = open_page("#/explorer", url=console.url)
+    expect(page.get_by_role("heading", name="Protocol explorer")).to_be_visible()
+    expect(page.locator(".explorer .state")).not_to_contain_text("127.0.0.1")
+    return page
+
+
+def exchanges_of(download: Download, file: Path) -> list[Exchange]:
+    download.save_as(file)
+    with file.open("rb") as lines:
+        return [item for item in read_items(lines) if isinstance(item, Exchange)]
+
+
+def test_requests_of_a_node_that_was_started_anew_are_shown_beside_those_before(
+    open_page: OpenPage, cluster: RunningCluster, watching: RunningConsole
+) -> None:
+    page = open_explorer(open_page, watching)
+    write(writer(cluster), "drinks", "before")
+    page.get_by_label("Filter: words").fill("produce drinks")
+    rows = page.locator(".exchanges tbody tr")
+    expect(rows).to_have_count(1)
+    cluster.nodes[0].kill()
+    state = page.locator(".explorer .state")
+    expect(state).to_contain_text("127.0.0.1")
+    cluster.nodes[0].start()
+    expect(state).not_to_contain_text("127.0.0.1")
+    write(writer(cluster), "drinks", "after")
+    expect(rows).to_have_count(2)
+    expect(state).to_contain_text(re.compile(r"2 of \d+ requests shown"))
+    for row, value in ((1, "before"), (0, "after")):
+        rows.nth(row).get_by_role("button").first.click()
+        expect(page.locator("table.fields").first).to_contain_text(f"value '{value}'")
+
+
+def test_a_client_is_followed_and_its_requests_are_saved_decoded_and_sent_again(
+    open_page: OpenPage,
+    cluster: RunningCluster,
+    watching: RunningConsole,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    page = open_explorer(open_page, watching)
+    producer = writer(cluster)
+    write(producer, "hot", "tea", "coffee")
+    page.get_by_label("Filter: words").fill("produce hot")
+    rows = page.locator(".exchanges tbody tr")
+    expect(rows).to_have_count(2)
+    rows.first.get_by_role("button").first.click()
+    told = page.locator(".details")
+    expect(told.locator("table.fields").first).to_contain_text("value 'coffee'")
+    found = re.search(r"Connection (\d+) of node 1", told.inner_text())
+    assert found is not None
+    # The client of this connection, in the table of those that are connected.
+    page.get_by_label("Filter: words").fill("")
+    page.locator("summary", has_text="Clients").focus()
+    page.keyboard.press("Enter")
+    client = page.get_by_role("button", name=f"Only the requests of writer, connection {found[1]} of node 1")
+    expect(client).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\d+ of \d+ connections shown$"))).to_be_visible()
+    row = page.locator(".clients tbody tr").filter(has=client)
+    cells = row.locator("td").all_inner_texts()
+    assert cells[1].startswith("confluent-kafka-python") and cells[2] == "User:ANONYMOUS"
+    assert cells[4:8] == ["1", "PLAINTEXT", "–", "–"] and re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[8])
+    requests = int(cells[9].replace(",", ""))
+    write(producer, "hot", "milk")
+    expect(row.locator("td").nth(9)).to_have_text(str(requests + 1))
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.screenshot(path=SCREENSHOTS / f"clients-{theme}.png")
+        assert violations(page) == []
+    client.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name=f"only connection {found[1]} of node 1")).to_be_visible()
+    expect(rows.filter(has_not_text="writer")).to_have_count(0)
+    # A file of what is shown, one of all.
+    page.get_by_label("Filter: words").fill("produce hot")
+    expect(rows).to_have_count(3)
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Save what fits").click()
+    file = tmp_path / "saved.exchanges"
+    saved = exchanges_of(downloading.value, file)
+    assert len(saved) == 3 and {each.connection for each in saved} == {int(found[1])}
+    expect(page.locator(".explorer .state")).to_contain_text("3 saved")
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Save all").click()
+    assert len(exchanges_of(downloading.value, tmp_path / "all.exchanges")) > 3
+    assert main(["decode", str(file)]) == 0
+    text = capfd.readouterr().out
+    assert text.count("A producer hands over batches of records") == 3 and "value 'milk'" in text
+    for each in (file, tmp_path / "all.exchanges"):
+        assert main(["watch", "--read", str(each), "--client", "writer", "--api", "Produce"]) == 0
+        assert "hot-0 1 record" in capfd.readouterr().out
+    done = replay(file, cluster.bootstrap_servers)
+    assert len(done) == 3 and not any(each.differences for each in done)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,244 @@
+"""Tasks from their beginning to their end, in a cluster of three: by the keyboard alone, on a phone, with moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests.brokers import Broker
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually, running_console
+from kbroker.client.groups import commit_offsets, committed_offsets
+from kbroker.client.producer import Producer
+from kbroker.client.quotas import alter_quotas
+from kbroker.client.topics import NewTopic, create_topics, describe_topics
+from kbroker.testing.cluster import RunningCluster, running_cluster
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record
+from tests.every_node import await_topics
+
+pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+import confluent_kafka
+from playwright.sync_api import Page, expect
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+MOST_TABS = 120
+
+
+@pytest.fixture(scope="module")
+def cluster(broker: Broker) -> Iterator[RunningCluster]:
+    """Three nodes, with a topic of twenty records on the first, a group's offsets of it, and a quota."""
+    if broker.name == "apache":
+        pytest.skip("three nodes of kbroker are started for this")
+    with running_cluster(3) as running, running.client() as client:
+        create_topics(
+            client,
+            [
+                NewTopic(
+                    "orders",
+                    configs={"retention.ms": "-1", "segment.bytes": "1048576"},
+                    assignment=[[running.nodes[0].id]],
+                )
+            ],
+        )
+        await_topics(running, "orders")
+        producer = Producer(client, "orders", [0], on_refused=print)
+        for number in range(20):
+            producer.send(Record(0, 1_700_000_000_000, None, b"%d" % number), number, 0)
+        producer.flush()
+        assert not commit_offsets(client, "billing", {TopicPartition("orders", 0): 15})
+        alter_quotas(client, {"user": "ann"}, {"producer_byte_rate": 1_048_576.0})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def changing(cluster: RunningCluster) -> Iterator[RunningConsole]:
+    """A console that may change things there."""
+    with running_console("-b", cluster.bootstrap_servers, "--writes") as running:
+        yield running
+
+
+FOCUSED = """() => {
+  const at = document.activeElement;
+  const label = at.labels?.length ? at.labels[0].textContent : "";
+  return (at.getAttribute("aria-label") || label || at.textContent || "").trim();
+}"""
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Press Tab until what is called so has the focus."""
+    met = []
+    for _ in range(MOST_TABS):
+        page.keyboard.press("Tab")
+        met.append(page.evaluate(FOCUSED))
+        if re.match(rf"{re.escape(name)}($|\W)", met[-1]):
+            return
+    raise AssertionError(f"Tab does not come to {name}: {met}")
+
+
+def in_transaction(cluster: RunningCluster, transactional_id: str, topic: str) -> confluent_kafka.Producer:
+    """A producer that has written a record in a transaction, which is open."""
+    options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}
+    producer = confluent_kafka.Producer(options)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(60) == 0
+    return producer
+
+
+def audited(console: RunningConsole, action: str, target: str) -> bool:
+    return any(f'"action": "{action}"' in line and target in line and '"done"' in line for line in console.audit)
+
+
+def test_a_topic_is_created_by_the_keyboard_alone(open_page: OpenPage, changing: RunningConsole) -> None:
+    page = open_page("#/overview", url=changing.url)
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page.get_by_role("heading", name="Topics")).to_be_focused()
+    tab_to(page, "New topic")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    tab_to(page, "Name")
+    page.keyboard.type("by-keys")
+    tab_to(page, "Partitions")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("2")
+    tab_to(page, "Create")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="by-keys")).to_be_visible()
+    expect(page.locator(".page-head")).to_contain_text("2 partitions")
+    eventually(lambda: audited(changing, "create-topic", "by-keys"), "it is audited")
+
+
+def test_offsets_are_reset_by_the_keyboard_alone(
+    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
+) -> None:
+    page = open_page("#/overview", url=changing.url)
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    expect(page.get_by_role("link", name="billing", exact=True)).to_be_visible()
+    tab_to(page, "billing")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="billing")).to_be_visible()
+    tab_to(page, "Reset offsets")
+    page.keyboard.press("Enter")
+    tab_to(page, "To")
+    chosen = page.get_by_role("dialog").get_by_label("To", exact=True)
+    for _ in range(10):
+        if chosen.input_value() == "shift":
+            break
+        page.keyboard.press("ArrowDown")
+    assert chosen.input_value() == "shift"
+    tab_to(page, "Number")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("-5")
+    tab_to(page, "Preview")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table", name="What would change")).to_contain_text("10")
+    tab_to(page, "Reset")
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast")).to_contain_text("1 offset")
+    with cluster.client() as client:
+        found = committed_offsets(client, "billing")
+    assert {partition: each.offset for partition, each in found.items()} == {TopicPartition("orders", 0): 10}
+
+
+def test_a_transaction_is_aborted_by_the_keyboard_alone(
+    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
+) -> None:
+    producer = in_transaction(cluster, "mover", "orders")
+    page = open_page("#/overview", url=changing.url)
+    page.keyboard.press("g")
+    page.keyboard.press("x")
+    expect(page.get_by_role("button", name="Abort mover")).to_be_visible()
+    tab_to(page, "Abort mover")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    tab_to(page, "Type mover")
+    page.keyboard.type("mover")
+    tab_to(page, "Abort")
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("table", name="Transactions")).to_contain_text(re.compile("Empty|CompleteAbort"))
+    assert page.evaluate("document.activeElement !== document.body || document.hasFocus()")
+    eventually(lambda: audited(changing, "abort-transaction", "mover"), "it is audited")
+    with pytest.raises(confluent_kafka.KafkaException):
+        producer.commit_transaction(60)
+
+
+def test_a_record_is_produced_on_a_phone(open_page: OpenPage, changing: RunningConsole) -> None:
+    page = open_page("#/topics", url=changing.url, **PHONE)
+    page.get_by_role("button", name="New topic").tap()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("by-thumb")
+    dialog.get_by_role("button", name="Create").tap()
+    expect(page.get_by_role("heading", name="by-thumb")).to_be_visible()
+    page.get_by_role("button", name="Produce").tap()
+    dialog.get_by_label("Value", exact=True).fill("from a phone")
+    button = dialog.get_by_role("button", name="Produce")
+    box = button.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+    button.tap()
+    row = page.locator("tr[data-record]")
+    expect(row).to_contain_text("from a phone")
+    row.tap()
+    expect(page.locator("tr.detail")).to_contain_text("from a phone")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_partition_is_moved_to_the_end(
+    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
+) -> None:
+    first, second = cluster.nodes[0].id, cluster.nodes[1].id
+    page = open_page("#/topic?name=orders&tab=partitions", url=changing.url)
+    page.get_by_role("button", name="Move partitions").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label(f"broker {first}", exact=True).uncheck()
+    dialog.get_by_label(f"broker {second}", exact=True).check()
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("table", name="What would move")).to_contain_text(str(second))
+    dialog.get_by_role("button", name="Move", exact=True).click()
+    expect(page.locator(".toast")).to_contain_text("1 partition")
+    with cluster.client() as client:
+
+        def replicas() -> list[int]:
+            topic = describe_topics(client, ["orders"])["orders"]
+            return [] if isinstance(topic, Exception) else list(topic.partitions[0].replicas)
+
+        eventually(lambda: replicas() == [second], "the partition has moved")
+    page.reload()
+    expect(page.get_by_text("moving")).to_have_count(0)
+    partitions = page.get_by_role("table", name="Partitions").locator("tbody tr").first
+    expect(partitions.get_by_role("cell").nth(1)).to_contain_text(str(second))
+    page.goto(f"{changing.url}#/topic?name=orders&from=earliest")
+    expect(page.locator("tr[data-record]").first).to_be_visible()
+
+
+def test_quotas_and_where_a_config_comes_from_are_shown(open_page: OpenPage, changing: RunningConsole) -> None:
+    page = open_page("#/access", url=changing.url, expect=(409,))
+    quotas = page.get_by_role("table", name="Quotas")
+    expect(quotas).to_contain_text("user ann")
+    expect(quotas).to_contain_text("producer_byte_rate = 1,048,576")
+    page.goto(f"{changing.url}#/topic?name=orders&tab=configs")
+    row = page.get_by_role("row", name=re.compile(r"segment\.bytes 1048576"))
+    row.locator("summary").click()
+    expect(row.locator(".synonyms")).to_contain_text("log.segment.bytes=1073741824 default")
+
+
+def test_a_transaction_is_ended_in_one_partition(
+    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
+) -> None:
+    producer = in_transaction(cluster, "left", "left-open")
+    page = open_page("#/topic?name=left-open&tab=groups", url=changing.url)
+    held = page.get_by_role("table", name="Open transactions")
+    expect(held).to_contain_text("left")
+    held.get_by_role("button", name="Abort").click()
+    page.get_by_role("dialog").get_by_role("button", name="Abort").click()
+    expect(page.locator(".toast")).to_contain_text("left-open-0 is aborted")
+    expect(held).to_have_count(0)
+    eventually(lambda: audited(changing, "abort-hanging", "left-open-0"), "it is audited")
+    del producer
