@@ -72,7 +72,9 @@ def test_the_explorer_is_for_those_who_may_read_everything(console: ConsoleProce
         console.post("topic/create", {"name": "seen"})
         made = next(told for name, told in events if name == "exchange" and told["api"] == "CreateTopics")
     assert made["principal"] == "User:admin"
-    fields = console.get("explorer/exchange", node=made["node"], number=made["exchange"]).json["request_fields"]
+    fields = console.get("explorer/exchange", node=made["node"], run=made["run"], number=made["exchange"]).json[
+        "request_fields"
+    ]
     assert any("seen" in row["text"] for row in fields["rows"])
     login = console.get("explorer/saved.exchanges").body
     assert b'"kbroker-exchanges"' in login and b"admin-secret" not in login

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 from tests.every_node import await_topics
+
+NOW = time.time_ns() // 1_000_000
+"""Retention removes what is older than a week, soon after a node's start."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def test_partitions_are_moved_as_the_preview_says(cluster: RunningCluster, conso
         await_topics(cluster, "moved")
         producer = Producer(client, "moved", [0, 1], on_refused=print)
         for number in range(100):
-            producer.send(Record(0, number, None, b"x" * 1000), 0, number % 2)
+            producer.send(Record(0, NOW, None, b"x" * 1000), 0, number % 2)
         producer.flush()
     asked = {"name": "moved", "brokers": f"{brokers[1]},{brokers[2]}", "replicas": 2}
     plan = console.get("topic/move", **asked).json
@@ -102,7 +106,7 @@ def test_rates_are_told(cluster: RunningCluster, console: ConsoleProcess) -> Non
 
         def are_told() -> bool:
             for number in range(100):
-                producer.send(Record(0, number, None, b"x" * 100), 0, number % 2)
+                producer.send(Record(0, NOW, None, b"x" * 100), 0, number % 2)
             producer.flush()
             rows = {row["name"]: row for row in console.get("topics", sort="bytes_rate", descending=1).json["rows"]}
             if not {"busy", "calm"} <= rows.keys():
@@ -183,7 +187,7 @@ def test_a_partition_without_a_leader_keeps_its_place_and_is_not_passed_over(
         await_topics(cluster, "spread", "copied")
         producer = Producer(client, "spread", [0, 1, 2], on_refused=print)
         for number in range(30):
-            producer.send(Record(0, number, b"k", b"%d" % number), 0, number % 3)
+            producer.send(Record(0, NOW, b"k", b"%d" % number), 0, number % 3)
         producer.flush()
     lost.kill()
 
