@@ -129,7 +129,7 @@ class ClientInfo(NamedTuple):
 
     connection: ConnectionInfo
     client_id: str = ""
-    """As its first request has it."""
+    """The client id that its first request has."""
     sasl: str = ""
     """The mechanism by which it has logged in; empty without SASL."""
     tls: str = ""

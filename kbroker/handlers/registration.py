@@ -74,7 +74,7 @@ _BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "large_ans
 
 @dataclass(slots=True, init=False, eq=False)
 class Registration:
-    """One served API. ``request_class`` and all behind it come with the handler's module, on their first use.
+    """An API that is served. ``request_class`` and all behind it come with the handler's module, on their first use.
 
     ``advertised`` are the versions of ApiVersions, which differ from those that are served for Produce alone (see its
     handler). ``unstable`` are those that are served with ``unstable.api.versions.enable``, if they are more.

@@ -65,7 +65,7 @@ class LongRequest:
         else:
             await trio.lowlevel.checkpoint()
 
-    async def begin(self, request: Any, context: RequestContext) -> None:
+    async def begin(self, request: object, context: RequestContext) -> None:
         """Give way before the handler. A request for all topics waits for its turn here, if there are many.
 
         For a plain handler, which gives way to nobody, the authorizer is asked about what a long request names.
@@ -80,7 +80,7 @@ class LongRequest:
             if context.authorizer is not None:
                 await registration.ask_ahead(request, context)
 
-    async def answered(self, response: Any) -> None:
+    async def answered(self, response: object) -> None:
         """Give way after the handler. A large answer waits for its turn to be ``encoded``, if it has none yet."""
         await self.give_way()
         large = self._registration.large_answers
@@ -89,7 +89,7 @@ class LongRequest:
             if not self._has_turn:
                 await self._take_turn()
 
-    async def encoded(self, api_key: int, version: int, correlation_id: int, response: Any) -> list[Part] | None:
+    async def encoded(self, api_key: int, version: int, correlation_id: int, response: object) -> list[Part] | None:
         """The frame of a large answer: `encoded_frame` in a thread, with its ``CloseConnection``; None of others."""
         large = self._registration.large_answers
         if large is None or not self._is_large:

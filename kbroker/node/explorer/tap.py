@@ -75,7 +75,7 @@ class Seen:
         self.connection = connection
         self.is_controller = connection.is_controller
         self.client_id: bytes | None = None
-        """As its first request has it; None before that."""
+        """The client id that its first request has; None before that."""
         self.since_ms = -1.0
         """The time from which on it is served."""
 
