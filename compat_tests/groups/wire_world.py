@@ -142,15 +142,18 @@ class World:
 
     def fresh(self) -> str:
         """The id of a group that does not exist; its coordinator is ready."""
+        return self.named(None)
+
+    def named(self, prefix: str | None) -> str:
+        """A new group id, one that tells what for if there is a `prefix`; those with a prefix are listed.
+
+        Its coordinator is ready: one of the fifty partitions of the offsets topic, that of this very name, is loaded.
+        """
         self._fresh += 1
-        group = f"fresh-{self.mark}-{self._fresh}"
+        group = f"{f'{prefix}-' if prefix else ''}fresh-{self.mark}-{self._fresh}"
         ask = DescribeGroupsRequest(groups=[group])
         self._until(lambda: self.ask(ask, 0).groups[0].error_code not in (14, 15, 16))
         return group
-
-    def named(self, prefix: str | None) -> str:
-        """A new group id, one that tells what for if there is a `prefix`; those with a prefix are listed."""
-        return f"{prefix}-{self.fresh()}" if prefix else self.fresh()
 
     # Classic groups
     def subscription(self) -> list[JoinGroupRequestProtocol]:
