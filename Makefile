@@ -77,8 +77,8 @@ console: $(VENV)/.spark ## A living cluster with Spark reading from it, and its 
 
 # --- Tests ------------------------------------------------------------------------------------------------------
 
-test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name')
-	$(PY) -m pytest tests $(ARGS)
+test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name', ONLY=tests/log)
+	$(PY) -m pytest $(if $(filter file,$(origin ONLY)),tests,$(ONLY)) $(ARGS)
 
 test-py313: ## The same tests on Python 3.13, if there is one
 	@python=$$(for candidate in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
