@@ -137,7 +137,7 @@ def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any
 
 
 def _resolve_each(
-    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any, refused: Refused, may_read: May | None
+    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: object, refused: Refused, may_read: May | None
 ) -> list[OffsetCommitRequestTopic]:
     """The topics with those of their partitions that exist and may be read; the others go to ``refused``."""
     valid = []

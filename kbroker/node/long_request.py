@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -52,7 +52,7 @@ class LongRequest:
         self._is_long = is_long
         self._is_large = False
         self._has_turn = False
-        self._encoded_lists: Iterator[list[Any]] | None = None
+        self._encoded_lists: Iterator[list[object]] | None = None
         """The lists of an answer that is encoded."""
 
     async def give_way(self) -> None:
@@ -121,7 +121,7 @@ def _encode(api_key: int, version: int, correlation_id: int, response: object) -
         return encoded_frame(api_key, version, correlation_id, response)
 
 
-async def _free(env: Env, lists: Iterator[list[Any]]) -> None:
+async def _free(env: Env, lists: Iterator[list[object]]) -> None:
     """End the turn's pause of the collector once the answer is gone: it would go through it at once."""
     try:
         await env.run_blocking(_empty, lists)
@@ -131,7 +131,7 @@ async def _free(env: Env, lists: Iterator[list[Any]]) -> None:
         collector.resume()
 
 
-def _empty(lists: Iterator[list[Any]]) -> None:
+def _empty(lists: Iterator[list[object]]) -> None:
     with _short_turns():
         for elements in lists:
             while elements:

@@ -33,7 +33,7 @@ class MemoryBudget:
             while self._waiting:
                 self._waiting.popleft().set()
 
-    def leave(self, who: Any) -> None:
+    def leave(self, who: object) -> None:
         """Give back the turn of ``who``, which has completed its request or is closed."""
         if self._turn is who:
             self._turn = None

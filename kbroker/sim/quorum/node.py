@@ -386,6 +386,7 @@ class SimRaftNode:
 
     def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         record = self.log.load_snapshot(snapshot_id).records[0]
+        assert isinstance(record, ConfigRecord) and record.value is not None
         self.state = bytes.fromhex(record.value)
         self.applied_offset, self.applied_epoch = snapshot_id
         self.cluster.on_snapshot_loaded(self)
