@@ -21,6 +21,7 @@ from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.env import Env, Network
+    from kbroker.raft_metadata.image import MetadataImage
 
 
 class Coordinators(NamedTuple):
@@ -55,7 +56,7 @@ def make_coordinators(
         own_assignors=own_assignors,
     )
 
-    def transaction_settings(image: object) -> TransactionSettings:
+    def transaction_settings(image: MetadataImage) -> TransactionSettings:
         return TransactionSettings.from_config(dynamic_config.with_prefix("transaction."))
 
     markers = MarkerWriter(env, replica_manager, groups, config.request_timeout_ms)

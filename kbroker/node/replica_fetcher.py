@@ -32,7 +32,7 @@ from kbroker.replication.follower_state import (
 )
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.fetch import FetchRequest, FetchResponse
+from kbroker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ class LeaderFetcher:
 
     # --- answers ----------------------------------------------------------------------------------------------
 
-    def _take(self, key: Key, data: Any) -> None:
+    def _take(self, key: Key, data: PartitionData) -> None:
         """Act on the leader's answer for a partition."""
         position = self._session.entries.get(key)
         followed = self._partitions.get(key)
