@@ -305,7 +305,6 @@ class ApacheKafka:
     format_options: Sequence[str] = ("--standalone",)
     version: str = SERVER_VERSION
     format_seconds: float = 0
-    ready_seconds: float = 0
     process: subprocess.Popen[bytes] | None = None
     _own_directory: bool = False
     _launched: float = 0
@@ -412,7 +411,6 @@ class ApacheKafka:
                 raise ApacheKafkaError(f"Apache Kafka did not start:\n{tail}")
             # A poll of another process's log file, bounded by the deadline above.
             time.sleep(0.05)
-        self.ready_seconds = time.monotonic() - self._launched
 
     def stop(self, timeout: float = 15) -> None:
         """SIGTERM, and SIGKILL if it has not ended after `timeout` seconds."""

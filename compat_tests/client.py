@@ -8,7 +8,7 @@ its `features`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kbroker.errors import ErrorCode
 
@@ -244,8 +244,3 @@ class Client:
 def next_offsets(records: Sequence[Record]) -> dict[int, int]:
     """By partition, the offset after the last of `records`: what a group commits."""
     return {record.partition: record.offset + 1 for record in records}
-
-
-def as_read(record: Record, offset: int) -> Record:
-    """`record` as it should come back from `offset`."""
-    return replace(record, offset=offset)

@@ -24,7 +24,6 @@ class Panel(NamedTuple):
     width: int = 8
     limit: float | None = None
     text: str = ""
-    is_stacked: bool = False
 
 
 def number(title: str, expression: str, limit: float, text: str = "") -> Panel:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any
 
 import trio
 
@@ -37,7 +36,7 @@ class Alarm:
             return
         self._sleeper = task = trio.lowlevel.current_task()
 
-        def abort(_: Any) -> trio.lowlevel.Abort:
+        def abort(_: object) -> trio.lowlevel.Abort:
             self._sleeper = None
             if trio.current_time() < deadline:
                 return trio.lowlevel.Abort.SUCCEEDED  # cancelled from outside

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from kbroker.errors import FatalError
 from kbroker.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
@@ -196,7 +196,7 @@ def _check(topic: str, found: Mapping[int, object], wanted: list[int] | None, so
         raise FatalError(f"topic {topic} in {source} has no partition {', '.join(missing)}")
 
 
-def _in_batches(chunks: Iterator[tuple[int, Iterable[Record]]], batch_records: int) -> Iterator[Any]:
+def _in_batches(chunks: Iterator[tuple[int, Iterable[Record]]], batch_records: int) -> Iterator[object]:
     columns = RecordColumns(batch_records)
     before: int | None = None
     for partition, records in chunks:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from kbroker.cli.child import module_command
+from kbroker.cli.child import running_kbroker
 from spark_examples.connector import SetupError
 
 START_SECONDS = 120.0
@@ -22,28 +21,8 @@ def process(*words: str, log: Path, stop_seconds: float = 30) -> Iterator[subpro
 
     With ``--until-eof`` among them it ends with the script, even if that is killed.
     """
-    with log.open("wb") as errors:
-        # A session of its own, so that Ctrl-C ends the script first, which ends the others in order.
-        running = subprocess.Popen(
-            [*module_command("kbroker"), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-    try:
+    with log.open("wb") as errors, running_kbroker(*words, stop_seconds=stop_seconds, stderr=errors) as running:
         yield running
-    finally:
-        running.send_signal(signal.SIGTERM)
-        try:
-            running.wait(stop_seconds)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
-        for stream in (running.stdin, running.stdout):
-            if stream is not None:
-                stream.close()
 
 
 def first_match(running: subprocess.Popen[str], pattern: str, log: Path) -> str:

@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 
-from kbroker.cli import main
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The outcome of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def json_lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Result]
+from tests.cli_command import Run, command_for
 
 
 @pytest.fixture
 def kb(bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """``kb("topic", "list")`` runs the command; it must succeed unless another ``code`` is given (None: any)."""
-    monkeypatch.setenv("KBROKER_BOOTSTRAP", bootstrap)
-    capsys.readouterr()
-
-    def run(*words: str, code: int | None = 0) -> Result:
-        ended = main(list(words))
-        captured = capsys.readouterr()
-        assert code is None or ended == code, captured
-        return Result(ended, captured.out, captured.err)
-
-    return run
+    """The command against that broker."""
+    return command_for(bootstrap, monkeypatch, capsys)

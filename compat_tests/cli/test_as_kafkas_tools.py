@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from compat_tests.api_versions import served_apis
-from compat_tests.cli.conftest import Run
 from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import ToolDriver
+from tests.cli_command import Run
 
 GROUPS = "kafka-consumer-groups"
 CONSUMER_GROUP_HEARTBEAT = 68

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compat_tests.cli.conftest import Run
 from kbroker.doctor.checklist import all_checks
+from tests.cli_command import Run
 
 MISTAKES = {
     "unclean-election": ("unclean.leader.election.enable", "true"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.cli.conftest import Run
+from tests.cli_command import Run
 
 EXPECTED = Path(__file__).parent / "expected" / "commands.json"
 

@@ -6,7 +6,7 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.case import eventually
-from compat_tests.cli.conftest import Run
+from tests.cli_command import Run
 
 ADD_PARTITIONS_TO_TXN = 24
 

@@ -8,8 +8,6 @@ import re
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -346,13 +344,3 @@ def batches_of(directory: Path, topic: str, values: set[str]) -> list[str]:
         for batch in partition.batches()
         if {bytes(record.value or b"").decode() for record in iter_records(batch.data)} & values
     ]
-
-
-@contextmanager
-def stopped_at_end(*parts: Writer | Group) -> Iterator[None]:
-    """Stop all of these, whatever happens."""
-    try:
-        yield
-    finally:
-        for part in parts:
-            part._ended.set()

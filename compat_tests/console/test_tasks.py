@@ -93,10 +93,16 @@ def audited(console: RunningConsole, action: str, target: str) -> bool:
     return any(f'"action": "{action}"' in line and target in line and '"done"' in line for line in console.audit)
 
 
+def opened_by_keys(open_page: OpenPage, console: RunningConsole, keys: str) -> Page:
+    """The page that these keys lead to from the overview."""
+    page = open_page("#/overview", url=console.url)
+    for key in keys:
+        page.keyboard.press(key)
+    return page
+
+
 def test_a_topic_is_created_by_the_keyboard_alone(open_page: OpenPage, changing: RunningConsole) -> None:
-    page = open_page("#/overview", url=changing.url)
-    page.keyboard.press("g")
-    page.keyboard.press("t")
+    page = opened_by_keys(open_page, changing, "gt")
     expect(page.get_by_role("heading", name="Topics")).to_be_focused()
     tab_to(page, "New topic")
     page.keyboard.press("Enter")
@@ -116,9 +122,7 @@ def test_a_topic_is_created_by_the_keyboard_alone(open_page: OpenPage, changing:
 def test_offsets_are_reset_by_the_keyboard_alone(
     open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
 ) -> None:
-    page = open_page("#/overview", url=changing.url)
-    page.keyboard.press("g")
-    page.keyboard.press("g")
+    page = opened_by_keys(open_page, changing, "gg")
     expect(page.get_by_role("link", name="billing", exact=True)).to_be_visible()
     tab_to(page, "billing")
     page.keyboard.press("Enter")
@@ -150,9 +154,7 @@ def test_a_transaction_is_aborted_by_the_keyboard_alone(
     open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
 ) -> None:
     producer = in_transaction(cluster, "mover", "orders")
-    page = open_page("#/overview", url=changing.url)
-    page.keyboard.press("g")
-    page.keyboard.press("x")
+    page = opened_by_keys(open_page, changing, "gx")
     expect(page.get_by_role("button", name="Abort mover")).to_be_visible()
     tab_to(page, "Abort mover")
     page.keyboard.press("Enter")

@@ -29,31 +29,23 @@ def test_certificate_names_its_user(world: World) -> None:
     world.forget(user)
 
 
-def test_right_holds_from_its_host_alone(world: World) -> None:
+@pytest.mark.parametrize(
+    ("elsewhere", "here", "denied"),
+    [
+        pytest.param("192.0.2.1", "127.0.0.1", "127.0.0.1", id="host"),
+        pytest.param("192.0.2.0/24", "127.0.0.0/8", "127.0.0.0/30", id="range"),  # KIP-1276
+    ],
+)
+def test_right_holds_from_its_hosts_alone(world: World, elsewhere: str, here: str, denied: str) -> None:
     user, password = world.user()
     security = world.servers.sasl("SASL_SSL", "SCRAM-SHA-256", user, password)
     address = world.servers.bootstrap("SASL_SSL")
     near, far = world.topic(), world.topic()
-    world.allow(user, "topic", far, "describe", host="192.0.2.1")
-    world.allow(user, "topic", near, "describe", host="127.0.0.1")
+    world.allow(user, "topic", far, "describe", host=elsewhere)
+    world.allow(user, "topic", near, "describe", host=here)
     eventually(lambda: world.sees(address, security, near))
     assert world.misses(address, security, far)
-    world.deny(user, "topic", near, "describe", host="127.0.0.1")
-    eventually(lambda: world.misses(address, security, near))
-    world.forget(user)
-
-
-def test_right_holds_from_a_range_of_hosts_alone(world: World) -> None:
-    """KIP-1276."""
-    user, password = world.user()
-    security = world.servers.sasl("SASL_SSL", "SCRAM-SHA-256", user, password)
-    address = world.servers.bootstrap("SASL_SSL")
-    near, far = world.topic(), world.topic()
-    world.allow(user, "topic", far, "describe", host="192.0.2.0/24")
-    world.allow(user, "topic", near, "describe", host="127.0.0.0/8")
-    eventually(lambda: world.sees(address, security, near))
-    assert world.misses(address, security, far)
-    world.deny(user, "topic", near, "describe", host="127.0.0.0/30")
+    world.deny(user, "topic", near, "describe", host=denied)
     eventually(lambda: world.misses(address, security, near))
     world.forget(user)
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from compat_tests.works_with.running import Running, RunningError, wait_until
+from compat_tests.works_with.running import Running, RunningError
 from kbroker.cli.cluster_plan import free_ports
 
 
@@ -63,10 +63,6 @@ class Postgres:
         if done.returncode:
             raise RunningError(f"psql failed: {done.stderr}")
         return done.stdout.splitlines()
-
-    def await_sql(self, query: str, wanted: list[str], what: str) -> None:
-        """Return once a query returns these lines."""
-        wait_until(lambda: self.sql(query) == wanted, what)
 
     def version(self) -> str:
         """Its version, such as 15.4."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker import collector
 from kbroker.cli.parser import UsageError
-from kbroker.config import BrokerConfig, Listener, read_properties_file, with_provided
+from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
 
@@ -282,13 +282,11 @@ def set_up_logging(level: str) -> None:
 
 def ready_line(broker: Broker, config: BrokerConfig) -> str:
     """``kbroker ready: HOST:PORT ...``: where clients of this machine find each broker listener."""
-    addresses = [_reachable(listener, *broker.ports[listener.name]) for listener in config.broker_listeners]
-    if not addresses:
-        addresses = [_reachable(entry, *broker.ports[entry.name]) for entry in config.controller_listeners]
-    return f"kbroker ready: {' '.join(addresses)}"
+    listeners = config.broker_listeners or config.controller_listeners
+    return f"kbroker ready: {' '.join(_reachable(*broker.ports[each.name]) for each in listeners)}"
 
 
-def _reachable(listener: Listener, host: str, port: int) -> str:
+def _reachable(host: str, port: int) -> str:
     if host in ("0.0.0.0", "::", ""):
         host = "localhost"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

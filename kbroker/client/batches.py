@@ -19,9 +19,8 @@ _NAMES_UP_TO: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """The answer to one Fetch of a partition. Offsets are -1 where the broker does not tell."""
+    """The answer to one Fetch of a partition. ``high_watermark`` is -1 where the broker does not tell."""
 
-    log_start: int
     high_watermark: int
     batches: list[tuple[BatchHeader, bytes]]
     """Whole batches with all their bytes, from that on in which the offset is."""
@@ -69,7 +68,7 @@ def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_by
                 yield (
                     TopicPartition(topic.topic, data.partition_index),
                     int(data.error_code),
-                    FetchedBatches(data.log_start_offset, data.high_watermark, found),
+                    FetchedBatches(data.high_watermark, found),
                 )
 
     return known(ask_leaders(client, {partition: offset}, make, read, highest=_NAMES_UP_TO))[partition]

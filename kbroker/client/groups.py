@@ -312,16 +312,13 @@ def _embedded(cls: type[T], data: bytes) -> T | None:
         return None
 
 
-def committed_offsets(
-    client: Client, group_id: str, *, require_stable: bool = False
-) -> dict[TopicPartition, CommittedOffset]:
+def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """All that a group has committed; empty for a group that is not there."""
 
     def make(version: int) -> OffsetFetchRequest:
         if version >= 8:
-            group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
-            return OffsetFetchRequest(groups=[group], require_stable=require_stable)
-        return OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable and version >= 7)
+            return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        return OffsetFetchRequest(group_id=group_id, topics=None)
 
     def whole(response: OffsetFetchResponse) -> OffsetFetchResponse | OffsetFetchResponseGroup:
         return response.groups[0] if response.groups else response
@@ -371,14 +368,12 @@ def committed_by_node(client: Client, node_id: int, group_ids: Sequence[str]) ->
 
 
 def commit_offsets(
-    client: Client, group_id: str, offsets: Mapping[TopicPartition, int], *, metadata: str = ""
+    client: Client, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ResponseError]:
     """Set a group's offsets from outside (no member may be in it); returns those that were refused."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        entry = OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=metadata
-        )
+        entry = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
         topics.setdefault(topic, []).append(entry)
     request = OffsetCommitRequest(
         group_id=group_id,

@@ -75,7 +75,6 @@ class Reader:
         *,
         ends: Mapping[int, int] | None = None,
         read_committed: bool = True,
-        check_crcs: bool = True,
         partition_bytes: int = DEFAULT_PARTITION_BYTES,
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_wait_ms: int = DEFAULT_WAIT_MS,
@@ -89,7 +88,6 @@ class Reader:
         self._topic = topic
         self._ends = dict(ends or {})
         self._read_committed = read_committed
-        self._check_crcs = check_crcs
         self._partition_bytes = partition_bytes
         self._max_bytes = max_bytes
         self._max_wait_ms = max_wait_ms
@@ -268,8 +266,7 @@ class Reader:
     ) -> list[Record]:
         """The records of a batch that a reader is to see; ``is_part``: not all of them are asked for."""
         data = fetched.data
-        if self._check_crcs:
-            check_crc(data, position, header)
+        check_crc(data, position, header)
         if header.is_control:
             if aborted is not None:
                 for record in iter_records(data, position):

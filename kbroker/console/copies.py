@@ -30,6 +30,12 @@ MOST_OPEN: Final = 32
 MOST_OWN: Final = 8
 """Copies of one session that are not over."""
 
+MOST_FILES: Final = 4
+"""Files of imports that are kept whole, of all sessions."""
+
+MOST_OWN_FILES: Final = 2
+"""Files of one session."""
+
 IDLE_SECONDS: Final = 300.0
 """A copy that does not run, and of which nobody has asked for so long, makes room for another."""
 
@@ -119,20 +125,26 @@ class ImportSteps(Protocol):
     def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome: ...
 
 
+@dataclass(frozen=True, slots=True)
+class CopyContext:
+    """The console as a copy knows it."""
+
+    ask: Ask
+    audit: Callable[[str], None]
+    """Writes a line about the copy into the audit log."""
+
+    text_of: Callable[[Exception], str]
+    """An error as a page gets it."""
+
+    clock: Callable[[], float] = time.monotonic
+
+
 class Copy:
-    """A copy of a session: how far it is. ``audit`` writes its end into the audit log, ``told`` says an error."""
+    """A copy of a session: how far it is."""
 
     kind = ""
 
-    def __init__(
-        self,
-        source: str,
-        to: str,
-        ask: Ask,
-        audit: Callable[[str], None],
-        told: Callable[[Exception], str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, source: str, to: str, context: CopyContext) -> None:
         self.id = secrets.token_urlsafe(9)
         self.state = State.WAITS
         self.source = source
@@ -147,20 +159,17 @@ class Copy:
         self._notes: list[str] = []
         self._place: Place | None = None
         self._cancelled = False
-        self._ask = ask
-        self._audit = audit
-        self._told = told
-        self._clock = clock
-        self._asked_at = clock()
+        self._context = context
+        self._asked_at = context.clock()
 
     def seen(self) -> None:
         """A page has asked for it."""
-        self._asked_at = self._clock()
+        self._asked_at = self._context.clock()
 
     @property
     def unasked(self) -> float:
         """Seconds in which no page has asked for it."""
-        return self._clock() - self._asked_at
+        return self._context.clock() - self._asked_at
 
     @property
     def is_running(self) -> bool:
@@ -202,13 +211,13 @@ class Copy:
     async def _do(self, question: Callable[[Client], Outcome]) -> Outcome | None:
         """Take a step, and note what it has done, also if it has failed in the middle; None if it has done nothing."""
         try:
-            outcome = await self._ask(question)
+            outcome = await self._context.ask(question)
         except Exception as error:
             if not self.stored and not self.looked_at and not self.not_stored:
                 self.failure = error
             if isinstance(error, Defect):
                 self.may_double = None
-            self._fail(self._told(error))
+            self._fail(self._context.text_of(error))
             return None
         self.stored += outcome.stored
         self.looked_at += outcome.looked_at
@@ -231,7 +240,7 @@ class Copy:
 
     def _enter(self, state: State, line: str) -> None:
         self.state = state
-        self._audit(line)
+        self._context.audit(line)
 
     def _counts(self) -> str:
         return f"{self.stored} stored, {self.not_stored} not"
@@ -247,16 +256,13 @@ class ReplayCopy(Copy):
         steps: ReplaySteps,
         source: str,
         to: str,
-        ask: Ask,
-        audit: Callable[[str], None],
-        told: Callable[[Exception], str],
+        context: CopyContext,
         *,
         while_alive: Callable[[], AbstractContextManager[object]],
         ends_unwatched: bool = False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``while_alive``: a block that is cancelled with the session. ``ends_unwatched``: also where no page asks."""
-        super().__init__(source, to, ask, audit, told, clock)
+        super().__init__(source, to, context)
         self._steps = steps
         self._while_alive = while_alive
         self._ends_unwatched = ends_unwatched
@@ -277,7 +283,7 @@ class ReplayCopy(Copy):
         try:
             await self._take_steps()
         except Exception as error:
-            self._fail(self._told(error))
+            self._fail(self._context.text_of(error))
         self.settled.set()
 
     async def _take_steps(self) -> None:
@@ -317,20 +323,9 @@ class ImportCopy(Copy):
 
     kind = "import"
 
-    def __init__(
-        self,
-        steps: ImportSteps,
-        source: str,
-        size: int,
-        form: str,
-        to: str,
-        ask: Ask,
-        audit: Callable[[str], None],
-        told: Callable[[Exception], str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, steps: ImportSteps, source: str, size: int, form: str, to: str, context: CopyContext) -> None:
         """``source`` and ``size``: the name of the file and its bytes, by which it is known again."""
-        super().__init__(source, to, ask, audit, told, clock)
+        super().__init__(source, to, context)
         self._steps = steps
         self._size = size
         self.format = form
@@ -338,7 +333,7 @@ class ImportCopy(Copy):
         """Those that are stored."""
 
         self.upload: Upload | None = None
-        """Its file, where the console has to have it whole; given away when the copy is over."""
+        """Its file, where the console has to have it whole; it goes when the copy is over."""
 
         self._rows = 0
         """Those that are stored, of a file of rows."""
@@ -348,19 +343,14 @@ class ImportCopy(Copy):
 
         ``kept``: the bytes of the file that the console has, where it has to have it whole.
         """
-        kept = 0 if self.upload is None or self.upload.is_closed else self.upload.size
-        return {
-            **super().view(),
-            "pieces": self.pieces,
-            "size": self._size,
-            "format": self.format,
-            "kept": kept,
-        }
+        kept = 0 if self.upload is None else self.upload.size
+        return {**super().view(), "pieces": self.pieces, "size": self._size, "format": self.format, "kept": kept}
 
     def _enter(self, state: State, line: str) -> None:
         super()._enter(state, line)
         if self.is_over and self.upload is not None:
             self.upload.close()
+            self.upload = None
 
     def go_on(self) -> None:
         """Take pieces again after one has failed."""
@@ -401,6 +391,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, AnyCopy]] = {}
+        self._with_file: list[ImportCopy] = []
         self.threads = trio.CapacityLimiter(THREADS)
 
     def add(self, session: str, copy: AnyCopy) -> bool:
@@ -414,6 +405,17 @@ class Copies:
             del own[each]
         own[copy.id] = copy
         return True
+
+    def begin_file(self, session: str, copy: ImportCopy) -> Upload | None:
+        """Begin to keep the file of an import; None if there are too many, and none makes room with its copy."""
+        # That of a session that has ended counts until its step has ended.
+        self._with_file = [each for each in self._with_file if each.upload is not None]
+        own = [each for each in self._with_file if self.find(session, each.id) is each]
+        if not (_has_room(own, MOST_OWN_FILES) and _has_room(self._with_file, MOST_FILES)):
+            return None
+        copy.upload = Upload()
+        self._with_file.append(copy)
+        return copy.upload
 
     def of(self, session: str) -> Collection[AnyCopy]:
         """The copies of a session, the first begun first."""

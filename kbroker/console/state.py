@@ -17,7 +17,6 @@ from kbroker.console.fault_channel import FaultChannel
 from kbroker.console.seen_keys import SeenKeys
 from kbroker.console.sessions import Session, Sessions, View
 from kbroker.console.settings import ConsoleSettings
-from kbroker.console.uploads import Uploads
 from kbroker.console.watching import Watching
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ class Console:
         self.sign_ins = trio.CapacityLimiter(SIGN_INS)
         self.back_off = BackOff()
         self.seen_keys = SeenKeys()
-        self.uploads = Uploads()
         self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
         self.watching = Watching(settings.explorers) if settings.explorers else None
         self.decoder = None if settings.registry is None else _decoder(settings.registry)

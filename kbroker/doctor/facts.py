@@ -262,7 +262,6 @@ class ListenerConfig:
     host: str
     port: int
     advertised_host: str
-    advertised_port: int
     resolved: tuple[str, ...] = ()
     certificate: CertificateFacts | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kbroker.config import GroupConfig
 from kbroker.coordinator.deadlines import DeadlineQueue
@@ -190,7 +190,7 @@ class StreamsProtocol:
         else:
             self._timers.cancel("rebalance", group_id, member.member_id)
 
-    def replay(self, key: Any, value: bytes | None) -> None:
+    def replay(self, key: object, value: bytes | None) -> None:
         """Apply one record. `WireError` for a value that cannot be read."""
         replay(self._groups.streams, key, value)
 

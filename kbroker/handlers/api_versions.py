@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
@@ -35,6 +35,9 @@ from kbroker.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services.metadata import Metadata
 
 TELEMETRY_APIS = frozenset({71, 72})
 """They are named only where there is a receiver of clients' metrics, as in Apache Kafka."""
@@ -90,7 +93,7 @@ def unsupported_version() -> ApiVersionsResponse:
     )
 
 
-def _add_features(response: ApiVersionsResponse, metadata: Any, *, hide_level_0: bool) -> None:
+def _add_features(response: ApiVersionsResponse, metadata: Metadata, *, hide_level_0: bool) -> None:
     response.supported_features = [
         SupportedFeatureKey(name=name, min_version=low, max_version=high)
         for name, (low, high) in sorted(SUPPORTED_FEATURES.items())

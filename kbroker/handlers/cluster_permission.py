@@ -36,7 +36,7 @@ def cluster_denial(ctx: RequestContext) -> ApiError | None:
     )
 
 
-def cluster_refusal(ctx: RequestContext, request: Any) -> Any:
+def cluster_refusal(ctx: RequestContext, request: object) -> Any:
     """The API's answer with :func:`cluster_denial`; None if the request's principal may make it.
 
     ``CloseConnection`` if the answer has no place for an error (nothing is asked for, say): Kafka closes then, too.

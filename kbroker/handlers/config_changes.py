@@ -66,7 +66,7 @@ def resource_key(resource: _Key) -> ConfigResource:
 
 async def change(
     changes: Mapping[ConfigResource, C],
-    request: Any,
+    request: object,
     ctx: RequestContext,
     operation: Callable[[ControllerView, Mapping[ConfigResource, C]], ControllerResult[ConfigErrors]],
 ) -> ConfigErrors:

@@ -19,20 +19,14 @@ from kbroker.wire.messages.consumer_group_describe import (
 @handler(ConsumerGroupDescribeRequest)
 async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> ConsumerGroupDescribeResponse:
     """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
-
-    async def describe(group_id: str) -> DescribedGroup:
-        entry: DescribedGroup = await ctx.services.groups.read(
-            group_id, lambda core: core.admin.describe_consumer_group(group_id)
-        )
-        return entry
-
+    groups = ctx.services.groups
     return await answer_described(
         request,
         ctx,
         response=ConsumerGroupDescribeResponse,
         entry=DescribedGroup,
         check=check_enabled,
-        describe=describe,
+        describe=lambda group_id: groups.read(group_id, lambda core: core.admin.describe_consumer_group(group_id)),
         topics_of=_topics_of,
         hidden="The group has described topic(s) that the client is not authorized to describe.",
     )

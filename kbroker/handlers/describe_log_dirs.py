@@ -6,6 +6,9 @@ Served: 1 to 5. 2: flexible; 3: top-level error_code; 4: total_bytes and usable_
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
@@ -27,8 +30,11 @@ def _asks_for_all(request: DescribeLogDirsRequest, version: int) -> bool:
     return request.topics is None
 
 
-def _lists_of(response: DescribeLogDirsResponse) -> list[list[DescribeLogDirsTopic]]:
-    return [directory.topics for directory in response.results]
+def _lists_of(response: DescribeLogDirsResponse) -> Iterator[list[Any]]:
+    for directory in response.results:
+        for topic in directory.topics:
+            yield topic.partitions
+        yield directory.topics
 
 
 @handler(DescribeLogDirsRequest, large_answers=LargeAnswers(_lists_of, _asks_for_all))

@@ -7,7 +7,7 @@ take megabytes, and a frame has room for a million names. Not an API itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.wire.compiler import encode_parts
@@ -18,7 +18,7 @@ MOST_REPEATED_BYTES = 8 << 20
 A = TypeVar("A")
 
 
-def encoded_size(response: Any, version: int) -> int:
+def encoded_size(response: object, version: int) -> int:
     """Bytes that a response takes."""
     return sum(len(part) for part in encode_parts(response, version))
 

@@ -81,7 +81,7 @@ async def _served(entry: Registration, request: Any, ctx: RequestContext) -> Any
         return error_answer(entry.api_key, ctx.api_version, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _framed(response: Any, header: RequestHeader) -> bytes:
+def _framed(response: object, header: RequestHeader) -> bytes:
     """Response header and body. A response that cannot be encoded is an error of what is inside the Envelope."""
     key, version = header.api_key, header.api_version
     try:

@@ -84,7 +84,7 @@ def error_codes(response: Any) -> Iterator[int]:
         yield of_all
 
 
-def _codes_in(value: Any) -> Iterator[int]:
+def _codes_in(value: object) -> Iterator[int]:
     if isinstance(value, list):
         for each in value:
             slots = getattr(type(each), "__slots__", ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Services
@@ -12,6 +12,9 @@ from kbroker.raft_metadata.topics import (
     TRANSACTION_STATE_TOPIC,
     NewTopic,
 )
+
+if TYPE_CHECKING:
+    from kbroker.raft_metadata.image import TopicImage
 
 
 def _consumer_offsets(services: Services) -> NewTopic:
@@ -82,7 +85,7 @@ def _affordable(services: Services, replication_factor: int) -> int:
     return max(1, min(replication_factor, len(services.metadata.image.alive_brokers())))
 
 
-async def ensure_internal_topic(services: Services, name: str) -> Any:
+async def ensure_internal_topic(services: Services, name: str) -> TopicImage:
     """The topic's image; the topic is created if need be. `ApiError` COORDINATOR_NOT_AVAILABLE if that fails."""
     topic = services.metadata.image.topics.by_name.get(name)
     if topic is not None:

@@ -5,6 +5,8 @@ Served: 0 to 5. 3: flexible; 4: filter by state (KIP-518); 5: filter by type (KI
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kbroker.errors import ApiError
 from kbroker.handlers.authorization import may, may_on_cluster
 from kbroker.handlers.context import RequestContext
@@ -14,8 +16,8 @@ from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def _lists_of(response: ListGroupsResponse) -> list[list[ListedGroup]]:
-    return [response.groups]
+def _lists_of(response: ListGroupsResponse) -> Iterator[list[ListedGroup]]:
+    yield response.groups
 
 
 @handler(ListGroupsRequest, large_answers=LargeAnswers(_lists_of))

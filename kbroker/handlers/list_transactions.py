@@ -5,6 +5,8 @@ Served: 0 to 2. 1: duration_filter (KIP-994); 2: transactional_id_pattern (KIP-1
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kbroker.errors import ApiError
 from kbroker.groups.regex import compile_topic_regex
 from kbroker.handlers.authorization import may
@@ -21,8 +23,8 @@ from kbroker.wire.messages.list_transactions import (
 )
 
 
-def _lists_of(response: ListTransactionsResponse) -> list[list[TransactionState]]:
-    return [response.transaction_states]
+def _lists_of(response: ListTransactionsResponse) -> Iterator[list[TransactionState]]:
+    yield response.transaction_states
 
 
 @handler(ListTransactionsRequest, large_answers=LargeAnswers(_lists_of))

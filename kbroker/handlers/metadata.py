@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kbroker.config import BrokerConfig
@@ -53,8 +53,10 @@ def asks_for_all(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)  # version 0 has no null
 
 
-def _lists_of(response: MetadataResponse) -> list[list[MetadataResponseTopic]]:
-    return [response.topics]
+def _lists_of(response: MetadataResponse) -> Iterator[list[Any]]:
+    for topic in response.topics:
+        yield topic.partitions
+    yield response.topics
 
 
 @handler(MetadataRequest, large_answers=LargeAnswers(_lists_of, asks_for_all))

@@ -27,6 +27,7 @@ from kbroker.wire.messages.offset_commit import (
 if TYPE_CHECKING:
     from kbroker.coordinator.result import CoordinatorResult
     from kbroker.groups.group_coordinator import GroupCoordinator
+    from kbroker.raft_metadata.image import TopicsImage
 
 Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
 """Partitions that do not exist or that the principal may not read, by their topic's name and id."""
@@ -123,7 +124,7 @@ def _with_refused(response: OffsetCommitResponse, refused: Refused) -> OffsetCom
     return OffsetCommitResponse(topics=list(answers.values()))
 
 
-def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any) -> bool:
+def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: TopicsImage) -> bool:
     """Fill in the topics' names or ids if all partitions exist, as they nearly always do. Returns whether they do."""
     for topic in asked:
         found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
@@ -137,7 +138,7 @@ def _resolve_all(asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any
 
 
 def _resolve_each(
-    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: Any, refused: Refused, may_read: May | None
+    asked: list[OffsetCommitRequestTopic], by_id: bool, topics: TopicsImage, refused: Refused, may_read: May | None
 ) -> list[OffsetCommitRequestTopic]:
     """The topics with those of their partitions that exist and may be read; the others go to ``refused``."""
     valid = []
@@ -149,7 +150,7 @@ def _resolve_each(
 
 
 def _resolve(
-    topic: OffsetCommitRequestTopic, by_id: bool, topics: Any, refused: Refused, may_read: May | None
+    topic: OffsetCommitRequestTopic, by_id: bool, topics: TopicsImage, refused: Refused, may_read: May | None
 ) -> list[OffsetCommitRequestPartition]:
     """Fill in the topic's name or id; returns the partitions that exist and may be read."""
     found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)

@@ -30,14 +30,14 @@ from kbroker.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from kbroker.wire.messages.vote import VoteRequest
 
 
-def _sender(request: Any) -> str:
+def _sender(request: object) -> str:
     """The node that a request of the core names as its sender."""
     candidate = getattr(request, "candidate", None)
     sender = candidate.id if candidate is not None else getattr(request, "leader_id", None)
     return "a node" if sender is None else f"node {sender}"
 
 
-async def handle(request: Any, ctx: RequestContext) -> Any:
+async def handle(request: object, ctx: RequestContext) -> Any:
     """Have the Raft core answer a request. One for another cluster or partition is refused without it."""
     refused = cluster_refusal(ctx, request)
     if refused is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -63,8 +63,8 @@ class Preload(enum.Enum):
 class LargeAnswers(NamedTuple):
     """An API whose answers may be large: with all topics of a cluster, all groups of a node."""
 
-    lists_of: Callable[[Any], list[list[Any]]]
-    """The lists with the parts of an answer: topics with their ``partitions``, groups, or the like."""
+    lists_of: Callable[[Any], Iterator[list[Any]]]
+    """The long lists of an answer, the inner ones first: the partitions of each topic, then the topics."""
     all_topics_are_asked_for: Callable[[Any, int], bool] = lambda request, version: False
     """Whether a request of a version asks for all topics. Where there are many, its answer is known to be large."""
 

@@ -15,7 +15,7 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.services.share_groups import SharePartitions
 from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.share_partitions.partition import AcknowledgementBatch, AcknowledgeType
+from kbroker.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType
 from kbroker.share_partitions.requests import TopicIdPartition
 from kbroker.types import Uuid
 

@@ -16,20 +16,14 @@ from kbroker.wire.messages.share_group_describe import (
 @handler(ShareGroupDescribeRequest)
 async def handle(request: ShareGroupDescribeRequest, ctx: RequestContext) -> ShareGroupDescribeResponse:
     """Describe each group; one that is not there, or not of this protocol, has GROUP_ID_NOT_FOUND."""
-
-    async def describe(group_id: str) -> DescribedGroup:
-        entry: DescribedGroup = await ctx.services.groups.read(
-            group_id, lambda core: core.share_admin.describe(group_id)
-        )
-        return entry
-
+    groups = ctx.services.groups
     return await answer_described(
         request,
         ctx,
         response=ShareGroupDescribeResponse,
         entry=DescribedGroup,
         check=check_share_groups_enabled,
-        describe=describe,
+        describe=lambda group_id: groups.read(group_id, lambda core: core.share_admin.describe(group_id)),
         topics_of=_topics_of,
         hidden="The group has described topic(s) that the client is not authorized to describe.",
     )

@@ -42,13 +42,11 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     min_cleanable_dirty_ratio: float = 0.5
     cleanup_policy: frozenset[str] = frozenset({"delete"})
-    unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
     compression_type: str = "producer"
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
-    preallocate: bool = False
     message_timestamp_type: str = CREATE_TIME
     message_timestamp_before_max_ms: int = _MAX_LONG
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
@@ -83,7 +81,7 @@ class LogConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> LogConfig:
-        """From Kafka's names to parsed values (int, float, bool, str, list); absent ones get the default.
+        """From Kafka's names to parsed values (int, float, str, list); absent ones get the default.
 
         Text is taken too, as ``kbroker.config`` has validated it; names that no log needs are left out.
         ``internal.segment.bytes`` (Kafka's way to small segments in tests) wins over ``segment.bytes``.
@@ -105,8 +103,6 @@ def _typed(default: object, value: object) -> object:
         parts = value.split(",") if isinstance(value, str) else value
         assert isinstance(parts, list | tuple | set | frozenset)
         return frozenset(str(part).strip().lower() for part in parts if str(part).strip())
-    if isinstance(default, bool):
-        return value if isinstance(value, bool) else str(value).strip().lower() == "true"
     if isinstance(default, int):
         return int(value)  # type: ignore[call-overload]
     if isinstance(default, float):

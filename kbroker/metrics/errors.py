@@ -19,12 +19,12 @@ class _Place(NamedTuple):
     """Name, whether it is a list, the struct's place."""
 
 
-def error_codes(response: Any) -> Iterator[int]:
+def error_codes(response: object) -> Iterator[int]:
     """The codes other than NONE that a response holds, of the whole and of its parts (``errorCounts`` in Kafka)."""
     return _codes(response, _place_of(cast("Hashable", type(response))))
 
 
-def _codes(struct: Any, place: _Place) -> Iterator[int]:
+def _codes(struct: object, place: _Place) -> Iterator[int]:
     own, inner = place
     if own and (code := getattr(struct, own)):
         yield code

@@ -6,8 +6,6 @@ many clients come at once, a client that is connected waits for one such step an
 
 from __future__ import annotations
 
-from typing import Any
-
 import trio
 
 from kbroker.security.turns import Turns
@@ -36,7 +34,7 @@ class AdmissionTurns:
             task = trio.lowlevel.current_task()
             turns.wait(task)
 
-            def leave(_: Any) -> trio.lowlevel.Abort:
+            def leave(_: object) -> trio.lowlevel.Abort:
                 turns.leave(task)
                 return trio.lowlevel.Abort.SUCCEEDED
 

@@ -1,6 +1,6 @@
 """Assembly of a node: log dirs, metadata quorum, replica manager, handlers, listeners, background work.
 
-``run_broker`` starts the parts in the order in which they need one another and stops them the other way round; what
+`Broker.run` starts the parts in the order in which they need one another and stops them the other way round; what
 is long enough to be cut by a kill (flushing the logs) comes last and leaves the marker of a clean stop.
 
 Some parts are made in modules of their own: those that only properties ask for in ``node.optional_parts``, the
@@ -120,8 +120,11 @@ class Broker:
         """The epoch of the broker's present registration."""
         return self.lifecycle.broker_epoch
 
-    async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
-        """Start, serve until cancelled, stop cleanly."""
+    async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start, serve until cancelled, stop cleanly; ``task_status`` is told once it serves.
+
+        :class:`FatalError` (perhaps inside an exception group) when it cannot start or go on.
+        """
         opened = failed = False
         limit = StartLimit(self.config.server_max_startup_time_ms)
         try:
@@ -448,13 +451,3 @@ def _is_cancelled(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_is_cancelled(inner) for inner in error.exceptions)
     return isinstance(error, trio.Cancelled)
-
-
-async def run_broker(
-    config: BrokerConfig, env: Env, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Run a node until it is cancelled; ``started`` gives the :class:`Broker` once it serves.
-
-    :class:`FatalError` (perhaps inside an exception group) when it cannot start or go on.
-    """
-    await Broker(config, env).run(task_status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -258,7 +258,9 @@ class SessionKeeper:
             logger.info("broker %d could not be fenced: %s", broker_id, error)
 
 
-def _records(view: ControllerView, broker: BrokerImage, state: BrokerState, next_state: BrokerState) -> Sequence[Any]:
+def _records(
+    view: ControllerView, broker: BrokerImage, state: BrokerState, next_state: BrokerState
+) -> Sequence[object]:
     """The records of a broker's move from state to state."""
     if state is next_state:
         return ()

@@ -270,6 +270,6 @@ class RequestMeter:
             self._quotas.worked_after(limit, self._spent)
 
 
-def _tell(response: Any, throttle_ms: int) -> None:
+def _tell(response: object, throttle_ms: int) -> None:
     if throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = throttle_ms

@@ -60,7 +60,7 @@ class ClientStream:
         if response is not None and response.error_code != ErrorCode.NONE:
             raise OSError(f"ApiVersions is answered with error {response.error_code}")
 
-    async def send(self, request: Any, version: int) -> None:
+    async def send(self, request: object, version: int) -> None:
         """Send a request, to be answered. ``OSError``."""
         await self._write(self.conversation.send(request, version))
 

@@ -64,7 +64,7 @@ class Connection:
         listener_name: str,
         is_controller: bool,
         max_frame_bytes: int,
-        start_soon: Callable[..., Any],
+        start_soon: Callable[..., object],
         budget: MemoryBudget,
         refusals: RefusalLog,
         buffers: BufferPool | None = None,
@@ -277,7 +277,7 @@ class Connection:
         self._parked = trio.lowlevel.current_task()
         poller.register(self.stream, self._on_readable)
 
-        def abort(_: Any) -> trio.lowlevel.Abort:
+        def abort(_: object) -> trio.lowlevel.Abort:
             self._parked = None
             poller.unregister(self.stream)
             return trio.lowlevel.Abort.SUCCEEDED
@@ -413,7 +413,7 @@ class Connection:
         """Whether a request of another API waits behind the Fetch that is being served."""
         return self._wait.is_asked_more
 
-    async def wait_for(self, operation: Any, timeout: float, *, gives_way: bool = False) -> bool:
+    async def wait_for(self, operation: object, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
         A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another

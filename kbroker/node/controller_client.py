@@ -82,7 +82,7 @@ class InProcess:
     def reauthenticated(self, *, by_token: bool) -> None:
         """Nobody authenticates."""
 
-    def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
+    def replace_unsent(self, reply: bytes, response: object, version: int) -> None:
         """Nothing is served in a round here."""
         raise NotImplementedError
 

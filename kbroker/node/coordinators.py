@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
@@ -21,6 +21,7 @@ from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.env import Env, Network
+    from kbroker.raft_metadata.image import MetadataImage
 
 
 class Coordinators(NamedTuple):
@@ -55,7 +56,7 @@ def make_coordinators(
         own_assignors=own_assignors,
     )
 
-    def transaction_settings(image: Any) -> TransactionSettings:
+    def transaction_settings(image: MetadataImage) -> TransactionSettings:
         return TransactionSettings.from_config(dynamic_config.with_prefix("transaction."))
 
     markers = MarkerWriter(env, replica_manager, groups, config.request_timeout_ms)

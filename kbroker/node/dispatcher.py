@@ -205,7 +205,7 @@ class Dispatcher:
     async def _handle(
         self,
         registration: Registration,
-        request: Any,
+        request: object,
         context: RequestContext,
         meter: DispatchedMeter | None,
         long: LongRequest | None,
@@ -243,7 +243,9 @@ class Dispatcher:
             error_codes,
         )
 
-    def _decode(self, frame: memoryview, registration: Registration, round: Round | None) -> tuple[Any, RequestContext]:
+    def _decode(
+        self, frame: memoryview, registration: Registration, round: Round | None
+    ) -> tuple[object, RequestContext]:
         header, offset = decode_request_header(frame)
         request, end = decode(registration.request_class, header.api_version, frame, offset)
         if end != len(frame):
@@ -255,7 +257,7 @@ class Dispatcher:
 
         return LongRequest(registration, self._services, is_long=is_long)
 
-    def _failed(self, request: Any, context: RequestContext, error: Exception) -> Any:
+    def _failed(self, request: object, context: RequestContext, error: Exception) -> Any:
         """The answer to a request whose handler has raised; ``CloseConnection`` if its API has none. Logs mistakes."""
         from kbroker.handlers.error_answers import error_answer  # most nodes never need it
         from kbroker.security.authorizer.types import AuthorizerNotReady

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.raft_metadata.image import PrincipalsDelta, PrincipalsImage
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
@@ -60,7 +60,7 @@ class EarlyCredentials:
             self._read_to = log.start_offset
         self._truncations = log.truncations
 
-    def _apply(self, records: Iterable[Any]) -> None:
+    def _apply(self, records: Iterable[object]) -> None:
         delta = PrincipalsDelta(self._image)
         for record in records:
             if isinstance(record, UserScramCredentialRecord):

@@ -17,7 +17,7 @@ from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kbroker.wire.registry import API_KEYS
 
 
-def sealed(request: Any, requester: Requester, header: RequestHeader | None = None) -> EnvelopeRequest:
+def sealed(request: object, requester: Requester, header: RequestHeader | None = None) -> EnvelopeRequest:
     """An Envelope around a request of a client, with that client's header or another one."""
     key, version, correlation_id, client_id = header or requester.header
     start = encode_request_header(key, version, correlation_id, client_id)

@@ -73,7 +73,7 @@ class FollowerWriter:
         return True
 
     def _write_or_begin_there(
-        self, partition: Partition, log: PartitionLog, leader_epoch: int, records: Any
+        self, partition: Partition, log: PartitionLog, leader_epoch: int, records: object
     ) -> AppendInfo | None:
         try:
             return self._write(log, leader_epoch, records)

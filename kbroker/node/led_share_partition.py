@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -52,7 +52,7 @@ class LedSharePartition:
         env: Env,
         persister: Persister,
         settings: Callable[[], ShareGroupSettings],
-        start_soon: Callable[..., Any],
+        start_soon: Callable[..., object],
         on_ended: Callable[[LedSharePartition], None],
         dead_letters: DeadLetterQueue,
         traffic: SharePartitionTraffic | None = None,

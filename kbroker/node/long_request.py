@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MANY = 2000
-"""Topics, partitions or groups of an answer from which on it is encoded in a thread: it would hold up the others for
-ten milliseconds, and with 100,000 topics for half a second."""
+"""Topics and their partitions, or groups, of an answer from which on it is encoded in a thread: it would hold up the
+others for milliseconds, and with 100,000 topics for half a second."""
 
 SWITCH_SECONDS: Final = 0.0005
 """Seconds that the event loop waits for the thread at most, at each call of the system that it makes meanwhile. With
 Python's 5 ms a round with a hundred connections would take a second."""
 
 _FREED_AT_ONCE: Final = 200
-"""Partitions of a topic, topics without them, or groups that are freed in a step: 100,000 take a tenth of a second."""
+"""Elements of a list of an answer that are freed in a step: 100,000 take a tenth of a second."""
 
 
 class LongRequest:
@@ -53,8 +52,8 @@ class LongRequest:
         self._is_long = is_long
         self._is_large = False
         self._has_turn = False
-        self._encoded_lists: Sequence[list[Any]] = ()
-        """The parts of an answer that is encoded."""
+        self._encoded_lists: Iterator[list[object]] | None = None
+        """The lists of an answer that is encoded."""
 
     async def give_way(self) -> None:
         """Let others have a turn before a step of a long request; for one to the controller, other such steps too."""
@@ -74,7 +73,8 @@ class LongRequest:
         registration = self._registration
         large = registration.large_answers
         if large is not None and large.all_topics_are_asked_for(request, context.api_version):
-            if _are_many(self._services.metadata.image.topics.by_name.values()):
+            topics = self._services.metadata.image.topics.by_name.values()
+            if len(topics) + sum(len(topic.partitions) for topic in topics) > MANY:
                 await self._take_turn()
         if self._is_long and not registration.is_async and registration.ask_ahead is not None:
             if context.authorizer is not None:
@@ -84,7 +84,7 @@ class LongRequest:
         """Give way after the handler. A large answer waits for its turn to be ``encoded``, if it has none yet."""
         await self.give_way()
         large = self._registration.large_answers
-        if large is not None and _are_many([*chain(*large.lists_of(response))]):
+        if large is not None and sum(map(len, large.lists_of(response))) > MANY:
             self._is_large = True
             if not self._has_turn:
                 await self._take_turn()
@@ -103,10 +103,10 @@ class LongRequest:
             return
         self._has_turn = False
         self._services.long_steps.large_answers.release()
-        if self._encoded_lists:
+        if self._encoded_lists is not None:
             # The connection has nothing but the frame any more.
             trio.lowlevel.spawn_system_task(_free, self._services.env, self._encoded_lists)
-            self._encoded_lists = ()
+            self._encoded_lists = None
         else:
             collector.resume()
 
@@ -116,16 +116,12 @@ class LongRequest:
         collector.pause()
 
 
-def _are_many(parts: Collection[object]) -> bool:
-    return len(parts) > MANY or sum(len(getattr(part, "partitions", ())) for part in parts) > MANY
-
-
 def _encode(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     with _short_turns():
         return encoded_frame(api_key, version, correlation_id, response)
 
 
-async def _free(env: Env, lists: Sequence[list[Any]]) -> None:
+async def _free(env: Env, lists: Iterator[list[object]]) -> None:
     """End the turn's pause of the collector once the answer is gone: it would go through it at once."""
     try:
         await env.run_blocking(_empty, lists)
@@ -135,15 +131,11 @@ async def _free(env: Env, lists: Sequence[list[Any]]) -> None:
         collector.resume()
 
 
-def _empty(lists: Sequence[list[Any]]) -> None:
+def _empty(lists: Iterator[list[object]]) -> None:
     with _short_turns():
-        for parts in lists:
-            for part in parts:
-                partitions: list[Any] = getattr(part, "partitions", [])
-                while partitions:
-                    del partitions[-_FREED_AT_ONCE:]
-            while parts:
-                del parts[-_FREED_AT_ONCE:]
+        for elements in lists:
+            while elements:
+                del elements[-_FREED_AT_ONCE:]
 
 
 _lock = threading.Lock()

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Protocol
 
 import trio
+
+
+class Reader(Protocol):
+    """A connection that reads requests."""
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a request has begun, and is not complete."""
+        ...
 
 
 class MemoryBudget:
@@ -19,7 +28,7 @@ class MemoryBudget:
         self.limit = limit
         self.used = 0
         self._waiting: deque[trio.Event] = deque()
-        self._turn: Any = None
+        self._turn: object = None
 
     @property
     def exhausted(self) -> bool:
@@ -33,14 +42,14 @@ class MemoryBudget:
             while self._waiting:
                 self._waiting.popleft().set()
 
-    def leave(self, who: Any) -> None:
+    def leave(self, who: object) -> None:
         """Give back the turn of ``who``, which has completed its request or is closed."""
         if self._turn is who:
             self._turn = None
             if self._waiting:
                 self._waiting.popleft().set()
 
-    async def wait(self, who: Any) -> None:
+    async def wait(self, who: Reader) -> None:
         """Wait until there is room or ``who`` has the turn; no wait for a connection without a request under way."""
         if not who.in_frame:
             self.leave(who)

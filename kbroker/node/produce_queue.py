@@ -191,7 +191,7 @@ class ProduceQueue:
             if state is not _State.GIVES_WAY or not callable(request.step) or self._env.now() >= until:
                 return state
 
-    def _advance(self, request: _Request, until: float, result: Any = None) -> _State:
+    def _advance(self, request: _Request, until: float, result: object = None) -> _State:
         """Go on, for some milliseconds, until there is something to be done elsewhere or to be waited for.
 
         ``result`` is that of a step that was done in a thread. Never raises.
@@ -229,11 +229,11 @@ class ProduceQueue:
         return bool(request.connection.closed and request.needs_answer)
 
 
-def _go_on(work: Work, result: Any) -> Step:
+def _go_on(work: Work, result: object) -> Step:
     return work.throw(result) if isinstance(result, Exception) else work.send(result)
 
 
-def _outcome(step: Callable[[], Any]) -> Any:
+def _outcome(step: Callable[[], object]) -> Any:
     """Its result, or its exception if it fails."""
     try:
         return step()

@@ -8,8 +8,7 @@ says: batches are passed on as they are, so one task for each leader keeps up. W
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -18,6 +17,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.exponential_backoff import exponential_backoff
 from kbroker.node.follower_writer import FollowerWriter, log_of
+from kbroker.node.leader_bounds import leader_bounds
 from kbroker.node.leader_session import Followed, Key, LeaderSession, Position
 from kbroker.node.peer import GivenUp, Peer, UnsupportedByPeer
 from kbroker.replication.follower_state import (
@@ -32,16 +32,7 @@ from kbroker.replication.follower_state import (
 )
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.fetch import (
-    FetchRequest,
-    FetchResponse,
-)
-from kbroker.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from kbroker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
@@ -67,7 +58,6 @@ PARTITION_BYTES = 16 << 10
 """Bytes that each partition counts for beside its records. A short answer gives way to nobody: the next request waits
 for its own answer anyway."""
 
-_LATEST, _EARLIEST = -1, -2
 _PATIENCE = 10
 """Attempts after which even an error that mostly passes at once is logged."""
 _SESSION_ERRORS = frozenset(
@@ -378,7 +368,7 @@ class LeaderFetcher:
 
     # --- answers ----------------------------------------------------------------------------------------------
 
-    def _take(self, key: Key, data: Any) -> None:
+    def _take(self, key: Key, data: PartitionData) -> None:
         """Act on the leader's answer for a partition."""
         position = self._session.entries.get(key)
         followed = self._partitions.get(key)
@@ -451,32 +441,20 @@ class LeaderFetcher:
     async def _look_up_bounds(self) -> None:
         """Ask for the bounds of the leader's logs, and truncate or restart the logs here by them."""
         asked = dict(self._out_of_range)
-        bounds: list[dict[Key, int]] = []
-        for timestamp in (_EARLIEST, _LATEST):
-            make = partial(self._bounds_request, asked.values(), timestamp)
-            response: ListOffsetsResponse | None = await self._ask(ListOffsetsRequest, make)
-            if response is None:
-                return
-            bounds.append(
-                {
-                    (topic.name, answer.partition_index): answer.offset
-                    for topic in response.topics
-                    for answer in topic.partitions
-                    if not answer.error_code
-                }
-            )
-        earliest, latest = bounds
+        bounds = await leader_bounds(self._ask, self._table.node_id, asked.values())
+        if bounds is None:
+            return
         for key, followed in asked.items():
             if self._out_of_range.get(key) is not followed:
                 continue
             self._forget(key)
             self._session.changed[key] = None
-            if key not in earliest or key not in latest:
+            if key not in bounds:
                 self._set_aside(followed)
                 continue
             partition = followed.partition
             try:
-                action = on_bounds(log_of(partition), earliest[key], latest[key])
+                action = on_bounds(log_of(partition), *bounds[key])
                 if isinstance(action, TruncateTo):
                     self._writer.truncate(partition, action.offset)
                 elif isinstance(action, StartAt):
@@ -485,14 +463,3 @@ class LeaderFetcher:
                     self._set_aside(followed)  # it was the leader that changed; or it will not help to ask at once
             except Exception as error:
                 self._refused(followed, error)
-
-    def _bounds_request(self, asked: Iterable[Followed], timestamp: int, version: int) -> ListOffsetsRequest:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for followed in asked:
-            name, index = followed.key
-            topics.setdefault(name, ListOffsetsTopic(name=name, partitions=[])).partitions.append(
-                ListOffsetsPartition(
-                    partition_index=index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
-                )
-            )
-        return ListOffsetsRequest(replica_id=self._table.node_id, topics=list(topics.values()))

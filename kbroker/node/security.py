@@ -146,7 +146,7 @@ class NodeSecurity:
         if self._protocol(listener_name).has_sasl:
             from kbroker.node.sasl.setup import connection_step
 
-            steps.append(connection_step(self._config, listener_name, mechanism_property, self._env))
+            steps.append(connection_step(self._config, listener_name, mechanism_property))
         if not steps:
             return self._env.network
         from kbroker.node.secure_network import SecureNetwork

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -13,6 +13,7 @@ from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.later import Later
 from kbroker.node.coordinator_driver import CoordinatorDriver
+from kbroker.raft_metadata.image import EMPTY_IMAGE
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_coordinator.settings import ShareCoordinatorSettings
@@ -45,7 +46,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         self._steps.linger_ms = max(0, settings.append_linger_ms)
         self._gathered: dict[int, set[SharePartitionKey]] = {}
         """By shard, the share partitions whose changes it gathers, or has gathered and appended."""
-        self._image: Any = None
+        self._image = EMPTY_IMAGE
         self._pruned: dict[int, int] = {}
 
     def _new_core(self) -> ShareCoordinator:
@@ -71,7 +72,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         """The broker that keeps the state of a share partition; -1 if none does now."""
         index = self.partition_for(str(key))
         found = None if index is None else self._image.topics.partition(self.TOPIC, index)
-        return -1 if found is None else int(found.leader)
+        return -1 if found is None else found.leader
 
     def knows(self, key: SharePartitionKey) -> bool:
         """Whether the partition exists, as far as this node has heard."""

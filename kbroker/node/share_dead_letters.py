@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,13 +30,15 @@ from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.env import Network
     from kbroker.handlers.context import Services
     from kbroker.metrics.traffic import Traffic
     from kbroker.node.partition import Partition
+    from kbroker.node.peer import Peer
+    from kbroker.types import Uuid
     from kbroker.wire.batch_header import BatchHeader
     from kbroker.wire.messages.produce import PartitionProduceResponse
 
@@ -335,7 +337,7 @@ def _read(partition: Partition, offset: int) -> tuple[bytes, list[tuple[int, Bat
     return b"", []
 
 
-async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: bytes) -> PartitionProduceResponse:
+async def _produce(peer: Peer, topic: str, topic_id: Uuid, index: int, batch: bytes) -> PartitionProduceResponse:
     from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     data = PartitionProduceData(index=index, records=memoryview(batch))
@@ -345,11 +347,10 @@ async def _produce(peer: Any, topic: str, topic_id: Any, index: int, batch: byte
         topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])],
     )
     response = await peer.ask(request)
-    answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
-    return answer
+    return response.responses[0].partition_responses[0]
 
 
-def _is_enabled(configs: Any) -> bool:
+def _is_enabled(configs: Mapping[str, str]) -> bool:
     try:
         return bool(validate_topic_config(_ENABLED, configs.get(_ENABLED, "false")))
     except InvalidConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.node.share_coordinator_driver import ShareCoordinatorDriver
@@ -38,7 +38,7 @@ class ShareGroups(NamedTuple):
     persister: SharePersister
     partitions: SharePartitionManager
 
-    def start(self, subscribe: Callable[[Subscriber], None], start_soon: Callable[..., Any]) -> None:
+    def start(self, subscribe: Callable[[Subscriber], None], start_soon: Callable[..., object]) -> None:
         """Set them to work: ``subscribe`` has them follow the metadata, ``start_soon`` begins a task."""
         for each in (self.coordinators, self.partitions):
             subscribe(each.on_image)

@@ -20,7 +20,7 @@ from kbroker.later import Later
 from kbroker.node.led_share_partition import LedSharePartition
 from kbroker.node.share_fetch import ShareFetch
 from kbroker.raft_metadata.features import SHARE_VERSION
-from kbroker.share_partitions.partition import AcknowledgementBatch
+from kbroker.share_partitions.acknowledging import AcknowledgementBatch
 from kbroker.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.share_partitions.sessions import ShareSession, ShareSessions
 from kbroker.share_state import SharePartitionKey

@@ -64,7 +64,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         self._markers = markers
         self._remote_markers = remote_markers
         self._remote_coordinators = remote_coordinators
-        self._image: Any = None
+        self._image: MetadataImage | None = None
         self._to_add: dict[
             tuple[str | None, ProducerIdAndEpoch, int],
             list[tuple[Collection[TopicPartition], Later[None]]],
@@ -76,7 +76,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
     @property
     def transaction_version(self) -> int:
         """The feature level that the cluster has finalized."""
-        return 0 if self._image is None else int(self._image.features.levels.get(TRANSACTION_VERSION, 0))
+        return 0 if self._image is None else self._image.features.levels.get(TRANSACTION_VERSION, 0)
 
     def _new_core(self) -> TransactionCoordinator:
         # With the first shard: a node without transactions starts without them.
@@ -185,6 +185,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
 
     def _write_markers(self, shard: Shard[TransactionCoordinator], markers: MarkersToWrite) -> None:
         """Have each leader write the markers of its partitions."""
+        assert self._image is not None, "a shard comes with an image"
         find = self._image.topics.partition
         errors: PartitionErrors = {}
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -327,8 +328,9 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
     def _coordinator_of(self, transactional_id: str) -> int:
         """The broker that coordinates a transactional id; -1 if none does now."""
         index = self.partition_for(transactional_id)
-        found = None if index is None else self._image.topics.partition(self.TOPIC, index)
-        return -1 if found is None else int(found.leader)
+        image = self._image
+        found = None if index is None or image is None else image.topics.partition(self.TOPIC, index)
+        return -1 if found is None else found.leader
 
     def backoff(self) -> Later[None]:
         """Done when a leader that met a concurrent transaction may ask the coordinator again."""

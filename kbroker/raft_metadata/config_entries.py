@@ -18,7 +18,6 @@ from kbroker.raft_metadata.config_schema import ConfigSchema, dynamic_broker_con
 from kbroker.raft_metadata.image import ConfigsImage
 from kbroker.value_types import NamedTuple
 
-UNKNOWN_SOURCE = 0
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3

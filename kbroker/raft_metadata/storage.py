@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
@@ -39,7 +38,7 @@ META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
-def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[Any]:
+def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[FeatureLevelRecord]:
     """The records that a fresh cluster's log begins with: ``metadata.version`` first, level 0 left out.
 
     ``levels`` overrides the defaults, which are those of its ``metadata.version``. :class:`FatalError` for a feature
@@ -62,7 +61,7 @@ def bootstrap_records(levels: Mapping[str, int] | None = None) -> list[Any]:
     return [FeatureLevelRecord(name=name, feature_level=chosen[name]) for name in names if chosen[name]]
 
 
-def activation_records(bootstrap: Sequence[Any], min_insync_replicas: int) -> list[Any]:
+def activation_records(bootstrap: Sequence[object], min_insync_replicas: int) -> list[object]:
     """The first records of a cluster's log: those of ``bootstrap.checkpoint``, and those that its features need.
 
     ``min_insync_replicas``: that of the node's configuration, which becomes the default of all brokers when eligible
@@ -133,11 +132,10 @@ def format_log_dirs(
     directory is formatted already (unless ``ignore_formatted``) or cannot be written.
     """
     directories = list(dict.fromkeys([metadata_log_dir, *log_dirs]))
-    records = bootstrap_records(feature_levels)
-    if scram_records:
-        if records[0].feature_level < SCRAM:
-            raise FatalError(f"SCRAM users need metadata.version {METADATA_VERSION_NAMES[SCRAM]} or later")
-        records.extend(scram_records)
+    features = bootstrap_records(feature_levels)
+    if scram_records and features[0].feature_level < SCRAM:
+        raise FatalError(f"SCRAM users need metadata.version {METADATA_VERSION_NAMES[SCRAM]} or later")
+    records = [*features, *scram_records]
     formatted: list[str] = []
     for directory in directories:
         marker = os.path.join(directory, META_PROPERTIES)

@@ -15,7 +15,6 @@ from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartit
 from kbroker.replication.purgatory import Purgatory
 from kbroker.value_types import NamedTuple
 
-NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000

@@ -8,7 +8,7 @@ fetch session (KIP-227, ``replication.fetch_session``) keeps its view from reque
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.value_types import NamedTuple
@@ -16,7 +16,7 @@ from kbroker.value_types import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kbroker.wire.messages.fetch import PartitionData
+    from kbroker.wire.messages.fetch import FetchPartition, PartitionData
 
 
 class PartitionKey(NamedTuple):
@@ -46,14 +46,13 @@ class ViewedPartition:
         "replica_log_start_offset",
     )
 
-    def __init__(self, key: PartitionKey, partition: Any) -> None:
-        """``partition`` is a request's ``FetchPartition``."""
+    def __init__(self, key: PartitionKey, partition: FetchPartition) -> None:
         self.key = key
-        self.fetch_offset: int = partition.fetch_offset
-        self.partition_max_bytes: int = partition.partition_max_bytes
-        self.current_leader_epoch: int = partition.current_leader_epoch
-        self.last_fetched_epoch: int = partition.last_fetched_epoch
-        self.replica_log_start_offset: int = partition.log_start_offset
+        self.fetch_offset = partition.fetch_offset
+        self.partition_max_bytes = partition.partition_max_bytes
+        self.current_leader_epoch = partition.current_leader_epoch
+        self.last_fetched_epoch = partition.last_fetched_epoch
+        self.replica_log_start_offset = partition.log_start_offset
         self.high_watermark = -1
         self.log_start_offset = -1
 

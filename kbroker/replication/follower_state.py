@@ -8,11 +8,14 @@ Pure: it decides from the follower's offsets and epochs; ``node.replica_fetcher`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochs
 from kbroker.types import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kbroker.wire.messages.fetch import PartitionData
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,8 @@ def begin(log: FollowerLog) -> TruncateTo | None:
     return None
 
 
-def on_fetched(log: FollowerLog, data: Any) -> Action:
-    """The action for a response's ``PartitionData``, the answer to a fetch from the follower's log end offset."""
+def on_fetched(log: FollowerLog, data: PartitionData) -> Action:
+    """The action for a partition's part of a response, the answer to a fetch from the follower's log end offset."""
     error = data.error_code
     if error:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:

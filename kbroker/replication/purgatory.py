@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.errors import ErrorCode
 from kbroker.replication.fetch_view import FetchView, PartitionKey
 from kbroker.replication.offset_waiter import Expirations, Key, OffsetWaiter
 
@@ -132,7 +133,7 @@ class Purgatory:
         for view, name in self.views.get(key, {}).items():
             view.mark(name)
 
-    def partition_changed(self, key: Key, error: Any) -> None:
+    def partition_changed(self, key: Key, error: ErrorCode) -> None:
         """Leadership or existence changed: fetches read again, waiters end with ``error``."""
         for view, name in list(self.views.get(key, {}).items()):
             view.changed(name)

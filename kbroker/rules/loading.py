@@ -40,7 +40,7 @@ def load(property_name: str, text: str, method: str) -> Any:
     return found
 
 
-def call_of(rule: Any, method: str) -> Any:
+def call_of(rule: object, method: str) -> Any:
     """The callable of a rule: its method, or itself."""
     found = getattr(rule, method, None)
     return found if callable(found) else rule

@@ -7,10 +7,10 @@ the `Persister`, and `finish` commits it or takes it back. The rules are those o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType, decisions
 from kbroker.share_partitions.acquiring import Acquired as Acquired
 from kbroker.share_partitions.acquiring import OffsetRange as OffsetRange
 from kbroker.share_partitions.acquiring import Taking, end_of_batch, pieces
@@ -23,25 +23,6 @@ from kbroker.share_state import DeliveryState, SharePartitionState
 _S = DeliveryState
 _NOT_KEPT = -1
 """In place of a change's number: that of a dead letter could not be kept."""
-
-
-class AcknowledgeType(Enum):
-    """The ways in which a member ends, or goes on with, its hold of a record. The values are those of the wire."""
-
-    GAP = 0
-    """There is no record at the offset."""
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
-
-
-class AcknowledgementBatch(NamedTuple):
-    """Offsets, both inclusive, and the wire's types: one for all, or one for each."""
-
-    first_offset: int
-    last_offset: int
-    types: tuple[int, ...]
 
 
 class Write(NamedTuple):
@@ -234,7 +215,7 @@ class SharePartition:
         renewed: list[tuple[int, int]] = []
         try:
             for batch in batches:
-                for first, last, kind in self._decisions(batch):
+                for first, last, kind in decisions(batch, self._start, self._end, self._settings):
                     held = self._held_by(member_id, first, last)
                     if kind is AcknowledgeType.RENEW:
                         renewed.append((first, last))
@@ -251,37 +232,6 @@ class SharePartition:
                 if run.is_held:
                     run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
         return self._write(change)
-
-    def _decisions(self, batch: AcknowledgementBatch) -> list[tuple[int, int, AcknowledgeType]]:
-        """Ranges of a batch from the start offset on, with what is to happen to them."""
-        try:
-            kinds = [AcknowledgeType(each) for each in batch.types]
-        except ValueError:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid acknowledge type: {list(batch.types)}") from None
-        first, last = batch.first_offset, batch.last_offset
-        if last < first or len(kinds) not in (1, last - first + 1):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "The types do not fit the offsets.")
-        if last < self._start:
-            return []  # the log does not have them any more, or another member has ended them: a word too late
-        if AcknowledgeType.RENEW in kinds and not self._settings().renew_enabled:
-            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
-        if last >= self._end:
-            which = "first" if first >= self._end else "last"
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"Batch record not found. The {which} offset in request is past acquired records.",
-            )
-        if len(kinds) == 1:
-            return [(max(first, self._start), last, kinds[0])]
-        decisions: list[tuple[int, int, AcknowledgeType]] = []
-        for offset, kind in enumerate(kinds, first):
-            if offset < self._start:
-                continue
-            if decisions and decisions[-1][2] is kind:
-                decisions[-1] = (decisions[-1][0], offset, kind)
-            else:
-                decisions.append((offset, offset, kind))
-        return decisions
 
     def _held_by(self, member_id: str, first: int, last: int) -> list[Run]:
         if self._runs.missing(first, last):

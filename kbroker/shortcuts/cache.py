@@ -76,7 +76,7 @@ class UnderAuthorizer(dict[int, Shortcut]):
         self._authorizer = authorizer
         self._version = authorizer.version
 
-    def get(self, api_key: int, default: Any = None) -> Any:
+    def get(self, api_key: int, default: object = None) -> Any:
         """The shortcut of an API, if the rules are still those that it was made under."""
         version = self._authorizer.version
         if version != self._version or _audit_log.isEnabledFor(logging.DEBUG):
@@ -99,7 +99,7 @@ class ShortcutCache:
         self._unrecognised = 0
 
     def on_unrecognised(
-        self, api_key: int, frame: memoryview, request: Any, response: Any, ctx: RequestContext
+        self, api_key: int, frame: memoryview, request: object, response: object, ctx: RequestContext
     ) -> None:
         """A handler has served a request: remember it if that promises to pay."""
         if api_key not in MODULES:

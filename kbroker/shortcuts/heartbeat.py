@@ -5,7 +5,7 @@ The handler also asks the authorizer each time.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
@@ -37,7 +37,7 @@ class HeartbeatShortcut:
 
 
 def remember(
-    frame: memoryview, request: HeartbeatRequest, response: Any, ctx: RequestContext, known: Any
+    frame: memoryview, request: HeartbeatRequest, response: object, ctx: RequestContext, known: object
 ) -> HeartbeatShortcut | None:
     """The shortcut for heartbeats like ``request``; ``None`` after one that was refused."""
     if not isinstance(response, HeartbeatResponse) or response.error_code != ErrorCode.NONE:

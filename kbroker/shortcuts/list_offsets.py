@@ -7,7 +7,7 @@ around offset and leader epoch of the response. The look-up itself is the handle
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
@@ -79,7 +79,7 @@ class ListOffsetsShortcut:
 
 
 def remember(
-    frame: memoryview, request: ListOffsetsRequest, response: Any, ctx: RequestContext, known: Any
+    frame: memoryview, request: ListOffsetsRequest, response: object, ctx: RequestContext, known: object
 ) -> ListOffsetsShortcut | None:
     """The shortcut for requests like ``request``; ``None`` if it is not for one partition's earliest or latest."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:

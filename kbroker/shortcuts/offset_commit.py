@@ -70,7 +70,7 @@ class OffsetCommitShortcut:
 
 
 def remember(
-    frame: memoryview, request: OffsetCommitRequest, response: Any, ctx: RequestContext, known: Any
+    frame: memoryview, request: OffsetCommitRequest, response: object, ctx: RequestContext, known: object
 ) -> OffsetCommitShortcut | None:
     """The shortcut for commits like ``request``.
 

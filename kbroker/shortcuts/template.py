@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from kbroker.wire.compiler import encode
 from kbroker.wire.framing import response_parts
@@ -45,7 +45,7 @@ class RequestTemplate:
 
 
 def request_template(
-    frame: memoryview, request: Any, varied: Any, api_version: int, placeholders: Sequence[int]
+    frame: memoryview, request: object, varied: object, api_version: int, placeholders: Sequence[int]
 ) -> RequestTemplate | None:
     """The template of ``frame``, which encodes ``request``, with gaps where ``varied`` has ``placeholders``.
 
@@ -60,7 +60,7 @@ def request_template(
 
 
 def response_template(
-    api_key: int, api_version: int, response: Any, form: str = "", placeholders: Sequence[int] = ()
+    api_key: int, api_version: int, response: object, form: str = "", placeholders: Sequence[int] = ()
 ) -> Callable[..., bytes]:
     """``reply(correlation_id, *values)``: the frame of ``response`` with values where it has ``placeholders``.
 

@@ -235,15 +235,13 @@ class SimCluster:
             self.producers.append(producer)
             self.nursery.start_soon(self._guard, producer.run)
 
-    def pipeline(
-        self, tp: TopicPartition, interval: float = 0.02, *, lost: float = 0.1, overtakes: bool = False
-    ) -> None:
-        """Have a producer at work that has five requests under way, and loses a share of the answers once.
+    def pipeline(self, tp: TopicPartition, interval: float = 0.02, *, overtakes: bool = False) -> None:
+        """Have a producer at work that has five requests under way, and loses a tenth of the answers once.
 
         One that ``overtakes`` sends a batch before one that has failed, and gives itself a new epoch when told of it.
         """
         number = len(self.producers) + 1
-        producer = PipelinedProducer(number, self.client(), self.history, tp, interval, lost, overtakes=overtakes)
+        producer = PipelinedProducer(number, self.client(), self.history, tp, interval, overtakes=overtakes)
         self.producers.append(producer)
         self.nursery.start_soon(self._guard, producer.run)
 
@@ -343,7 +341,7 @@ class SimCluster:
         self.start_all()
         await self.await_serving()
 
-    async def finish(self, partitions: Sequence[TopicPartition], *, full_isr: bool = True) -> None:
+    async def finish(self, partitions: Sequence[TopicPartition]) -> None:
         """Heal; then everything acknowledged is to be seen within 60 seconds, and the logs are to match."""
         await self.heal()
         deadline = trio.current_time() + 60
@@ -355,8 +353,7 @@ class SimCluster:
             producer.stopped = True
         left = deadline - trio.current_time()
         await self.until(lambda: not self.history.unseen(), left, "not all that was acknowledged is seen")
-        if full_isr:
-            await self.await_full_isr(partitions)
+        await self.await_full_isr(partitions)
         await trio.sleep(2)
         self.invariants.check_logs()
         await self._read_again(partitions)

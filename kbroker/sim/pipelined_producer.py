@@ -23,6 +23,9 @@ from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 
+_LOST = 0.1
+"""The share of the first answers that do not arrive."""
+
 _OVERTAKES = 0.3
 _GAP_ELSEWHERE = 0.05
 """The share of times at which it has to begin with what was sent before."""
@@ -48,18 +51,15 @@ class PipelinedProducer:
         history: History,
         tp: TopicPartition,
         interval: float,
-        lost: float,
         *,
         overtakes: bool = False,
     ) -> None:
-        """``lost`` is the share of the first answers that do not arrive."""
         self.number = number
         self.stopped = False
         self._client = client
         self._history = history
         self._tp = tp
         self._interval = interval
-        self._lost = lost
         self._overtakes = overtakes
         self._is_known = False
         """Something was acknowledged in this epoch. Of an unknown producer any sequence number is taken for the first,
@@ -119,7 +119,7 @@ class PipelinedProducer:
                 continue
             answer = _answer(await stream.receive())
             batch = under_way.popleft()
-            if answer is None or (not batch.answer_lost and rng.random() < self._lost):
+            if answer is None or (not batch.answer_lost and rng.random() < _LOST):
                 batch.answer_lost = True
                 return
             if not self._take(batch, answer, node_id, authority):

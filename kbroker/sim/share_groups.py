@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -25,6 +25,9 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.record_batch import iter_records
+
+if TYPE_CHECKING:
+    from kbroker.log.partition_log import PartitionLog
 
 STATE_TOPIC: Final = "__share_group_state"
 _GROUP_RESOURCE = 32
@@ -168,7 +171,7 @@ class SimShareGroup:
             raise Violation(f"{self.name}: without a letter are {missing}, and not given up {needless}")
         self._cluster.trace.note(f"{len(written)} letters about {len(told)} records")
 
-    def _log(self, tp: TopicPartition) -> Any:
+    def _log(self, tp: TopicPartition) -> PartitionLog:
         node = self._cluster.leader_of(tp)
         assert node is not None and node.broker is not None
         return node.broker.replica_manager.partitions[tp.topic, tp.partition].log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator.result import CoordinatorRecord
 from kbroker.share_coordinator.records import Snapshot, Update, read_record
@@ -11,6 +11,9 @@ from kbroker.share_state import DeliveryState, SharePartitionKey
 from kbroker.sim.cluster_invariants import batches
 from kbroker.sim.world import Violation
 from kbroker.wire.record_batch import iter_records
+
+if TYPE_CHECKING:
+    from kbroker.log.partition_log import PartitionLog
 
 _ENDED = (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)
 
@@ -54,7 +57,7 @@ class LoggedStates:
         return self.records.get(offset, (0, DeliveryState.AVAILABLE))
 
 
-def logged_states(logs: Iterable[Any]) -> dict[SharePartitionKey, LoggedStates]:
+def logged_states(logs: Iterable[PartitionLog]) -> dict[SharePartitionKey, LoggedStates]:
     """The states in partitions of ``__share_group_state``, given as their logs."""
     found: dict[SharePartitionKey, LoggedStates] = {}
     for log in logs:
@@ -69,7 +72,7 @@ def logged_states(logs: Iterable[Any]) -> dict[SharePartitionKey, LoggedStates]:
     return found
 
 
-def _records(log: Any) -> Iterator[CoordinatorRecord]:
+def _records(log: PartitionLog) -> Iterator[CoordinatorRecord]:
     for _, _, data in batches(log, log.log_start_offset, log.log_end_offset):
         for record in iter_records(data):
             assert record.key is not None

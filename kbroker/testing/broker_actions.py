@@ -19,6 +19,7 @@ from kbroker.wire.control_batch import build_end_txn_marker
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
+    from kbroker.node.partition import Partition
 
 Partitions = Sequence[int] | None
 
@@ -26,7 +27,9 @@ _READ_BYTES = 1 << 20
 _MAP_BYTES = 64 << 20
 
 
-async def _partitions(node: Broker, topic: str, partitions: Partitions, *, leading: bool = True) -> dict[int, Any]:
+async def _partitions(
+    node: Broker, topic: str, partitions: Partitions, *, leading: bool = True
+) -> dict[int, Partition]:
     """The partitions that are meant, when nobody else works on their segments. ApiError for one that is not there."""
     image = node.metadata.image.topics.by_name.get(topic)
     if image is None:

@@ -8,15 +8,13 @@ by one line, with the ``number`` of the question.
 from __future__ import annotations
 
 import json
-import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kbroker.cli.child import module_command
+from kbroker.cli.child import running_kbroker
 from kbroker.errors import FatalError
 from kbroker.testing.script import WORDS, FaultScript
 
@@ -33,30 +31,18 @@ def console_for(
     """A console until the block ends; the line that says where it is. ``run`` does a line: (whether it could, text)."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [*module_command("kbroker"), "console", "-b", bootstrap, "--listen", listen, "--writes"]
-        process = subprocess.Popen(
-            [*command, "--until-eof", "--faults-fd", str(theirs.fileno())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-        theirs.close()
-        try:
+        words = ["console", "-b", bootstrap, "--listen", listen, "--writes", "--until-eof"]
+        handed_on = theirs.fileno()
+        with running_kbroker(
+            *words, "--faults-fd", str(handed_on), stop_seconds=_STOP_SECONDS, pass_fds=[handed_on]
+        ) as process:
+            theirs.close()
             assert process.stdout is not None
             line = process.stdout.readline().strip()
             if not line:
                 raise FatalError(f"the console did not start (exit code {process.wait()}); what it told is above")
             threading.Thread(target=_answer_all, args=(ours, script, run), daemon=True).start()
             yield line
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            process.communicate()
 
 
 def _answer_all(end: socket.socket, script: FaultScript, run: Callable[[str], tuple[bool, str]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.testing import RunningBroker
 from kbroker.wire.registry import API_KEYS
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 
 def test_describe(kb: Run, broker: RunningBroker) -> None:

@@ -16,7 +16,7 @@ from kbroker.cli import COMMANDS, main
 from kbroker.cli.command_words import words_of
 from kbroker.cli.completion_scripts import SCRIPTS
 from kbroker.testing import RunningBroker
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 ROOT = str(Path(__file__).parents[2])
 

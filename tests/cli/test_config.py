@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 
 def test_topics(kb: Run) -> None:

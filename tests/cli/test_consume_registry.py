@@ -13,7 +13,7 @@ from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.testing import RunningBroker
 from kbroker.wire.record_batch import Record
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 from tests.schemas.registry_server import Registry, running_registry
 
 pytest.importorskip("fastavro")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kbroker.testing import RunningBroker
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from kbroker.cli import COMMANDS, main
 from kbroker.cli.output import print_json
 from kbroker.cli.parser import all_parsers
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 WITHOUT = {
     "start": "it runs until it is told to stop",

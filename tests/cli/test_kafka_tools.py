@@ -20,7 +20,7 @@ from kbroker.records_io.line_records import InputOptions
 from kbroker.testing import RunningBroker
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
-from tests.cli.conftest import Result, Run
+from tests.cli_command import Result, Run
 
 Tool = Callable[..., Result]
 

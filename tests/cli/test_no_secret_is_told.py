@@ -21,7 +21,7 @@ from kbroker.cli import COMMANDS
 from kbroker.cli.parser import all_parsers
 from kbroker.config.properties import format_properties
 from kbroker.testing import RunningBroker, running_broker
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 from tests.console.console_process import console_process
 from tests.node.metrics_pages import LISTENER as METRICS
 from tests.node.metrics_pages import ask, port_of

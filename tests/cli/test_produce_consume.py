@@ -18,7 +18,7 @@ import pytest
 
 from kbroker.client.partitioner import partition_for_key
 from kbroker.testing import RunningBroker
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 ROOT = str(Path(__file__).parents[2])
 

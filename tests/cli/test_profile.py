@@ -15,7 +15,7 @@ from kbroker.cli.profiles import Profile, Profiles, chosen_profile, read_profile
 from kbroker.cli.protection import READING
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 from kbroker.cli.partial_file import partial_file
 from kbroker.testing import RunningBroker
 from kbroker.testing.cluster import running_cluster
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 from tests.every_node import await_topics
 
 ROOT = str(Path(__file__).parents[2])

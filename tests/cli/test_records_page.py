@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.client.properties import ClientProperties
 from kbroker.config import parse_properties
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 from tests.schemas.registry_server import running_registry
 
 TEXT = (Path(__file__).parents[2] / "docs" / "records.md").read_text("utf-8")

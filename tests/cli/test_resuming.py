@@ -16,7 +16,7 @@ from kbroker.schemas.decoder import Decoded
 from kbroker.schemas.errors import RegistryError
 from kbroker.testing import RunningBroker
 from kbroker.wire.record_batch import Record
-from tests.cli.conftest import Result, Run
+from tests.cli_command import Result, Run
 
 COUNT = 600
 

@@ -15,7 +15,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
-from tests.cli.conftest import Run
+from tests.cli_command import Run
 from tests.client.fake_broker import FakeBroker
 
 

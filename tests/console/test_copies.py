@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import trio
 
 from kbroker.client import Client, ClientError
-from kbroker.console import copies, uploads
-from kbroker.console.copies import Control, Copies, Defect, ImportCopy, Outcome, ReplayCopy, State
-from kbroker.console.uploads import NoUpload, Upload, Uploads
+from kbroker.console import copies
+from kbroker.console.copies import Control, Copies, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy, State
+from kbroker.console.uploads import NoUpload, Upload
 from kbroker.records_io.place import Place
 
 PLACE = cast(Place, object())
@@ -61,9 +62,22 @@ class Session:
             yield self.scope
 
 
-def replay(steps: Steps, audit: Audit, session: Session | None = None, **options: Any) -> ReplayCopy:
-    session = session or Session()
-    return ReplayCopy(steps, "from", "to", ask, audit, str, while_alive=session.while_alive, **options)
+def replay(
+    steps: Steps,
+    audit: Audit,
+    session: Session | None = None,
+    *,
+    ends_unwatched: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> ReplayCopy:
+    return ReplayCopy(
+        steps,
+        "from",
+        "to",
+        CopyContext(ask, audit, str, clock),
+        while_alive=(session or Session()).while_alive,
+        ends_unwatched=ends_unwatched,
+    )
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -172,7 +186,7 @@ class Imports:
 
     def add(self, session: str, *steps: Outcome | Exception) -> ImportCopy | None:
         coming = Pieces(*steps)
-        copy = ImportCopy(coming, "file", 1, "parquet", "to", ask, Audit(), str, lambda: self.now)
+        copy = ImportCopy(coming, "file", 1, "parquet", "to", CopyContext(ask, Audit(), str, lambda: self.now))
         return copy if self.kept.add(session, copy) else None
 
 
@@ -225,11 +239,12 @@ def test_so_many_are_open_and_so_many_are_told_of() -> None:
 
 def test_the_file_of_an_import_is_dropped_when_it_is_over_or_its_session_has_ended() -> None:
     async def test() -> None:
-        imports, files = Imports(), Uploads()
+        imports = Imports()
         for ends in ("done", "cancelled", "session"):
             copy = imports.add("a", ClientError("no broker"), Outcome(finished=True))
             assert copy is not None
-            copy.upload = upload = files.begin("a")
+            upload = imports.kept.begin_file("a", copy)
+            assert upload is not None
             upload.add(0, b"PAR1")
             await copy.store_rows(upload)
             assert (copy.state, copy.view()["kept"], upload.is_closed) == (State.FAILED, 4, False), "it goes on with it"
@@ -248,29 +263,29 @@ def test_the_file_of_an_import_is_dropped_when_it_is_over_or_its_session_has_end
 
 
 def test_a_file_that_is_used_is_closed_after_that() -> None:
-    upload = Uploads().begin("a")
+    upload = Upload()
     with upload.use() as file:
         upload.close()
         file.write(b"more")
     assert file.closed
 
 
-def test_a_file_that_is_idle_makes_room() -> None:
-    now = 0.0
-    kept = Uploads(clock=lambda: now)
-    first = kept.begin("a")
-    kept.begin("a")
-    with pytest.raises(NoUpload, match="too many"):
-        kept.begin("a")
-    now = uploads.OWN_IDLE_SECONDS
-    kept.begin("a")
-    assert first.is_closed
-    for _ in range(uploads.MOST_FILES - uploads.MOST_OWN):
-        kept.begin("b")
-    with pytest.raises(NoUpload, match="too many"):
-        kept.begin("c")
-    now += uploads.IDLE_SECONDS
-    kept.begin("c")
+def test_a_file_makes_room_with_its_copy() -> None:
+    imports = Imports()
+
+    def begin(session: str) -> ImportCopy | None:
+        copy = imports.add(session)
+        assert copy is not None
+        return copy if imports.kept.begin_file(session, copy) else None
+
+    first = begin("a")
+    assert first is not None and begin("a") is not None and begin("a") is None, "a session has so many"
+    imports.now = copies.IDLE_SECONDS + 1
+    assert begin("a") is not None and first.state is State.CANCELLED and first.upload is None
+    for _ in range(copies.MOST_FILES - copies.MOST_OWN_FILES):
+        assert begin("b") is not None
+    assert begin("c") is not None, "the other one of the session a makes room"
+    assert begin("d") is None, "all sessions have so many"
 
 
 def test_it_is_told_what_may_be_stored_twice() -> None:

@@ -22,7 +22,7 @@ from kbroker.console.api import uploads as uploads_api
 from kbroker.console.api.uploads import ParquetStep
 from kbroker.console.call import Refused
 from kbroker.console.export_files import check_format
-from kbroker.console.uploads import Upload, Uploads
+from kbroker.console.uploads import Upload
 from kbroker.errors import FatalError
 from kbroker.records_io import parquet_records
 from kbroker.records_io.csv_records import CsvWriter
@@ -292,7 +292,7 @@ def test_rows_of_parquet_are_passed_over(begin: int, tmp_path: Path) -> None:
 
 
 def kept(data: bytes) -> Upload:
-    upload = Uploads().begin("me")
+    upload = Upload()
     upload.add(0, data)
     return upload
 
@@ -300,7 +300,7 @@ def kept(data: bytes) -> Upload:
 def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
     data = parquet(5, group=3)
-    upload = Uploads().begin("me")
+    upload = Upload()
     for at in (0, 100, 0):
         upload.add(at, data[at : at + 100] if not at else data[at:])
     begin, values = 0, []

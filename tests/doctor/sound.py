@@ -133,7 +133,7 @@ CONFIGURATION = ConfigurationFacts(
     "server.properties",
     values={"log.dirs": "/data", "default.replication.factor": "3", "min.insync.replicas": "2"},
     node_id=1,
-    listeners=(ListenerConfig("SSL", "SASL_SSL", "", 9093, "kafka-1", 9093, ("192.0.2.7",), CERTIFICATE),),
+    listeners=(ListenerConfig("SSL", "SASL_SSL", "", 9093, "kafka-1", ("192.0.2.7",), CERTIFICATE),),
     voters=3,
     directories=(DirectoryFacts("/data", "", True, "c1", 1, 60, 200, 1 << 40, 1 << 39),),
 )

@@ -259,7 +259,6 @@ def codes(value: Any) -> Iterator[int]:
                 yield from codes(inner)
 
 
-RESOURCES = ("topics", "groups", "brokers, client metrics")
 LAST = ("DeleteTopics", "UnregisterBroker")
 DENIALS = {ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 DENIALS.add(ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -301,7 +301,6 @@ def test_log_config_from_kafkas_names() -> None:
         {
             "segment.bytes": "1048576",
             "cleanup.policy": "compact, delete",
-            "preallocate": "TRUE",
             "min.cleanable.dirty.ratio": 0.25,
             "retention.ms": -1,
             "follower.replication.throttled.replicas": "*",
@@ -311,7 +310,6 @@ def test_log_config_from_kafkas_names() -> None:
     assert config.segment_bytes == 1048576
     assert config.compact
     assert config.delete
-    assert config.preallocate
     assert config.min_cleanable_dirty_ratio == 0.25
     assert config.retention_ms == -1
     assert config.flush_ms == LogConfig().flush_ms == 2**63 - 1

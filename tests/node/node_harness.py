@@ -14,7 +14,7 @@ from patient_clock import run_patiently
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.node.broker import Broker, run_broker
+from kbroker.node.broker import Broker
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
@@ -219,7 +219,7 @@ async def running_node(path: Path, *, env: RealEnv | None = None, **properties: 
             standalone_listeners=[("CONTROLLER", "127.0.0.1", 9093)],
         )
     async with trio.open_nursery() as nursery:
-        yield Node(await nursery.start(run_broker, config, env))
+        yield Node(await nursery.start(Broker(config, env).run))
         nursery.cancel_scope.cancel()
 
 

@@ -14,7 +14,7 @@ from node_harness import CLUSTER_ID, Client, Node
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
-from kbroker.node.broker import Broker, run_broker
+from kbroker.node.broker import Broker
 from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
@@ -138,7 +138,7 @@ class Quorum:
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node_id] = scope
-                await run_broker(config, env, task_status=task_status)
+                await Broker(config, env).run(task_status)
         finally:
             stopped.set()
 

@@ -17,7 +17,7 @@ from kbroker.wire.messages.share_fetch import AcknowledgementBatch, FetchPartiti
 from kbroker.wire.record_batch import Record, iter_records
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
-GROUP_TYPE, TOPIC_TYPE = 32, 2
+GROUP_TYPE = 32
 
 
 async def begin(client: Client, topic_id: bytes, partition: int = 0, start_offset: int = 0) -> None:

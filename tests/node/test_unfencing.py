@@ -12,7 +12,7 @@ from quorum_harness import quorum
 
 from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.broker import run_broker
+from kbroker.node.broker import Broker
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.storage import format_log_dirs
@@ -53,7 +53,7 @@ def test_one_that_waits_to_be_unfenced_stops_in_good_order(
 
             async def node() -> None:
                 with scope:
-                    await run_broker(config, env)
+                    await Broker(config, env).run()
                 stopped.set()
 
             nursery.start_soon(node)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.share_partitions.partition import AcknowledgementBatch, Acquired, OffsetRange, SharePartition, Write
+from kbroker.share_partitions.acknowledging import AcknowledgementBatch
+from kbroker.share_partitions.partition import Acquired, OffsetRange, SharePartition, Write
 from kbroker.share_partitions.settings import SharePartitionSettings
 from kbroker.share_state import SharePartitionState
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.share_partitions.acknowledging import AcknowledgementBatch
 from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters
 from kbroker.share_partitions.partition import (
-    AcknowledgementBatch,
     Acquired,
     OffsetRange,
     SharePartition,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.share_coordinator.records import Snapshot, Update
-from kbroker.share_partitions.partition import AcknowledgeType
+from kbroker.share_partitions.acknowledging import AcknowledgeType
 from kbroker.share_state import SharePartitionKey, StateBatch
 from kbroker.sim.history import History
 from kbroker.sim.share_history import Hold, Late, ShareHistory

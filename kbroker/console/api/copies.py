@@ -11,7 +11,7 @@ from kbroker.client import Client
 from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
 from kbroker.console.api.uploads import keep_piece, upload_of
 from kbroker.console.call import Call, Refused, error_answer
-from kbroker.console.copies import MOST_OPEN, MOST_OWN, AnyCopy, Ask, Defect, ImportCopy, Outcome, ReplayCopy
+from kbroker.console.copies import MOST_OPEN, MOST_OWN, AnyCopy, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy
 from kbroker.console.export_files import check_format
 from kbroker.console.record_range import range_of
 from kbroker.records_io.json_types import Json
@@ -43,7 +43,7 @@ async def begin_replay(call: Call) -> Json:
         ReplayOrder(wanted, to, call.flag("keep_partitions")),
         topic,
         to,
-        *_parts(call, "replay", to, details),
+        _context(call, "replay", to, details),
         while_alive=lambda: call.console.sessions.while_alive(call.session),
         ends_unwatched=call.flag("ends_unwatched"),
     )
@@ -65,15 +65,13 @@ async def begin_import(call: Call) -> Json:
     check_format(kind)
     await call.ask(lambda client: client.partitions_of(to))
     order = ImportOrder(to, kind, call.flag("keep_partitions"))
-    copy = ImportCopy(order, name, size, kind, to, *_parts(call, "import", to, details))
+    copy = ImportCopy(order, name, size, kind, to, _context(call, "import", to, details))
     _add(call, copy, "import", details)
     return copy.view()
 
 
-def _parts(
-    call: Call, action: str, to: str, details: Json
-) -> tuple[Ask, Callable[[str], None], Callable[[Exception], str]]:
-    """The cluster as the session's user asks it, the audit log, and the texts of errors."""
+def _context(call: Call, action: str, to: str, details: Json) -> CopyContext:
+    """The console as a copy knows it that the session's user begins."""
     cluster, limiter = call.view.cluster, call.console.copies.threads
 
     async def ask(question: Callable[[Client], Outcome]) -> Outcome:
@@ -84,7 +82,7 @@ def _parts(
                 raise
             raise Defect(_text_of(error)) from error
 
-    return ask, partial(call.audit, action, to, details), _text_of
+    return CopyContext(ask, partial(call.audit, action, to, details), _text_of)
 
 
 def _text_of(error: Exception) -> str:

@@ -28,12 +28,14 @@ async def keep_piece(call: Call, copy: ImportCopy) -> Json:
     except (binascii.Error, ValueError):
         raise Refused(400, "data is not base64") from None
     at = call.number("at", 0)
+    upload = copy.upload
+    if upload is None and at:
+        raise Refused(410, "the console does not have the file any more: it is sent again")
+    if upload is None:
+        upload = call.console.copies.begin_file(call.session.id, copy)
+    if upload is None:
+        raise Refused(429, "too many files are imported: cancel an import, or try again when one is done")
     with refusals():
-        if copy.upload is None or copy.upload.is_closed:
-            if at:
-                raise Refused(410, "the console does not have the file any more: it is sent again")
-            copy.upload = call.console.uploads.begin(call.session.id)
-        upload = copy.upload
         await call.compute(lambda: upload.add(at, data))
     return copy.view()
 
@@ -49,7 +51,7 @@ def refusals() -> Iterator[None]:
 
 def upload_of(copy: ImportCopy) -> Upload:
     """The file of an import; ``Refused`` if it is not there, or not any more."""
-    if copy.upload is None or copy.upload.is_closed:
+    if copy.upload is None:
         raise Refused(410, "the console does not have the file: it is sent first")
     return copy.upload
 

@@ -84,9 +84,7 @@ def _listeners(config: BrokerConfig) -> tuple[ListenerConfig, ...]:
             resolved = ()
         certificate = _certificate(config, each) if each.security_protocol in _TLS else None
         found.append(
-            ListenerConfig(
-                each.name, each.security_protocol, each.host, each.port, host, told.port, resolved, certificate
-            )
+            ListenerConfig(each.name, each.security_protocol, each.host, each.port, host, resolved, certificate)
         )
     return tuple(found)
 

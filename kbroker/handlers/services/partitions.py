@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from kbroker.errors import ApiError
 from kbroker.handlers.services.connection import Connection
@@ -197,7 +197,7 @@ class Partitions(Protocol):
         """Whether the metadata knows the partition."""
         ...
 
-    def start_soon(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:
+    def start_soon(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
         """Start a task that lives with the node and must not fail."""
         ...
 

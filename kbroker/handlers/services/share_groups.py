@@ -11,7 +11,7 @@ from kbroker.handlers.services.connection import Connection
 from kbroker.handlers.services.coordinators import Coordinator
 from kbroker.later import Later
 from kbroker.share_coordinator.coordinator import ShareCoordinator
-from kbroker.share_partitions.partition import AcknowledgementBatch
+from kbroker.share_partitions.acknowledging import AcknowledgementBatch
 from kbroker.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.share_partitions.sessions import ShareSessions
 from kbroker.share_partitions.settings import ShareGroupSettings

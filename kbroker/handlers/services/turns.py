@@ -49,7 +49,7 @@ class ProduceQueue(Protocol):
         self,
         connection: Connection,
         work: Generator[Callable[[], Any] | Later[Any] | None, Any, T],
-        step: Callable[[], Any] | Later[Any] | None,
+        step: Callable[[], object] | Later[Any] | None,
         size: int,
         on_done: Callable[[T], None],
         *,

@@ -141,7 +141,7 @@ class MeasuredRequests(RequestObserver):
 
     # --- responses ----------------------------------------------------------------------------------------------
 
-    def answered(self, response: Any, api_key: int, queued: int) -> None:
+    def answered(self, response: object, api_key: int, queued: int) -> None:
         """Count the errors of a response."""
         if response is not None and not isinstance(response, Later):
             self._count_errors(response, api_key)
@@ -175,7 +175,7 @@ class MeasuredRequests(RequestObserver):
         place = next((slot for slot in self._replies.slots if slot.delayed is later), None)
         self._replies.when_written(measured.written, place)
 
-    def _count_errors(self, response: Any, api_key: int) -> None:
+    def _count_errors(self, response: object, api_key: int) -> None:
         for code in error_codes(response):
             self._metrics.errors[api_key, code] += 1
 

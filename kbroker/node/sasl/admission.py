@@ -317,7 +317,7 @@ def _sized(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def _reply(header: RequestHeader, response: Any) -> bytes:
+def _reply(header: RequestHeader, response: object) -> bytes:
     key, version = header.api_key, header.api_version
     return _sized(encode_response_header(key, version, header.correlation_id) + encode(response, version))
 

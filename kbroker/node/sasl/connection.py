@@ -30,7 +30,7 @@ class SaslConnection:
         self,
         mechanism: ClientMechanism,
         client_id: str,
-        run_blocking: Callable[..., Awaitable[Any]],
+        run_blocking: Callable[..., Awaitable[object]],
         now: Callable[[], float],
     ) -> None:
         """``run_blocking`` calls a function in a thread, for mechanisms that wait for others.
@@ -61,7 +61,7 @@ class SaslConnection:
         lifetime_ms = login.session_lifetime_ms
         return SessionStream(stream, began + lifetime_ms / 1000 * SESSION_SHARE) if lifetime_ms else stream
 
-    async def _step(self, step: Callable[[Any], Any], response: Any) -> Any:
+    async def _step(self, step: Callable[[Any], object], response: object) -> Any:
         return await self._run_blocking(step, response) if self._mechanism.may_block else step(response)
 
 

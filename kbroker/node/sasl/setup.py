@@ -24,7 +24,6 @@ from kbroker.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Env
     from kbroker.handlers.context import Services
 
 logger = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class ListenerSasl:
         )
 
 
-def connection_step(config: BrokerConfig, listener_name: str, mechanism_property: str, env: Env) -> SaslConnection:
+def connection_step(config: BrokerConfig, listener_name: str, mechanism_property: str) -> SaslConnection:
     """The step of connections to other nodes' listeners of that name. ``FatalError`` if the node cannot log in."""
     mechanism = str(config.security(listener_name)[mechanism_property])
     if mechanism not in CLIENT_MECHANISMS:

@@ -17,6 +17,6 @@ class LoginThreads:
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(AT_ONCE)
 
-    async def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    async def run(self, step: Callable[..., object], *arguments: object) -> Any:
         """Call ``step`` in a thread. Who is cancelled leaves it to its end, and the turn stays taken until then."""
         return await trio.to_thread.run_sync(step, *arguments, abandon_on_cancel=True, limiter=self._limiter)

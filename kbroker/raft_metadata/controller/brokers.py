@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.leadership import (
@@ -75,7 +74,7 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
         _check_previous_life(old, registration)
     _check_features(view, registration)
     _check_directories(view, registration)
-    records: list[Any] = []
+    records: list[object] = []
     epoch = view.next_offset
     if same_incarnation and old is not None:
         epoch = old.epoch
@@ -126,7 +125,7 @@ def _check_features(view: ControllerView, registration: BrokerRegistration) -> N
 
 def _records_for_new_life(
     view: ControllerView, broker_id: int, old: BrokerImage | None, previous_epoch: int
-) -> Sequence[Any]:
+) -> Sequence[object]:
     stopped_cleanly = old is not None and previous_epoch == old.epoch
     if stopped_cleanly or not view.image.features.elr_enabled:
         return records_to_leave_isrs(view, broker_id)
@@ -155,7 +154,7 @@ def _check_directories(view: ControllerView, registration: BrokerRegistration) -
 def unfence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Let the broker lead and be seen by clients; it becomes the leader of leaderless partitions that it can lead."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[Any] = []
+    records: list[object] = []
     if broker.fenced:
         records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1))
         if not broker.in_controlled_shutdown:  # only a new registration ends that
@@ -166,7 +165,7 @@ def unfence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> C
 def fence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Hide the broker from clients; its partitions move to other in-sync replicas or lose their leader."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[Any] = []
+    records: list[object] = []
     if not broker.fenced:
         records.extend(records_to_leave_isrs(view, broker_id))
         records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1))
@@ -176,7 +175,7 @@ def fence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> Con
 def begin_controlled_shutdown(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Prepare the broker's stop: it leaves the ISRs, and others lead its partitions."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[Any] = []
+    records: list[object] = []
     if not broker.in_controlled_shutdown:
         records.append(
             BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1)
@@ -195,7 +194,7 @@ def unregister_broker(view: ControllerView, broker_id: int) -> ControllerResult[
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
     # Apache Kafka leaves it among the eligible leader replicas; but a broker that registers under its id later may have
     # empty disks.
-    records: list[Any] = [*records_after_unclean_shutdown(view, broker_id)]
+    records: list[object] = [*records_after_unclean_shutdown(view, broker_id)]
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     return ControllerResult(None, records)
 

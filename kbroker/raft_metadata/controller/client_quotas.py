@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.quotas.entities import (
@@ -52,7 +51,7 @@ def alter_client_quotas(
     ``ApiError`` POLICY_VIOLATION if they are too many for one change.
     """
     outcomes: dict[Entity, ApiError | None] = {}
-    records: list[Any] = []
+    records: list[object] = []
     for alteration in alterations:
         entity = alteration.entity
         if entity in outcomes:

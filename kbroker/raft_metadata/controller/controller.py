@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
@@ -44,7 +43,7 @@ class Controller:
         """Start again from ``image``: the committed one, or the one before records that could not be appended."""
         self.image = image
 
-    def replay(self, records: Sequence[Any], last: OffsetAndEpoch) -> MetadataDelta:
+    def replay(self, records: Sequence[object], last: OffsetAndEpoch) -> MetadataDelta:
         """Take in the records of a result; ``last`` is the position of the last of them in the log."""
         delta = MetadataDelta(self.image)
         for record in records:

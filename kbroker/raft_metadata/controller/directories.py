@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
@@ -18,14 +17,14 @@ from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
 
 def directory_records(
     view: ControllerView, broker_id: int, offline: Collection[Uuid], cordoned: Collection[Uuid] | None
-) -> list[Any]:
+) -> list[object]:
     """The records for directories that a broker reports as failed or cordoned (None: it does not know yet).
 
     Replicas in a failed directory leave the ISR, and others lead instead.
     """
     broker = view.image.brokers[broker_id]
     level = view.image.features.metadata_version
-    records: list[Any] = []
+    records: list[object] = []
     failed = sorted(set(offline) & set(broker.log_dirs))
     if failed and level >= DIRECTORIES:
         records += records_to_leave_isrs(view, broker_id, lambda partition: partition.directory(broker_id) in failed)
@@ -67,7 +66,7 @@ def assign_replicas(
     if view.image.features.metadata_version < DIRECTORIES:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     errors: dict[ReplicaDirectory, ErrorCode] = {}
-    records: list[Any] = []
+    records: list[object] = []
     for entry in wanted:
         topic = view.image.topics.by_id.get(entry.topic_id)
         partition = None if topic is None else topic.partitions.get(entry.partition)

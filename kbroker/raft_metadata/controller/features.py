@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.configs import elr_safety_records
@@ -52,7 +51,7 @@ def update_features(
     """
     current = {**view.image.features.levels, KRAFT_VERSION: kraft_version}
     proposed = current | {update.name: update.level for update in updates}
-    records: list[Any] = []
+    records: list[object] = []
     for update in updates:
         problem = _problem(view, update, current.get(update.name, 0), proposed, static_voters)
         if problem is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from kbroker.value_types import dataclass, field
 
@@ -17,4 +18,4 @@ class ControllerResult(Generic[T]):
     """The records to commit (all or none, in one batch), and the response, which goes out once they are committed."""
 
     response: T
-    records: list[Any] = field(default_factory=list)
+    records: Sequence[object] = field(default_factory=list)

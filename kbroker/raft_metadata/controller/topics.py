@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_entries import ConfigEntry, topic_entries
@@ -60,7 +59,7 @@ def create_topics(
     ``ApiError`` POLICY_VIOLATION if the request as a whole is too big.
     """
     _check_size(view, topics)
-    records: list[Any] = []
+    records: list[object] = []
     results: dict[str, CreatedTopic | ApiError] = {}
     taken: dict[str, str] = {}
     for topic in topics:
@@ -90,7 +89,7 @@ def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
 
 def _create(
     view: ControllerView, topic: NewTopic, taken: Mapping[str, str], count_partitions: CountPartitions
-) -> tuple[list[Any], CreatedTopic]:
+) -> tuple[list[object], CreatedTopic]:
     """The records of one topic; ``taken`` has the names with ``.`` or ``_`` that this request has created already."""
     _check_name(view, topic.name, taken)
     null = [name for name, value in topic.configs if value is None]
@@ -107,7 +106,7 @@ def _create(
     _ask_policy(view, topic, partitions, configs)
     count_partitions(len(partitions))
     topic_id = _new_topic_id(view)
-    records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
+    records: list[object] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     records.extend(
         partition_record(topic_id, partition_id, partition, view.image.features.metadata_version)
         for partition_id, partition in enumerate(partitions)
@@ -216,7 +215,7 @@ def create_partitions(
     count_partitions: CountPartitions = _uncounted,
 ) -> ControllerResult[dict[str, ApiError | None]]:
     """Add partitions, for each topic all or none; an error or None by name. Names must differ."""
-    records: list[Any] = []
+    records: list[object] = []
     results: dict[str, ApiError | None] = {}
     for topic in topics:
         try:
@@ -229,7 +228,7 @@ def create_partitions(
 
 def _add_partitions(
     view: ControllerView, wanted: NewPartitions, so_far: int, count_partitions: CountPartitions
-) -> list[Any]:
+) -> list[object]:
     """The records of one topic's new partitions; ``so_far`` counts those of the request's earlier topics."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
@@ -273,7 +272,7 @@ def delete_topics(
     view: ControllerView, topic_ids: Collection[Uuid], *, count_partitions: CountPartitions = _uncounted
 ) -> ControllerResult[dict[Uuid, ApiError | None]]:
     """Delete topics by id; UNKNOWN_TOPIC_ID for each that does not exist."""
-    records: list[Any] = []
+    records: list[object] = []
     results: dict[Uuid, ApiError | None] = {}
     for topic_id in topic_ids:
         topic = view.image.topics.by_id.get(topic_id)

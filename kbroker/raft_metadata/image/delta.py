@@ -64,7 +64,7 @@ class MetadataDelta:
             or self.next_producer_id != self.image.next_producer_id
         )
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: object) -> None:
         """Replay one record; :class:`MetadataReplayError` if it contradicts the records before it."""
         rule = _RULES.get(type(record))
         if rule is None:
@@ -98,7 +98,7 @@ class MetadataDelta:
         self.next_producer_id = record.next_producer_id
 
 
-def _ignore(delta: MetadataDelta, record: Any) -> None:
+def _ignore(delta: MetadataDelta, record: object) -> None:
     """Ignore a record without effect on the image. The ``loader`` acts on those of transactions."""
 
 

@@ -6,8 +6,6 @@ not at all if it is aborted.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.batches import MetadataBatch
 from kbroker.types import OffsetAndEpoch
@@ -30,14 +28,14 @@ class ImageLoader:
         self.image = MetadataImage() if image is None else image
         self.last_timestamp = -1
         self._delta = MetadataDelta(self.image)
-        self._transaction: list[Any] | None = None
+        self._transaction: list[object] | None = None
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self._transaction is not None
 
-    def load_snapshot(self, records: list[Any], snapshot_id: OffsetAndEpoch) -> Published:
+    def load_snapshot(self, records: list[object], snapshot_id: OffsetAndEpoch) -> Published:
         """Start again from a snapshot's records. The delta has all of them, and the removal of all that they lack."""
         before = self.image
         self._transaction = None
@@ -89,12 +87,12 @@ class ImageLoader:
         self._delta = MetadataDelta(self.image)
         return Published(delta, self.image)
 
-    def _take_control(self, record: Any) -> None:
+    def _take_control(self, record: object) -> None:
         # Other control records, such as VotersRecord, concern the replicated log alone.
         if isinstance(record, control.LeaderChangeMessage):
             self._delta.controller_id = record.leader_id
 
-    def _take_record(self, record: Any) -> None:
+    def _take_record(self, record: object) -> None:
         if isinstance(record, BeginTransactionRecord):
             self._transaction = []
         elif isinstance(record, AbortTransactionRecord):

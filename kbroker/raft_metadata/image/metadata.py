@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from kbroker.raft_metadata.image.cluster import (
     BrokerImage,
@@ -46,7 +45,7 @@ class MetadataImage:
         """Unfenced brokers in id order."""
         return [self.brokers[broker] for broker in sorted(self.brokers) if not self.brokers[broker].fenced]
 
-    def records(self) -> Iterator[Any]:
+    def records(self) -> Iterator[object]:
         """The image as records of its level, in the order of Kafka's snapshots: replayed onto an empty image they give
         it again."""
         level = self.features.metadata_version

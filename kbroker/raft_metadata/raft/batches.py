@@ -36,7 +36,7 @@ class MetadataBatch(NamedTuple):
     epoch: int
     timestamp: int
     is_control: bool
-    records: list[Any]
+    records: list[object]
     size: int
 
 
@@ -44,7 +44,7 @@ def _highest_version(cls: type[Any]) -> int:
     return struct_spec(cls).versions.highest
 
 
-def record_version(record: Any, metadata_version: int) -> int:
+def record_version(record: object, metadata_version: int) -> int:
     """The version in which Kafka writes a record at a level of ``metadata.version``."""
     if isinstance(record, metadata.PartitionRecord | metadata.PartitionChangeRecord):
         if metadata_version >= ELIGIBLE_LEADER_REPLICAS:
@@ -107,7 +107,7 @@ def decode_batches(data: bytes | memoryview) -> Iterator[MetadataBatch]:
     for position, header in walk_headers(data):
         check_crc(data, position, header)
         batch = data[position : position + header.size]
-        records: list[Any] = []
+        records: list[object] = []
         for record in iter_records(batch):
             if record.value is None:
                 raise WireError(f"the metadata record at offset {record.offset} has no value")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from kbroker.errors import FatalError
 from kbroker.raft_metadata.raft.batches import (
@@ -167,7 +167,7 @@ class ReplicatedLog:
     # Writing
 
     def append_records(
-        self, records: Sequence[Any], epoch: int, *, timestamp_ms: int, metadata_version: int
+        self, records: Sequence[object], epoch: int, *, timestamp_ms: int, metadata_version: int
     ) -> OffsetAndEpoch:
         """Append one batch, which is durable only after a flush; offset and epoch of its last record.
 
@@ -187,7 +187,7 @@ class ReplicatedLog:
         self.bytes_seen += len(data)
         return OffsetAndEpoch(base_offset + len(records) - 1, epoch)
 
-    def append_control(self, records: Sequence[Any], epoch: int, *, timestamp_ms: int) -> OffsetAndEpoch:
+    def append_control(self, records: Sequence[object], epoch: int, *, timestamp_ms: int) -> OffsetAndEpoch:
         """Append one batch of control records; offset and epoch of its last record."""
         base_offset = self.end_offset
         data = encode_control_records(records, base_offset=base_offset, epoch=epoch, timestamp_ms=timestamp_ms)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.raft_metadata.raft.batches import decode_batches, encode_control_records, encode_records
@@ -28,7 +27,7 @@ _RECORDS_PER_BATCH = 1000
 class SnapshotContent(NamedTuple):
     """The content of a snapshot. ``voters`` and ``kraft_version`` are None if it has no such records."""
 
-    records: list[Any]
+    records: list[object]
     kraft_version: int | None
     voters: VoterSet | None
     last_contained_log_timestamp: int
@@ -50,7 +49,7 @@ def parse_snapshot_file_name(name: str) -> OffsetAndEpoch | None:
 
 
 def encode_snapshot(
-    records: Iterable[Any],
+    records: Iterable[object],
     *,
     epoch: int = 0,
     now_ms: int,
@@ -60,16 +59,16 @@ def encode_snapshot(
     metadata_version: int = 30,
 ) -> bytes:
     """The bytes of a snapshot. ``epoch`` is written into the batches, as Kafka does."""
-    head: list[Any] = [control.SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_log_timestamp)]
+    head: list[object] = [control.SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_log_timestamp)]
     if kraft_version is not None and kraft_version > 0:
         head.append(control.KRaftVersionRecord(kraft_version=kraft_version))
         if voters is not None:
             head.append(voters.to_record())
     out = bytearray(encode_control_records(head, base_offset=0, epoch=epoch, timestamp_ms=now_ms))
     offset = len(head)
-    pending: list[Any] = []
+    pending: list[object] = []
 
-    def write(batch: Sequence[Any]) -> None:
+    def write(batch: Sequence[object]) -> None:
         nonlocal offset
         out.extend(
             encode_records(
@@ -93,7 +92,7 @@ def encode_snapshot(
 
 def decode_snapshot(data: bytes) -> SnapshotContent:
     """The content of a whole snapshot; ``WireError`` if it is damaged or ends before its footer."""
-    records: list[Any] = []
+    records: list[object] = []
     kraft_version: int | None = None
     voters: VoterSet | None = None
     timestamp = -1
@@ -196,7 +195,7 @@ class SnapshotStore:
         return old
 
 
-def read_bootstrap(disk: Disk, log_dir: str) -> list[Any] | None:
+def read_bootstrap(disk: Disk, log_dir: str) -> list[object] | None:
     """The records that the first controller of a cluster writes first, as formatting has left them; None if it has not.
 
     From 4.4 on, Apache Kafka's ``kafka-storage`` leaves them in the snapshot at offset 0, beside the voters (KIP-1170),
@@ -207,7 +206,7 @@ def read_bootstrap(disk: Disk, log_dir: str) -> list[Any] | None:
     return _read_records(disk, first) or _read_records(disk, os.path.join(log_dir, BOOTSTRAP_FILE))
 
 
-def _read_records(disk: Disk, path: str) -> list[Any] | None:
+def _read_records(disk: Disk, path: str) -> list[object] | None:
     if not disk.exists(path):
         return None
     try:

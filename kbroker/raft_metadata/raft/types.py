@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from kbroker.raft_metadata.raft.election_state import ElectionState
 from kbroker.raft_metadata.raft.leader_state import QuorumReplicaProgress
@@ -109,7 +109,7 @@ class Ready:
     def __init__(self) -> None:
         self.role_changed = False
         self.election_state: ElectionState | None = None
-        self.append: list[Any] = []
+        self.append: list[object] = []
         self.truncate_to: int | None = None
         self.snapshot: SnapshotChunk | None = None
         self.records = b""

@@ -119,7 +119,6 @@ class SimRaftNode:
         self.applied_epoch = 0
         self.state = b""
         """A digest of all that is applied; two nodes with the same log have the same one at an offset."""
-        self.bytes_since_snapshot = 0
         self.core: RaftCore
         self.log: ReplicatedLog
         self._inbox: deque[Callable[[int], Ready]] = deque()
@@ -384,10 +383,10 @@ class SimRaftNode:
                 self.state = next_state(self.state, batch)
                 self.applied_offset, self.applied_epoch = batch.last_offset + 1, batch.epoch
                 self.cluster.on_applied(self, batch)
-            self.bytes_since_snapshot += len(data)
 
     def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         record = self.log.load_snapshot(snapshot_id).records[0]
+        assert isinstance(record, ConfigRecord) and record.value is not None
         self.state = bytes.fromhex(record.value)
         self.applied_offset, self.applied_epoch = snapshot_id
         self.cluster.on_snapshot_loaded(self)
@@ -408,7 +407,6 @@ class SimRaftNode:
         )
         self.disk.snapshots.write(snapshot_id, data)
         self.log.on_snapshot_written(snapshot_id, TIMESTAMP_MS)
-        self.bytes_since_snapshot = 0
         self.cluster.trace.note(f"n{self.id} writes snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
 
 

@@ -2,7 +2,7 @@
 
 export const session = { csrf: "", user: null, sign_in: false, writes: false, explorer: false, faults: false, bootstrap: "", version: "" };
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, text, name) {
     super(text);
     this.status = status;

@@ -236,7 +236,7 @@ function schemaOf(shown) {
 }
 
 /** Sixteen bytes a line: where, in hexadecimal, and as text. */
-export function hexDump(hex) {
+function hexDump(hex) {
   const lines = [];
   for (let at = 0; at < hex.length; at += 32) {
     const pairs = hex.slice(at, at + 32).match(/../g) ?? [];

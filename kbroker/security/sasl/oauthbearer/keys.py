@@ -130,7 +130,7 @@ def parse_key_set(text: bytes) -> KeySet:
     return KeySet(keys)
 
 
-def _keys(entries: list[Any]) -> Iterator[Key]:
+def _keys(entries: list[object]) -> Iterator[Key]:
     for entry in entries:
         if not isinstance(entry, dict) or not _is_for_signatures(entry):
             continue

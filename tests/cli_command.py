@@ -1,0 +1,58 @@
+"""The command, run in this process against a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kbroker.cli import main
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The words of each line."""
+        return [line.split() for line in self.out.splitlines()]
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Result]
+
+
+def command_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """``kb("topic", "list")`` runs the command; it must succeed unless another ``code`` is given (None: any).
+
+    Nothing is ever a traceback.
+    """
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", bootstrap)
+    capsys.readouterr()
+
+    def run(*words: str, code: int | None = 0) -> Result:
+        try:
+            ended = main(list(words))
+        except SystemExit as error:
+            ended = int(error.code or 0)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        assert code is None or ended == code, captured
+        return Result(ended, captured.out, captured.err)
+
+    return run
