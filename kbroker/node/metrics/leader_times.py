@@ -1,8 +1,8 @@
 """Timestamps of records in partitions that this node has no replica of, as their leaders tell them when a scrape asks.
 
 A Fetch at the place brings the batch that holds it. Many places share a request, with few bytes for each: enough for the
-batches of most producers; a larger batch is asked for alone. Each place is asked about once: a group that stands costs
-nothing more, one that goes on a batch for each scrape.
+batches of most producers; a larger batch is asked for alone. A group that goes on costs a batch for each scrape; one that
+stands, one in `FRESH_SECONDS`, after which retention may have deleted what it waits for.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_ASKED: Final = 1000
 """Places that a scrape asks about; the next one goes on with others."""
+FRESH_SECONDS: Final = 300.0
+"""Age up to which an answer is not asked for again."""
 PORTION: Final = 50
 """Places of a request."""
 PLACE_BYTES: Final = 16 << 10
@@ -43,23 +45,29 @@ class Place(NamedTuple):
     offset: int
 
 
+class _Time(NamedTuple):
+    timestamp: int
+    at: float
+    """When it was told."""
+
+
 class LeaderTimes:
     """The timestamps that leaders have told. ``look_up`` asks for them; then call ``age_seconds``."""
 
     def __init__(self, env: Env, leaders: Leaders) -> None:
         self._env = env
         self._leaders = leaders
-        self._known: dict[Place, int] = {}
+        self._known: dict[Place, _Time] = {}
         self._next = 0
         """Where the next scrape begins among what is wanted, if this one could not do all."""
         self._turn = trio.Lock()
 
     def age_seconds(self, place: Place) -> float | None:
         """Seconds since the timestamp of the batch at a place; None if it is not known."""
-        timestamp = self._known.get(place, NO_TIMESTAMP)
-        if timestamp < 0:
+        found = self._known.get(place)
+        if found is None or found.timestamp < 0:
             return None
-        return max(0, self._env.wall_clock_ms() - timestamp) / 1000
+        return max(0, self._env.wall_clock_ms() - found.timestamp) / 1000
 
     async def look_up(self, wanted: Iterable[Place | None]) -> None:
         """Ask the leaders for the timestamps that are not known; forget all that is not wanted.
@@ -74,7 +82,7 @@ class LeaderTimes:
                 else:
                     places[place] = None
             self._known = {place: time for place, time in self._known.items() if place in places}
-            missing = [place for place in places if place not in self._known]
+            missing = [place for place in places if self._is_due(place)]
             if not missing:
                 self._next = 0
                 return
@@ -89,7 +97,11 @@ class LeaderTimes:
                     questions.setdefault(leader, []).append(place)
             await self._leaders.ask(questions, self._ask)
             # What was answered is missing no more: so many places further on are those that were not asked about.
-            self._next = begin + sum(place not in self._known for place in chosen)
+            self._next = begin + sum(map(self._is_due, chosen))
+
+    def _is_due(self, place: Place) -> bool:
+        found = self._known.get(place)
+        return found is None or self._env.now() - found.at > FRESH_SECONDS
 
     async def _ask(self, peer: Peer, places: list[Place]) -> None:
         """Ask a leader, first for many places at once, then alone for those with large batches or deleted records."""
@@ -98,8 +110,8 @@ class LeaderTimes:
         for begin in range(0, len(places), PORTION):
             portion = places[begin : begin + PORTION]
             # A partition is in a request once: of several places in it the rest are asked alone.
-            first = {(each.topic, each.index): each for each in reversed(portion)}
-            left += [each for each in portion if first[each.topic, each.index] != each]
+            first: dict[tuple[str, int], Place] = {}
+            left += [each for each in portion if first.setdefault((each.topic, each.index), each) != each]
             told = await self._fetch(peer, {each: each.offset for each in first.values()}, PLACE_BYTES)
             left += told.larger
             deleted += told.deleted
@@ -149,9 +161,10 @@ class LeaderTimes:
                         told.larger.append(place)
                         continue
                     try:
-                        self._known[place] = batch_time(parse_header(records))
+                        timestamp = batch_time(parse_header(records))
                     except WireError:
-                        self._known[place] = NO_TIMESTAMP
+                        timestamp = NO_TIMESTAMP
+                    self._known[place] = _Time(timestamp, self._env.now())
         return told
 
 
