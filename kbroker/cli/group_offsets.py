@@ -91,15 +91,11 @@ def plan_reset(
             raise CannotReset(f"topic {topic} is not read by Streams group {group.group_id}")
     ranges = known(list_ranges(client, partitions))
     at_time = offsets_at_time(client, partitions, strategy)
-    states = [
-        PartitionOffsets(each, group.offsets.get(each), *ranges[each], at_time.get(each)) for each in partitions
-    ]
+    states = [PartitionOffsets(each, group.offsets.get(each), *ranges[each], at_time.get(each)) for each in partitions]
     return plan(strategy, states)
 
 
-def put_offsets(
-    client: Client, group: GroupOffsets, rows: Sequence[NewOffset]
-) -> dict[TopicPartition, ResponseError]:
+def put_offsets(client: Client, group: GroupOffsets, rows: Sequence[NewOffset]) -> dict[TopicPartition, ResponseError]:
     """Set the offsets of a plan; returns those that were refused. ``CannotReset`` while members are in the group.
 
     A member that joins meanwhile is noticed by the coordinator: ``ResponseError``, or all offsets are refused.

@@ -79,7 +79,7 @@ class PartitionInFlight:
 
 
 def describe_any_group(client: Client, group_id: str) -> GroupDescription:
-    """Describe a group of any type, by its coordinator alone. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+    """Describe a group of any type; its coordinator alone is asked. ``ResponseError`` (GROUP_ID_NOT_FOUND)."""
     try:
         return describe_group(client, group_id)
     except ResponseError as error:

@@ -11,8 +11,8 @@ def spark_code(
 ) -> str:
     """PySpark for a batch of offsets ``begins`` to ``ends`` of a topic, and for a stream from ``begins`` on.
 
-    Numbers are those that the page shows now. ``partitions``: so many the topic has; where some are not shown, those that
-    are get named, as Spark wants offsets for all that it reads. ``secured`` adds a line that says what has to be
+    Numbers are those that the page shows now. ``partitions``: so many the topic has; where some are not shown, the
+    others are named, as Spark wants offsets for all that it reads. ``secured`` adds a line that says what has to be
     filled in.
     """
     chosen = f'"subscribe", {json.dumps(topic)}'

@@ -33,9 +33,7 @@ def create(bootstrap: str, topic: str, **config: str) -> None:
     admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(120)
 
 
-def write(
-    bootstrap: str, topic: str, ages: tuple[int, ...] = AGES, *, partition: int = 0, value: bytes = b"x"
-) -> None:
+def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES, *, partition: int = 0, value: bytes = b"x") -> None:
     """A batch for each record."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 1})
     now_ms = time.time() * 1000

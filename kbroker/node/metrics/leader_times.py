@@ -1,8 +1,8 @@
 """Timestamps of records in partitions that this node has no replica of, as their leaders tell them when a scrape asks.
 
-A Fetch at the place brings the batch that holds it. Many places share a request, with few bytes for each: enough for the
-batches of most producers; a larger batch is asked for alone. A group that goes on costs a batch for each scrape; one that
-stands, one in `FRESH_SECONDS`, after which retention may have deleted what it waits for.
+A Fetch at the place brings the batch that holds it. Many places share a request, with few bytes for each: enough for
+the batches of most producers; a larger batch is asked for alone. A group that goes on costs a batch for each scrape; one
+that stands, one in `FRESH_SECONDS`, after which retention may have deleted what it waits for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRESH_SECONDS: Final = 300.0
 PORTION: Final = 50
 """Places of a request."""
 PLACE_BYTES: Final = 16 << 10
-"""Bytes that a place may bring in a request of several: a Java producer's ``batch.size``, and a little more of others."""
+"""Bytes that a place may bring in a request of several: as many as a Java producer's ``batch.size``."""
 _ALONE_BYTES: Final = 1
 """Bytes for a place alone: a broker sends the first batch of a request whole, however large."""
 
@@ -123,7 +123,7 @@ class LeaderTimes:
                 await self._fetch(peer, {place: start}, _ALONE_BYTES)
 
     async def _fetch(self, peer: Peer, offsets: Mapping[Place, int], most: int) -> _Told:
-        """Remember the timestamps at some places, whose records begin at ``offsets``; the rest of them is given back."""
+        """Remember the timestamps at some places, whose records begin at ``offsets``; the others are given back."""
         from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
         topics: dict[str, FetchTopic] = {}
