@@ -1,7 +1,7 @@
 """Timestamps of records in partitions that this node has no replica of, as their leaders tell them when a scrape asks.
 
 A Fetch at the place brings the batch that holds it. Many places share a request, with few bytes for each: enough for
-the batches of most producers; a larger batch is asked for alone. A group that goes on costs a batch for each scrape; one
+the batches of most producers; a larger one is asked for alone. A group that goes on costs a batch for each scrape; one
 that stands, one in `FRESH_SECONDS`, after which retention may have deleted what it waits for.
 """
 
