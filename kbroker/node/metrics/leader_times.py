@@ -41,7 +41,8 @@ class Place(NamedTuple):
     """The place of a record: the first one at ``offset`` or after it."""
 
     topic: str
-    index: int
+    number: int
+    """Of the partition in its topic."""
     offset: int
 
 
@@ -92,7 +93,7 @@ class LeaderTimes:
             for number, place in enumerate(chosen, 1):
                 if not number % STRIDE:
                     await trio.lowlevel.checkpoint()
-                leader = self._leaders.leader_of(place.topic, place.index)
+                leader = self._leaders.leader_of(place.topic, place.number)
                 if leader is not None:
                     questions.setdefault(leader, []).append(place)
             await self._leaders.ask(questions, self._ask)
@@ -111,7 +112,7 @@ class LeaderTimes:
             portion = places[begin : begin + PORTION]
             # A partition is in a request once: of several places in it the rest are asked alone.
             first: dict[tuple[str, int], Place] = {}
-            left += [each for each in portion if first.setdefault((each.topic, each.index), each) != each]
+            left += [each for each in portion if first.setdefault((each.topic, each.number), each) != each]
             told = await self._fetch(peer, {each: each.offset for each in first.values()}, PLACE_BYTES)
             left += told.larger
             deleted += told.deleted
@@ -135,9 +136,9 @@ class LeaderTimes:
                 continue  # deleted meanwhile
             topic = topics.setdefault(place.topic, FetchTopic(topic=place.topic, topic_id=topic_id))
             topic.partitions.append(
-                FetchPartition(partition=place.index, fetch_offset=offset, partition_max_bytes=most)
+                FetchPartition(partition=place.number, fetch_offset=offset, partition_max_bytes=most)
             )
-            asked[place.topic, place.index] = asked[topic_id, place.index] = place
+            asked[place.topic, place.number] = asked[topic_id, place.number] = place
         if not topics:
             return _Told([], [])
         request = FetchRequest(replica_id=_CONSUMER, max_bytes=PORTION * most, topics=list(topics.values()))
@@ -179,7 +180,7 @@ async def _start_of(peer: Peer, place: Place) -> int | None:
     """The start of a partition's log, as its leader tells it."""
     from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-    partition = ListOffsetsPartition(partition_index=place.index, timestamp=_EARLIEST)
+    partition = ListOffsetsPartition(partition_index=place.number, timestamp=_EARLIEST)
     topic = ListOffsetsTopic(name=place.topic, partitions=[partition])
     response = await peer.ask(ListOffsetsRequest(replica_id=_CONSUMER, topics=[topic]))
     [answer] = response.topics[0].partitions
