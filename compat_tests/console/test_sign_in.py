@@ -42,8 +42,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]
             create_topics(client, [NewTopic("orders", 1, 1), NewTopic("salaries", 1, 1)])
             rule = (ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", AclOperation.READ)
             assert create_acls(client, [Acl(*rule, AclPermission.ALLOW)]) == []
-        words = ("-b", broker.bootstrap_servers, "--command-config", str(config), "--sign-in", "--writes")
-        words += ("--explorer", f"127.0.0.1:{broker.in_broker(lambda node: node.explorer_port)}")
+        words = ["-b", broker.bootstrap_servers, "--command-config", str(config), "--sign-in", "--writes"]
+        words += ["--explorer", f"127.0.0.1:{broker.in_broker(lambda node: node.explorer_port)}"]
         with running_console(*words) as running:
             yield running
 

@@ -386,8 +386,8 @@ async def reset_offsets(call: Call) -> Json:
         except CannotReset as error:
             raise Refused(409, str(error)) from None
         if refused:
-            error = next(iter(refused.values()))
-            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {error}")
+            first = next(iter(refused.values()))
+            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {first}")
         return rows
 
     rows = await call.write("reset-offsets", group_id, {"topic": topic, "strategy": str(strategy)}, reset)
