@@ -280,7 +280,7 @@ def test_protobuf_is_read_as_json(
     expect(found.first).to_contain_text('"buyer"')
     found.first.click()
     expect(page.locator("tr.detail")).to_contain_text('"buyer": "Ann"')
-    expect(page.locator("tr.detail")).to_contain_text("PROTOBUF")
+    expect(page.locator("tr.detail")).to_contain_text("Schema 1, Protobuf")
     page.get_by_label("Filter", exact=True).fill("$.buyer = Ann")
     page.get_by_role("button", name="Read", exact=True).click()
     expect(found).to_have_count(1)
