@@ -100,9 +100,15 @@ first one; with `message.timestamp.type=LogAppendTime` they have one time. It is
 high watermark is committed, so that it does not grow while nobody writes. A group that reads and does not
 commit is behind.
 
-Where the group is behind, it is there if the coordinator has a replica of the partition, and the batch a
-timestamp. A scrape spends a tenth of a second on look-ups at most; where that did not suffice, the value is missing
-until one of the next scrapes. What a scrape has found is kept until the committed offset changes.
+Where the group is behind, the batch is looked up in the coordinator's replica of the partition. A scrape spends a tenth
+of a second on look-ups at most; where that did not suffice, the value is missing until one of the next scrapes. What a
+scrape has found is kept until the committed offset changes.
+
+Where the coordinator has no replica, the partition's leader is asked for the batch by a Fetch, so that the value is the
+same on whichever node. Fifty places share a request, with 16 KiB for each; a larger batch, and the first one left where
+others were deleted, is asked for alone. A scrape asks about 1,000 places at most, and waits a second for the answers.
+An answer counts until the committed offset changes, or for five minutes; without one the value is missing. The bytes
+count as sent by the leader.
 
 `kbroker_partition_last_stable_offset_held_seconds` names the producer whose open transaction holds up
 consumers with `read_committed`, and has the age of the transaction's first batch in the partition. The

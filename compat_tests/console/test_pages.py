@@ -113,6 +113,11 @@ def test_records_are_read_from_an_offset_a_time_and_one_partition(open_page: Ope
     expect(detail).to_contain_text('"id": ')
     number = int(re.search(r'"id": (\d+)', detail.inner_text())[1])  # type: ignore[index]
     assert 598 <= number <= 601
+    # A record a second: ten of them until ten seconds later.
+    until = page.evaluate("at => new Date(Date.parse(at + 'Z') + 10000).toISOString().slice(0, 19)", at)
+    page.get_by_label("Until time").fill(until)
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".status")).to_contain_text("10 records shown")
 
 
 def test_a_filter_finds_the_records_that_fit(open_page: OpenPage, world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,16 +30,20 @@ from playwright.sync_api import expect
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
-    """A console whose users sign in; alice may read the topic orders."""
+    """A console whose users sign in, over TLS, and which watches the broker; alice may read the topic orders."""
     config: Path = tmp_path_factory.mktemp("console") / "client.properties"
-    config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n")
-    with running_broker(security="sasl_plaintext", super_users=["admin"]) as broker:
+    explorer = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
+    with running_broker(explorer, security="sasl_ssl", super_users=["admin"]) as broker:
+        stores = {name: text for name, text in broker.client_properties("admin").items() if name.startswith("ssl.")}
+        properties = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **stores}
+        config.write_text("".join(f"{name}={text}\n" for name, text in properties.items()))
         security = security_of(ClientProperties(broker.client_properties("admin")))
         with Client(broker.bootstrap_servers, security=security) as client:
             create_topics(client, [NewTopic("orders", 1, 1), NewTopic("salaries", 1, 1)])
             rule = (ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", AclOperation.READ)
             assert create_acls(client, [Acl(*rule, AclPermission.ALLOW)]) == []
-        words = ("-b", broker.bootstrap_servers, "--command-config", str(config), "--sign-in", "--writes")
+        words = ["-b", broker.bootstrap_servers, "--command-config", str(config), "--sign-in", "--writes"]
+        words += ["--explorer", f"127.0.0.1:{broker.in_broker(lambda node: node.explorer_port)}"]
         with running_console(*words) as running:
             yield running
 
@@ -81,6 +86,13 @@ def test_each_sees_what_the_cluster_lets_them(open_page: OpenPage, secure: Runni
     expect(page.get_by_role("table", name="Rules")).to_contain_text("User:alice")
     page.screenshot(path=SCREENSHOTS / f"access-rules-{theme}.png")
     assert violations(page) == []
+    # Whoever is connected, and by which TLS.
+    page.goto(f"{secure.url}#/explorer")
+    page.locator("summary", has_text="Clients").click()
+    client = page.locator(".clients tbody tr").filter(has_text="User:admin").first
+    expect(client).to_contain_text("SASL_SSL")
+    expect(client).to_contain_text(re.compile(r"TLSv1\.[23] \w+"))
+    expect(client).to_contain_text("SCRAM-SHA-512")
     text = "\n".join(secure.log)
     assert "alice-secret" not in text and "admin-secret" not in text
 

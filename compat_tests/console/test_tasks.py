@@ -13,11 +13,13 @@ from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsol
 from kbroker.client.groups import commit_offsets, committed_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.quotas import alter_quotas
+from kbroker.client.share_groups import alter_share_offsets, share_offsets
 from kbroker.client.topics import NewTopic, create_topics, describe_topics
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 from tests.every_node import await_topics
+from tests.schemas.registry_server import Registry, running_registry
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 import confluent_kafka
@@ -29,7 +31,7 @@ MOST_TABS = 120
 
 @pytest.fixture(scope="module")
 def cluster(broker: Broker) -> Iterator[RunningCluster]:
-    """Three nodes, with a topic of twenty records on the first, a group's offsets of it, and a quota."""
+    """Three nodes, with a topic of twenty records on the first, offsets of two groups of it, and a quota."""
     if broker.name == "apache":
         pytest.skip("three nodes of kbroker are started for this")
     with running_cluster(3) as running, running.client() as client:
@@ -49,14 +51,21 @@ def cluster(broker: Broker) -> Iterator[RunningCluster]:
             producer.send(Record(0, 1_700_000_000_000, None, b"%d" % number), number, 0)
         producer.flush()
         assert not commit_offsets(client, "billing", {TopicPartition("orders", 0): 15})
+        assert not alter_share_offsets(client, "pickers", {TopicPartition("orders", 0): 15})
         alter_quotas(client, {"user": "ann"}, {"producer_byte_rate": 1_048_576.0})
         yield running
 
 
 @pytest.fixture(scope="module")
-def changing(cluster: RunningCluster) -> Iterator[RunningConsole]:
-    """A console that may change things there."""
-    with running_console("-b", cluster.bootstrap_servers, "--writes") as running:
+def registry() -> Iterator[Registry]:
+    with running_registry() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def changing(cluster: RunningCluster, registry: Registry) -> Iterator[RunningConsole]:
+    """A console that may change things there, and decodes records."""
+    with running_console("-b", cluster.bootstrap_servers, "--writes", "--registry", registry.url) as running:
         yield running
 
 
@@ -119,14 +128,16 @@ def test_a_topic_is_created_by_the_keyboard_alone(open_page: OpenPage, changing:
     eventually(lambda: audited(changing, "create-topic", "by-keys"), "it is audited")
 
 
+@pytest.mark.parametrize("group", ["billing", "pickers"])
 def test_offsets_are_reset_by_the_keyboard_alone(
-    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
+    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole, group: str
 ) -> None:
+    """Of a group of consumers and of a share group."""
     page = opened_by_keys(open_page, changing, "gg")
-    expect(page.get_by_role("link", name="billing", exact=True)).to_be_visible()
-    tab_to(page, "billing")
+    expect(page.get_by_role("link", name=group, exact=True)).to_be_visible()
+    tab_to(page, group)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="billing")).to_be_visible()
+    expect(page.get_by_role("heading", name=group)).to_be_visible()
     tab_to(page, "Reset offsets")
     page.keyboard.press("Enter")
     tab_to(page, "To")
@@ -145,9 +156,12 @@ def test_offsets_are_reset_by_the_keyboard_alone(
     tab_to(page, "Reset")
     page.keyboard.press("Enter")
     expect(page.locator(".toast")).to_contain_text("1 offset")
+    orders = TopicPartition("orders", 0)
     with cluster.client() as client:
-        found = committed_offsets(client, "billing")
-    assert {partition: each.offset for partition, each in found.items()} == {TopicPartition("orders", 0): 10}
+        if group == "billing":
+            assert committed_offsets(client, group)[orders].offset == 10
+        else:
+            assert share_offsets(client, group)[orders].start == 10
 
 
 def test_a_transaction_is_aborted_by_the_keyboard_alone(
@@ -244,3 +258,31 @@ def test_a_transaction_is_ended_in_one_partition(
     expect(held).to_have_count(0)
     eventually(lambda: audited(changing, "abort-hanging", "left-open-0"), "it is audited")
     del producer
+
+
+def test_protobuf_is_read_as_json(
+    open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole, registry: Registry
+) -> None:
+    pytest.importorskip("google.protobuf")
+    from tests.schemas.protobuf_files import INT64, STRING, classes_of, encoded, file_of, message_of
+
+    file = file_of("orders.proto", "shop", message_of("Order", {"number": INT64, "buyer": STRING}))
+    head = b"\0" + registry.add("proto", encoded(file), "PROTOBUF").to_bytes(4, "big") + b"\0"
+    order = classes_of(file)("shop.Order")(number=7, buyer="Ann").SerializeToString()
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("protobuf", 1, 1, {"retention.ms": "-1"})])
+        await_topics(cluster, "protobuf")
+        producer = Producer(client, "protobuf", [0], on_refused=print)
+        for value in (head + order, head + b"\xff"):
+            producer.send(Record(0, 1_700_000_000_000, None, value), 0)
+        producer.flush()
+    page = open_page("#/topic?name=protobuf&from=earliest", url=changing.url)
+    found = page.locator("tr[data-record]")
+    expect(found).to_have_count(2)
+    expect(found.first).to_contain_text('"buyer"')
+    found.first.click()
+    expect(page.locator("tr.detail")).to_contain_text('"buyer": "Ann"')
+    expect(page.locator("tr.detail")).to_contain_text("Schema 1, Protobuf")
+    page.get_by_label("Filter", exact=True).fill("$.buyer = Ann")
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(found).to_have_count(1)

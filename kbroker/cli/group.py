@@ -164,10 +164,13 @@ def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> d
 def lags(client: Client, group: GroupDescription) -> list[Lag]:
     """Every partition that the group has committed for or is assigned, in order."""
     from kbroker.client.groups import committed_offsets
+    from kbroker.client.streams_groups import STREAMS
     from kbroker.client.topics import list_ranges
 
     committed = committed_offsets(client, group.group_id)
-    owners = {partition: member for member in group.members for partition in member.assignment}
+    # Members of Streams groups have tasks, which are no partitions.
+    members = group.members if group.type != STREAMS else ()
+    owners = {partition: member for member in members for partition in member.assignment}
     partitions = sorted(committed.keys() | owners.keys())
     ranges = list_ranges(client, partitions)
     found: list[Lag] = []

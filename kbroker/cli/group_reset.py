@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,20 @@ from kbroker.cli.parser import Action, UsageError
 from kbroker.cli.reset import (
     CannotReset,
     NewOffset,
-    PartitionOffsets,
     ShiftBy,
     Strategy,
     ToCurrent,
     ToOffsets,
-    plan,
     read_offsets_file,
     write_offsets_file,
 )
-from kbroker.errors import ErrorCode, FatalError
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime, offsets_at_time
+from kbroker.errors import FatalError
+from kbroker.records_io.log_places import END, START, AtOffset, AtTime
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.cli.group_offsets import GroupOffsets
     from kbroker.client import Client
-    from kbroker.client.groups import CommittedOffset
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,27 +120,27 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
-    from kbroker.client.groups import commit_offsets, committed_offsets
+    from kbroker.cli.group_offsets import look_at_group, plan_reset, put_offsets
 
-    members = _member_count(client, arguments.group)
-    committed = committed_offsets(client, arguments.group)
-    partitions = _partitions(client, arguments, strategy, committed)
+    group = look_at_group(client, arguments.group)
+    partitions = _partitions(client, arguments, strategy, group)
     try:
-        rows = plan(strategy, offset_states(client, partitions, committed, strategy))
+        rows = plan_reset(client, group, partitions, strategy)
     except CannotReset as error:
         raise FatalError(str(error)) from None
     if arguments.export is not None:
         _export(arguments.export, rows)
     if not arguments.json:
         _print(rows)
+    if group.note:
+        complain(group.note)
     execute = arguments.execute
-    if members and not arguments.dry_run:
-        problem = f"group {arguments.group} has {members} member{'' if members == 1 else 's'}: stop them first"
+    if group.refusal and not arguments.dry_run:
         if arguments.json and not execute:
-            complain(problem)
+            complain(group.refusal)
             execute = False
         else:
-            raise FatalError(problem)
+            raise FatalError(group.refusal)
     if not (execute or arguments.dry_run or arguments.json):
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             complain("nothing changed; give --execute to do it")
@@ -150,70 +148,26 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
         execute = confirm(f"Reset {len(rows)} offsets of group {arguments.group}?", False)
         if not execute:
             complain("nothing changed")
-    failed = (
-        commit_offsets(client, arguments.group, {row.partition: row.new for row in rows}) if execute and rows else {}
-    )
+    failed = put_offsets(client, group, rows) if execute else {}
     if arguments.json:
-        _print_json(arguments.group, rows, executed=execute and not failed)
+        _print_json(group, rows, executed=execute and not failed)
     elif execute:
         print(f"{len(rows) - len(failed)} offsets of group {arguments.group} are reset")
     return report_failures(list(failed.values()))
 
 
-def _member_count(client: Client, group_id: str) -> int:
-    """The number of members; a group that does not exist yet gets its offsets before its first member."""
-    from kbroker.client import ResponseError
-    from kbroker.client.share_groups import describe_any_group
-
-    try:
-        group = describe_any_group(client, group_id)
-        if group.type == "Share":
-            raise FatalError(f"{group_id} is a share group: kafka-share-groups --reset-offsets is for it")
-        return len(group.members)
-    except ResponseError as error:
-        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return 0
-        raise
-
-
 def _partitions(
-    client: Client,
-    arguments: argparse.Namespace,
-    strategy: Strategy,
-    committed: dict[TopicPartition, CommittedOffset],
+    client: Client, arguments: argparse.Namespace, strategy: Strategy, group: GroupOffsets
 ) -> list[TopicPartition]:
     from kbroker.cli.topic_offsets import choose_partitions
 
     if isinstance(strategy, ToOffsets):
         return sorted(strategy.offsets)
     if arguments.all_topics:
-        if not committed:
+        if not group.partitions:
             raise FatalError(f"group {arguments.group} has no offsets: name topics with --topic")
-        return list(committed)
+        return group.partitions
     return choose_partitions(client, arguments.topic)
-
-
-def offset_states(
-    client: Client,
-    partitions: Sequence[TopicPartition],
-    committed: Mapping[TopicPartition, CommittedOffset],
-    strategy: Strategy,
-) -> list[PartitionOffsets]:
-    """The offsets of a group and of its partitions' logs, from which a new one is planned. ``ResponseError``."""
-    from kbroker.client.errors import known
-    from kbroker.client.topics import list_ranges
-
-    ranges = known(list_ranges(client, partitions))
-    at_time = offsets_at_time(client, partitions, strategy)
-    return [
-        PartitionOffsets(
-            partition,
-            committed[partition].offset if partition in committed else None,
-            *ranges[partition],
-            at_time.get(partition),
-        )
-        for partition in partitions
-    ]
 
 
 def _export(path: Path, rows: Sequence[NewOffset]) -> None:
@@ -244,7 +198,7 @@ def _print(rows: Sequence[NewOffset]) -> None:
     )
 
 
-def _print_json(group_id: str, rows: Sequence[NewOffset], *, executed: bool) -> None:
+def _print_json(group: GroupOffsets, rows: Sequence[NewOffset], *, executed: bool) -> None:
     from kbroker.cli.output import print_json
 
     partitions: list[dict[str, Any]] = [
@@ -258,7 +212,10 @@ def _print_json(group_id: str, rows: Sequence[NewOffset], *, executed: bool) -> 
         }
         for row in rows
     ]
-    print_json({"group": group_id, "executed": executed, "partitions": partitions})
+    document: dict[str, Any] = {"group": group.group_id, "executed": executed, "partitions": partitions}
+    if group.topics is not None:
+        document["internal_topics"] = list(group.topics.internal)
+    print_json(document)
 
 
 RESET = Action(

@@ -17,9 +17,16 @@ from kbroker.client.groups import (
     partitions_of,
 )
 from kbroker.client.leaders import ask_leaders
+from kbroker.client.streams_groups import describe_streams_group
 from kbroker.errors import ErrorCode
 from kbroker.share_state import DeliveryState
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
 from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -72,16 +79,18 @@ class PartitionInFlight:
 
 
 def describe_any_group(client: Client, group_id: str) -> GroupDescription:
-    """Describe a group of consumers or a share group. ``ResponseError`` (GROUP_ID_NOT_FOUND) if there is none."""
+    """Describe a group of any type; its coordinator alone is asked. ``ResponseError`` (GROUP_ID_NOT_FOUND)."""
     try:
         return describe_group(client, group_id)
     except ResponseError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        try:
-            return describe_share_group(client, group_id)
-        except (ApiNotServed, ResponseError):
-            raise error from None
+        for describe in (describe_share_group, describe_streams_group):
+            try:
+                return describe(client, group_id)
+            except (ApiNotServed, ResponseError):
+                continue
+        raise
 
 
 def describe_share_group(client: Client, group_id: str) -> GroupDescription:
@@ -115,6 +124,34 @@ def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOf
             refuse(each.error_code, f"group {group_id}, partition {partition}", each.error_message)
             found[partition] = ShareOffset(_known(each.start_offset), _known(each.lag))
     return dict(sorted(found.items()))
+
+
+def alter_share_offsets(
+    client: Client, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ResponseError]:
+    """Let partitions of a share group begin at other offsets; returns those that were refused.
+
+    ``ResponseError`` NON_EMPTY_GROUP while members are in it.
+    """
+    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        entry = AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+        topics.setdefault(topic, []).append(entry)
+    request = AlterShareGroupOffsetsRequest(
+        group_id=group_id,
+        topics=[AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in topics.items()],
+    )
+
+    def check(response: AlterShareGroupOffsetsResponse) -> None:
+        refuse(response.error_code, f"group {group_id}", response.error_message)
+
+    refused: dict[TopicPartition, ResponseError] = {}
+    for answer in client.ask_coordinator(group_id, request, check).responses:
+        for each in answer.partitions:
+            if each.error_code:
+                partition = TopicPartition(answer.topic_name, each.partition_index)
+                refused[partition] = ResponseError(each.error_code, f"partition {partition}")
+    return refused
 
 
 def share_in_flight(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client.cluster import Client
@@ -17,6 +18,23 @@ def describe_streams_group(client: Client, group_id: str) -> GroupDescription:
     """Describe a Streams group. Its members are assigned tasks: the name of a subtopology in place of a topic's."""
     group = ask_about_group(client, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
     return description_of(client, group_id, group, STREAMS, "", _member)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTopics:
+    """The topics of a Streams group by its topology: its inputs, and those that it has made, in order."""
+
+    inputs: frozenset[str]
+    internal: tuple[str, ...]
+
+
+def streams_topics(client: Client, group_id: str) -> StreamsTopics:
+    """The topics of a Streams group; none for a group that has told no topology yet. ``ResponseError``."""
+    group = ask_about_group(client, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
+    parts = (group.topology.subtopologies or ()) if group.topology is not None else ()
+    inputs = frozenset(topic for part in parts for topic in part.source_topics)
+    made = {each.name for part in parts for each in (*part.repartition_source_topics, *part.state_changelog_topics)}
+    return StreamsTopics(inputs, tuple(sorted(made - inputs)))
 
 
 def _member(member: Member) -> GroupMember:

@@ -6,12 +6,18 @@ import json
 from collections.abc import Mapping
 
 
-def spark_code(bootstrap: str, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], *, secured: bool) -> str:
+def spark_code(
+    bootstrap: str, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], *, partitions: int, secured: bool
+) -> str:
     """PySpark for a batch of offsets ``begins`` to ``ends`` of a topic, and for a stream from ``begins`` on.
 
-    Numbers are those that the page shows now. ``secured`` adds a line that says what has to be filled in.
+    Numbers are those that the page shows now. ``partitions``: so many the topic has; where some are not shown, the
+    others are named, as Spark wants offsets for all that it reads. ``secured`` adds a line that says what has to be
+    filled in.
     """
-    name = json.dumps(topic)
+    chosen = f'"subscribe", {json.dumps(topic)}'
+    if len(begins) < partitions:
+        chosen = f'"assign", {_quoted(json.dumps({topic: sorted(begins)}))}'
     starting = json.dumps({topic: {str(partition): offset for partition, offset in sorted(begins.items())}})
     ending = json.dumps({topic: {str(partition): offset for partition, offset in sorted(ends.items())}})
     security = (
@@ -32,7 +38,7 @@ spark = SparkSession.builder.config(
 records = (
     spark.read.format("kafka")
     .option("kafka.bootstrap.servers", {json.dumps(bootstrap)})
-{security}    .option("subscribe", {name})
+{security}    .option({chosen})
     .option("startingOffsets", {_quoted(starting)})
     .option("endingOffsets", {_quoted(ending)})
     .load()
@@ -44,7 +50,7 @@ records.show(truncate=False)
 stream = (
     spark.readStream.format("kafka")
     .option("kafka.bootstrap.servers", {json.dumps(bootstrap)})
-{security}    .option("subscribe", {name})
+{security}    .option({chosen})
     .option("startingOffsets", {_quoted(starting)})
     .load()
     .selectExpr({columns})

@@ -30,7 +30,10 @@ ABSENT: Final[dict[str, tuple[str, ...]]] = {
         "kafka_server_brokertopicmetrics_producemessageconversionspersec",
     ),
     "There is no tiered storage": ("kafka_log_log_tiersize",),
-    "Not counted": ("kafka_server_replicafetchermanager_minfetchrate",),
+    "A leader holds a follower's request until it has news: the rate of requests tells whether records come, not "
+    "whether followers keep up. The records that they lag behind are measured (`MaxLag`)": (
+        "kafka_server_replicafetchermanager_minfetchrate",
+    ),
     "Not Apache Kafka's, but of Confluent's server alone": (
         "kafka_server_replicamanager_straypartitionscount",
         "kafka_server_replicamanager_straypartitionsmisclassifiedcount",

@@ -19,7 +19,8 @@ def orders(kb: Run, tmp_path: Path) -> None:
     """A topic ``orders`` with 10 records in partition 0, timestamps 0 to 9 s, and 5 in partition 1."""
     if "orders" in kb("topic", "list", "--names", "--json").json:
         return
-    kb("topic", "create", "orders", "-p", "2")
+    # Records of 1970 would go with the first look at retention.
+    kb("topic", "create", "orders", "-p", "2", "-c", "retention.ms=-1")
     for partition, count in ((0, 10), (1, 5)):
         path = tmp_path / f"{partition}.jsonl"
         path.write_text("".join(json.dumps({"at": 1000 * number}) + "\n" for number in range(count)))
@@ -173,7 +174,7 @@ def test_a_topic_that_is_gone_has_no_lag(kb: Run) -> None:
 
 
 def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
-    """Its members, and what is left in each partition; it is reset by Kafka's tool alone."""
+    """Its members, and what is left in each partition; its offsets are set when nobody is in it."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     kb("config", "set", "group", "workers", "share.auto.offset.reset=earliest")
     worker = confluent_kafka.ShareConsumer(
@@ -210,6 +211,15 @@ def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
     no_queue = kb("group", "describe", "readers", "--in-flight", code=1)
     assert no_queue.err == "kbroker: readers is no share group: nothing of it is in flight\n"
     assert "worker (" in shown.out and "orders(0-1)" in kb("group", "members", "workers").out
-    refused = kb("group", "reset", "workers", "--topic", "orders", "--to-earliest", "--execute", code=1)
-    assert refused.err == "kbroker: workers is a share group: kafka-share-groups --reset-offsets is for it\n"
+    reset = ("group", "reset", "workers", "--topic", "orders", "--to-earliest")
+    refused = kb(*reset, "--execute", code=1)
+    assert refused.err == "kbroker: group workers has 1 member: stop them first\n"
+    before = [(each["partition"], each["start_offset"]) for each in described["partitions"]]
+    assert rows(kb(*reset, "--dry-run", "--json").json) == [(number, start, 0) for number, start in before]
     worker.close()
+    assert kb(*reset, "--execute").out.endswith("2 offsets of group workers are reset\n")
+    [described] = kb("group", "describe", "workers", "--json").json
+    assert [each["start_offset"] for each in described["partitions"]] == [0, 0]
+    assert kb("group", "reset", "workers", "--all-topics", "--to-offset", "2", "--execute", "--json").json["executed"]
+    [described] = kb("group", "describe", "workers", "--json").json
+    assert [each["start_offset"] for each in described["partitions"]] == [2, 2]

@@ -45,7 +45,7 @@ def broker() -> Iterator[RunningBroker]:
 def client(broker: RunningBroker) -> Iterator[Client]:
     """A topic with ten records in each partition, the first of which is five minutes old."""
     with Client(broker.bootstrap_servers) as made:
-        create_topics(made, [NewTopic("work", 2, 1)])
+        create_topics(made, [NewTopic("work", 2, 1), NewTopic("unread", 1, 1)])
         producer = Producer(made, "work", [0, 1], on_refused=print)
         for number in range(20):
             producer.send(Record(0, BEGIN + number * 1000, None, b"job"), number, number % 2)
@@ -128,12 +128,22 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     assert 0 < row.pop("lock_ms_left") <= 30_000
     where = {"topic": "work", "partition": 0, "first": 0, "last": 2, "state": "acquired", "deliveries": 1}
     assert row == {**where, "member": "s-1", "client": "kbroker", "host": "127.0.0.1"}
-    answer = console.post("group/reset", {"group": "sharers", "to": "earliest"})
-    assert (answer.status, "share group" in answer.error) == (409, True)
+    to_five = {"group": "sharers", "to": "offset", "offset": "5"}
+    plan = console.get("group/reset", **to_five).json
+    assert [row["new"] for row in plan["rows"]] == [5, 5]
+    assert plan["refusal"] == "group sharers has 1 member: stop them first"
+    answer = console.post("group/reset", to_five)
+    assert (answer.status, answer.error) == (409, plan["refusal"])
+    join(client, "sharers", ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=-1))
+    assert console.get("group/reset", **to_five).json["refusal"] == ""
+    assert console.post("group/reset", to_five).json["done"] == "2 offsets of group sharers are reset"
+    told = console.get("group", group="sharers").json["partitions"]
+    assert [(row["offset"], row["lag"]) for row in told] == [(5, 5), (5, 5)]
 
 
 def test_a_streams_group(client: Client, console: ConsoleProcess) -> None:
-    parts = [streams.Subtopology(subtopology_id="0", source_topics=["work"])]
+    made = streams.TopicInfo(name="streamers-counts-changelog")
+    parts = [streams.Subtopology(subtopology_id="0", source_topics=["work"], state_changelog_topics=[made])]
     request = streams.StreamsGroupHeartbeatRequest(
         group_id="streamers",
         member_id="t-1",
@@ -148,6 +158,20 @@ def test_a_streams_group(client: Client, console: ConsoleProcess) -> None:
     told = console.get("group", group="streamers").json
     assert told["type"] == "Streams"
     assert told["members"][0]["id"] == "t-1"
+    reset = {"group": "streamers", "to": "latest", "topic": "work"}
+    plan = console.get("group/reset", **reset).json
+    assert [(row["current"], row["new"]) for row in plan["rows"]] == [(None, 10), (None, 10)]
+    assert plan["refusal"] == "group streamers has 1 member: stop them first"
+    assert "internal topics keep what they have: streamers-counts-changelog" in plan["note"]
+    assert console.post("group/reset", reset).status == 409
+    leave = streams.StreamsGroupHeartbeatRequest(group_id="streamers", member_id="t-1", member_epoch=-1)
+    join(client, "streamers", leave)
+    answer = console.post("group/reset", {**reset, "topic": "unread"})
+    assert (answer.status, answer.error) == (409, "topic unread is not read by Streams group streamers")
+    assert console.post("group/reset", reset).json["done"] == "2 offsets of group streamers are reset"
+    assert [row["offset"] for row in console.get("group", group="streamers").json["partitions"]] == [10, 10]
+    shift = console.get("group/reset", group="streamers", to="shift", by=-4).json["rows"]
+    assert [row["new"] for row in shift] == [6, 6]
 
 
 def test_all_types_are_listed(client: Client, console: ConsoleProcess) -> None:

@@ -60,5 +60,7 @@ def test_the_page_is_in_the_wheel() -> None:
 
 
 def test_code_for_spark_is_python_whatever_the_names() -> None:
-    code = spark_code("host:1,\"x'", "a'b", {0: 1}, {0: 9}, secured=True)
-    compile(code, "spark.py", "exec")
+    for partitions in (1, 2):
+        code = spark_code("host:1,\"x'", "a'b", {0: 1}, {0: 9}, partitions=partitions, secured=True)
+        compile(code, "spark.py", "exec")
+        assert ('"subscribe"' in code, '"assign"' in code) == (partitions == 1, partitions == 2)

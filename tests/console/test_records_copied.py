@@ -83,7 +83,7 @@ def test_protobuf_is_shown_as_json(broker: RunningBroker, decoding: ConsoleProce
     order = classes_of(file)("shop.Order")(number=7, buyer="Ann").SerializeToString()
     head = b"\0" + schema_id.to_bytes(4, "big") + b"\0"
     with Client(broker.bootstrap_servers) as client:
-        create_topics(client, [NewTopic("protobuf", 1, 1)])
+        create_topics(client, [NewTopic("protobuf", 1, 1, {"retention.ms": "-1"})])
         producer = Producer(client, "protobuf", [0], on_refused=print)
         for value in (head + order, head + b"\xff"):
             producer.send(Record(0, 1_700_000_000_000, b"k", value), 0)

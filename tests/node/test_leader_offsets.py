@@ -11,7 +11,8 @@ import trio
 import trio.testing
 
 from kbroker.node import peer_pool
-from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, SCRAPE_SECONDS, LeaderOffsets
+from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, LeaderOffsets
+from kbroker.node.metrics.leaders import SCRAPE_SECONDS, Leaders
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -35,9 +36,8 @@ class World:
         image: Any = SimpleNamespace(topics=topics)
         env: Any = SimpleNamespace(now=trio.current_time)
         network: Any = None
-        self.offsets = LeaderOffsets(
-            env, network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image
-        )
+        leaders = Leaders(network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image)
+        self.offsets = LeaderOffsets(env, leaders)
 
     async def scrape(self, *topics: str) -> list[int | None]:
         await self.offsets.look_up([*((topic, 0) for topic in topics), None])

@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kbroker.cli.group_reset import offset_states
-from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy, plan
+from kbroker.cli.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
+from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.groups import (
     CommittedOffset,
     GroupDescription,
     GroupMember,
-    commit_offsets,
     committed_offsets,
     delete_group,
     list_groups,
 )
 from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
-from kbroker.client.streams_groups import STREAMS, describe_streams_group
+from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.console.call import Call, Refused
 from kbroker.console.gaps import Spot
@@ -87,21 +86,8 @@ async def describe_one(call: Call) -> Json:
     return await call.ask(lambda client: _describe(client, group_id, view))
 
 
-def _find(client: Client, group_id: str) -> GroupDescription:
-    """The group, whatever its type. Its coordinator alone is asked: a list of all groups may have 100,000."""
-    try:
-        return describe_any_group(client, group_id)
-    except ResponseError as error:
-        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        try:
-            return describe_streams_group(client, group_id)
-        except (ApiNotServed, ResponseError):
-            raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}") from None
-
-
 def _describe(client: Client, group_id: str, view: View) -> Json:
-    group = _find(client, group_id)
+    group = describe_any_group(client, group_id)
     owners = {partition: member for member in group.members for partition in member.assignment}
     partitions: list[Json]
     in_flight: Json = None
@@ -383,10 +369,10 @@ def _strategy(call: Call) -> Strategy:
 
 
 async def preview_reset(call: Call) -> Json:
-    """The changes that a reset would make; nothing is changed."""
+    """The changes that a reset would make, and why it would be refused now; nothing is changed."""
     group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
-    rows = await call.ask(lambda client: _plan(client, group_id, topic, strategy))
-    return {"rows": [_new_offset(row) for row in rows]}
+    group, rows = await call.ask(lambda client: _plan(client, group_id, topic, strategy))
+    return {"rows": [_new_offset(row) for row in rows], "refusal": group.refusal, "note": group.note}
 
 
 async def reset_offsets(call: Call) -> Json:
@@ -394,30 +380,32 @@ async def reset_offsets(call: Call) -> Json:
     group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
 
     def reset(client: Client) -> list[NewOffset]:
-        rows = _plan(client, group_id, topic, strategy)
-        refused = commit_offsets(client, group_id, {row.partition: row.new for row in rows})
+        group, rows = _plan(client, group_id, topic, strategy)
+        try:
+            refused = put_offsets(client, group, rows)
+        except CannotReset as error:
+            raise Refused(409, str(error)) from None
         if refused:
-            error = next(iter(refused.values()))
-            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {error}")
+            first = next(iter(refused.values()))
+            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {first}")
         return rows
 
     rows = await call.write("reset-offsets", group_id, {"topic": topic, "strategy": str(strategy)}, reset)
     return {"done": f"{len(rows)} offsets of group {group_id} are reset", "rows": [_new_offset(row) for row in rows]}
 
 
-def _plan(client: Client, group_id: str, topic: str, strategy: Strategy) -> list[NewOffset]:
-    group = _find(client, group_id)
-    if group.type in (SHARE, STREAMS):
-        raise Refused(409, f"offsets of a {group.type.lower()} group are not reset here: use Kafka's own tool")
-    committed = committed_offsets(client, group_id)
+def _plan(client: Client, group_id: str, topic: str, strategy: Strategy) -> tuple[GroupOffsets, list[NewOffset]]:
+    group = look_at_group(client, group_id)
+    if not group.type:
+        raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
     if topic:
         partitions = [TopicPartition(topic, number) for number in client.partitions_of(topic)]
     else:
-        partitions = list(committed)
+        partitions = group.partitions
     if not partitions:
         raise Refused(409, f"group {group_id} has no offsets: choose a topic")
     try:
-        return plan(strategy, offset_states(client, partitions, committed, strategy))
+        return group, plan_reset(client, group, partitions, strategy)
     except CannotReset as error:
         raise Refused(409, str(error)) from None
 

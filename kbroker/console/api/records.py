@@ -87,7 +87,12 @@ def _list(client: Client, call: Call, wanted: RecordRange, limit: int, *, per_ke
         "ends": show_positions(limits.ends),
         "masked": bool(wanted.look.masking),
         "spark": spark_code(
-            settings.bootstrap, topic.name, shown_begins, shown_ends, secured=settings.properties is not None
+            settings.bootstrap,
+            topic.name,
+            shown_begins,
+            shown_ends,
+            partitions=len(topic.partitions),
+            secured=settings.properties is not None,
         ),
     }
 

@@ -10,6 +10,7 @@ import trio
 from kbroker.metrics import families as f
 from kbroker.metrics.exposition import NOTHING
 from kbroker.node.metrics.figures import STRIDE
+from kbroker.node.metrics.leader_times import Place
 from kbroker.node.metrics.record_times import Wanted
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
+    from kbroker.node.metrics.leader_times import LeaderTimes
     from kbroker.node.metrics.record_times import RecordTimes
     from kbroker.node.partition import Partition
     from kbroker.node.replica_manager import ReplicaManager
@@ -66,11 +68,23 @@ def led_elsewhere(coordinators: Coordinators, manager: ReplicaManager) -> Iterat
             yield commit.topic, commit.number
 
 
+def behind_elsewhere(
+    coordinators: Coordinators, manager: ReplicaManager, leaders: LeaderOffsets
+) -> Iterator[Place | None]:
+    """The places where groups are behind and leaders must tell since when; None where others are to have a turn."""
+    for commit in _commits(coordinators, manager, leaders):
+        if commit is None:
+            yield None
+        elif commit.partition is None and commit.lag:
+            yield Place(commit.topic, commit.number, commit.offset)
+
+
 def figures(
     coordinators: Coordinators,
     manager: ReplicaManager,
     times: RecordTimes,
     leaders: LeaderOffsets,
+    leader_times: LeaderTimes,
     held: Sequence[Held],
     ids: Mapping[int, str],
 ) -> Figures:
@@ -89,8 +103,10 @@ def figures(
     def age_of(commit: Commit) -> float | None:
         if commit.lag == 0:
             return 0
-        if commit.partition is None or commit.lag is None:
+        if commit.lag is None:
             return None
+        if commit.partition is None:
+            return leader_times.age_seconds(Place(commit.topic, commit.number, commit.offset))
         return times.age_seconds(commit.partition, _oldest_left(commit.partition, commit.offset))
 
     yield f.GROUP_LAG_SECONDS, _of_each(commits(), age_of)

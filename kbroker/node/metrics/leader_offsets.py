@@ -6,7 +6,7 @@ of most groups needs another broker's answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -14,18 +14,15 @@ import trio
 from kbroker.node.metrics.figures import STRIDE
 
 if TYPE_CHECKING:
-    from kbroker.env import Env, Network
+    from kbroker.env import Env
+    from kbroker.node.metrics.leaders import Leaders
     from kbroker.node.peer import Peer
-    from kbroker.node.peer_pool import PeerPool
-    from kbroker.raft_metadata.image import MetadataImage
     from kbroker.wire.messages.list_offsets import ListOffsetsResponse
 
 FRESH_SECONDS: Final = 5.0
 """Age up to which an answer is not asked for again: several readers may scrape a node."""
 KEPT_SECONDS: Final = 30.0
-"""Age up to which an answer is shown while its leader gives no other."""
-SCRAPE_SECONDS: Final = 1.0
-"""Time that a scrape waits for leaders. What they have not told by then is unknown, or known from before."""
+"""Age up to which an answer is shown while its leader gives no other. Otherwise it is unknown."""
 MOST_ASKED: Final = 20_000
 """Partitions that a scrape asks about; those first whose answers are oldest."""
 PORTION: Final = 500
@@ -46,23 +43,11 @@ class _Told(NamedTuple):
 class LeaderOffsets:
     """The high watermarks that leaders have told. ``look_up`` asks for them; then call ``high_watermark``."""
 
-    def __init__(
-        self,
-        env: Env,
-        network: Network,
-        node_id: int,
-        address_of: Callable[[int], tuple[str, int] | None],
-        image: Callable[[], MetadataImage],
-    ) -> None:
-        """``address_of`` gives where a broker is, None if that is not known; ``network`` reaches it."""
+    def __init__(self, env: Env, leaders: Leaders) -> None:
         self._env = env
-        self._network = network
-        self._node_id = node_id
-        self._address_of = address_of
-        self._image = image
+        self._leaders = leaders
         self._told: dict[Key, _Told] = {}
         self._turn = trio.Lock()
-        self._peers: PeerPool | None = None
 
     def high_watermark(self, topic: str, index: int) -> int | None:
         """The high watermark of a partition, at most ``KEPT_SECONDS`` old; None if it is not known."""
@@ -86,66 +71,33 @@ class LeaderOffsets:
             self._told = {key: told for key, told in self._told.items() if key in keys}
             if not keys:
                 return
-            by_leader = await self._missing(keys)
-            with trio.move_on_after(SCRAPE_SECONDS):
-                async with trio.open_nursery() as nursery:
-                    for leader, asked in by_leader.items():
-                        nursery.start_soon(self._ask_leader, leader, asked)
-
-    def close(self) -> None:
-        """End the connections that are kept."""
-        if self._peers is not None:
-            self._peers.close()
+            await self._leaders.ask(await self._missing(keys), self._ask)
 
     async def _missing(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
         """The partitions to be asked about, by their leaders."""
-        now, image = self._env.now(), self._image()
+        now = self._env.now()
         never = _Told(0, -1.0)
         due: list[tuple[float, Key, int]] = []
         for number, key in enumerate(keys, 1):
             if not number % STRIDE:
                 await trio.lowlevel.checkpoint()
             at = self._told.get(key, never).at
-            partition = image.topics.partition(*key)
-            if (at < 0 or now - at > FRESH_SECONDS) and partition is not None and partition.leader >= 0:
-                due.append((at, key, partition.leader))
+            if at >= 0 and now - at <= FRESH_SECONDS:
+                continue
+            leader = self._leaders.leader_of(*key)
+            if leader is not None:
+                due.append((at, key, leader))
         if len(due) > MOST_ASKED:
             due.sort()
             del due[MOST_ASKED:]
         by_leader: dict[int, list[Key]] = {}
         for _, key, leader in due:
-            if leader != self._node_id:
-                by_leader.setdefault(leader, []).append(key)
+            by_leader.setdefault(leader, []).append(key)
         return by_leader
 
-    async def _ask_leader(self, leader: int, keys: list[Key]) -> None:
-        from kbroker.node.peer import UnsupportedByPeer
-        from kbroker.wire.errors import WireError
-
-        address = self._address_of(leader)
-        if address is None:
-            return
-        peers = self._pool()
-        peer = peers.take(leader, address)
-        is_answered = False
-        try:
-            for begin in range(0, len(keys), PORTION):
-                self._remember(await _ask(peer, keys[begin : begin + PORTION]))
-            is_answered = True
-        except (OSError, WireError, UnsupportedByPeer):
-            pass  # the broker is down or restarts: what it leads is unknown, and other figures tell of it
-        finally:
-            if is_answered:
-                peers.give_back(leader, peer)
-            else:
-                peer.close()
-
-    def _pool(self) -> PeerPool:
-        from kbroker.node.peer_pool import PeerPool
-
-        if self._peers is None:
-            self._peers = PeerPool(self._network, f"broker-{self._node_id}-metrics")
-        return self._peers
+    async def _ask(self, peer: Peer, keys: list[Key]) -> None:
+        for begin in range(0, len(keys), PORTION):
+            self._remember(await _ask(peer, keys[begin : begin + PORTION]))
 
     def _remember(self, response: ListOffsetsResponse) -> None:
         now = self._env.now()

@@ -16,6 +16,8 @@ from kbroker.node.metrics.record_times import RecordTimes
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
+    from kbroker.node.metrics.leader_times import LeaderTimes
+    from kbroker.node.metrics.leaders import Leaders
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, PartitionImage
 
 
@@ -30,7 +32,8 @@ class NodeMetrics:
         self.loop = EventLoopTimes(self.requests.measure_next)
         self.clients = ClientSeries()
         self.record_times = RecordTimes(env)
-        self.leader_offsets: LeaderOffsets | None = None
+        self.leaders: Leaders | None = None
+        self.from_leaders: tuple[LeaderOffsets, LeaderTimes] | None = None
         """Made with the first scrape of a broker."""
         self.changes = Histogram()
         """Times of work for changes of the metadata, on the active controller."""

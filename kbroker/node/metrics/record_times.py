@@ -18,13 +18,15 @@ from kbroker.wire.batch_header import TimestampType
 if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.node.partition import Partition
+    from kbroker.wire.batch_header import BatchHeader
 
 SLICE_SECONDS: Final = 0.002
 """Length of a slice; a look-up that has to wait for the disk may make it longer, as a Fetch does."""
 SCRAPE_SECONDS: Final = 0.1
 """Work of one scrape. What is not looked up then is unknown until the next one, which begins there."""
 
-_NO_TIMESTAMP: Final = -1
+NO_TIMESTAMP: Final = -1
+"""Of a batch that has none."""
 
 
 class Wanted(NamedTuple):
@@ -45,7 +47,7 @@ class RecordTimes:
 
     def age_seconds(self, partition: Partition, offset: int) -> float | None:
         """Seconds since the timestamp of the batch that holds ``offset``, or of the first one after it."""
-        timestamp = self._known.get((*partition.topic_partition, offset), _NO_TIMESTAMP)
+        timestamp = self._known.get((*partition.topic_partition, offset), NO_TIMESTAMP)
         if timestamp < 0:
             return None
         return max(0, self._env.wall_clock_ms() - timestamp) / 1000
@@ -66,7 +68,7 @@ class RecordTimes:
         for number, (key, place) in enumerate(places.items(), 1):
             if not number % STRIDE:
                 await trio.lowlevel.checkpoint()
-            if before.get(key, _NO_TIMESTAMP) >= 0:
+            if before.get(key, NO_TIMESTAMP) >= 0:
                 self._known[key] = before[key]
             else:
                 missing.append((key, place))
@@ -87,17 +89,22 @@ class RecordTimes:
 
 
 def _timestamp(place: Wanted) -> int:
-    """The base timestamp of a batch, in ms; its only one with log append time; -1 if there is none."""
+    """The `batch_time` at a place; -1 if there is none."""
     partition = place.partition
     if not partition.has_log or partition.offline:
-        return _NO_TIMESTAMP
+        return NO_TIMESTAMP
     log = partition.log
     try:
         info = log.read(place.offset, 1)
         for _, header in log.batches(info):
-            # In a compacted batch the base timestamp may have given its place to the horizon of its tombstones.
-            is_base = header.timestamp_type is TimestampType.CREATE_TIME and header.delete_horizon_ms is None
-            return header.base_timestamp if is_base else header.max_timestamp
+            return batch_time(header)
     except (ApiError, OSError):
         pass  # whoever reads there is told; here it is unknown
-    return _NO_TIMESTAMP
+    return NO_TIMESTAMP
+
+
+def batch_time(header: BatchHeader) -> int:
+    """The base timestamp of a batch, in ms; its only one with log append time; -1 if there is none."""
+    # In a compacted batch the base timestamp may have given its place to the horizon of its tombstones.
+    is_base = header.timestamp_type is TimestampType.CREATE_TIME and header.delete_horizon_ms is None
+    return header.base_timestamp if is_base else header.max_timestamp

@@ -68,8 +68,8 @@ class MetricsService:
                     nursery.start_soon(self._export.run)
         finally:
             trio.lowlevel.remove_instrument(self.counts.loop)
-            if self.counts.leader_offsets is not None:
-                self.counts.leader_offsets.close()
+            if self.counts.leaders is not None:
+                self.counts.leaders.close()
 
     def _unready(self) -> str:
         """The reason why the node cannot serve clients yet, or no more; empty if it can."""

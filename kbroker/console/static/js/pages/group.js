@@ -28,7 +28,6 @@ export async function show(main, params, scope) {
 }
 
 function drawHead(head, told, again) {
-  const resettable = ["Classic", "Consumer", ""].includes(told.type);
   refill(
     head,
     h("h1", { class: "mono" }, told.group),
@@ -50,7 +49,7 @@ function drawHead(head, told, again) {
       ? h(
           "div",
           { class: "buttons" },
-          resettable ? h("button", { type: "button", onclick: () => reset(told, again) }, "Reset offsets") : null,
+          h("button", { type: "button", onclick: () => reset(told, again) }, "Reset offsets"),
           h("button", { type: "button", class: "danger", onclick: () => remove(told) }, "Delete"),
         )
       : null,
@@ -294,8 +293,13 @@ function reset(told, again) {
         fill(trouble);
         try {
           const plan = await get("group/reset", asked());
-          fill(preview, planTable(plan.rows));
-          apply.disabled = !plan.rows.length;
+          fill(
+            preview,
+            planTable(plan.rows),
+            plan.note ? h("p", { class: "note" }, plan.note) : null,
+            plan.refusal ? h("p", { class: "form-trouble" }, plan.refusal) : null,
+          );
+          apply.disabled = !plan.rows.length || plan.refusal !== "";
         } catch (error) {
           fill(trouble, error.message);
         }
@@ -316,7 +320,7 @@ function reset(told, again) {
         "form",
         { class: "form", onsubmit: look },
         told.members.length
-          ? h("p", { class: "note" }, `${plural(told.members.length, "member is", "members are")} in the group: stop them first, or the broker refuses.`)
+          ? h("p", { class: "note" }, `${plural(told.members.length, "member is", "members are")} in the group: stop them first. A preview can be had all the same.`)
           : null,
         h("div", { class: "columns" }, field("Topic", topic), field("To", to), valueField, timeField),
         preview,

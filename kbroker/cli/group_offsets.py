@@ -1,0 +1,109 @@
+"""A group's offsets, of any type of group: looked at, and put elsewhere. The command and the console share these rules.
+
+Rules: Kafka's ``ConsumerGroupCommand``, ``ShareGroupCommand`` and ``StreamsGroupCommand``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kbroker.cli.reset import CannotReset, NewOffset, PartitionOffsets, Strategy, plan
+from kbroker.client import Client, ResponseError
+from kbroker.client.errors import known
+from kbroker.client.groups import commit_offsets, committed_offsets
+from kbroker.client.share_groups import SHARE, alter_share_offsets, describe_any_group, share_offsets
+from kbroker.client.streams_groups import STREAMS, StreamsTopics, streams_topics
+from kbroker.client.topics import list_ranges
+from kbroker.errors import ErrorCode
+from kbroker.records_io.log_places import offsets_at_time
+from kbroker.types import TopicPartition
+
+_MOST_NAMED = 10
+"""Internal topics that a note names before it counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """A group, and where it is in each partition. ``type`` is empty for one that is not there yet.
+
+    ``offsets`` are committed, or where a share group begins: None where it has not read yet. ``topics`` are those of a
+    Streams group.
+    """
+
+    group_id: str
+    type: str
+    members: int
+    offsets: Mapping[TopicPartition, int | None]
+    topics: StreamsTopics | None = None
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions that it has offsets for; of a Streams group those of its input topics."""
+        inputs = None if self.topics is None else self.topics.inputs
+        return [each for each in self.offsets if inputs is None or each.topic in inputs]
+
+    @property
+    def refusal(self) -> str:
+        """The reason why its offsets cannot be set now; empty if they can be."""
+        if not self.members:
+            return ""
+        return f"group {self.group_id} has {self.members} member{'' if self.members == 1 else 's'}: stop them first"
+
+    @property
+    def note(self) -> str:
+        """Internal topics of a Streams group, which a reset does not touch; empty if there are none."""
+        if self.topics is None or not self.topics.internal:
+            return ""
+        count = len(self.topics.internal)
+        names = ", ".join(self.topics.internal) if count <= _MOST_NAMED else f"{count} of them"
+        return (
+            f"internal topics keep what they have: {names}. To begin without the state that is in them, delete them,"
+            " and the local state of the application"
+        )
+
+
+def look_at_group(client: Client, group_id: str) -> GroupOffsets:
+    """A group as it is now; one that is not there is like a group of consumers without offsets. ``ResponseError``."""
+    try:
+        group = describe_any_group(client, group_id)
+    except ResponseError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return GroupOffsets(group_id, "", 0, _committed(client, group_id))
+    if group.type == SHARE:
+        offsets = {each: place.start for each, place in share_offsets(client, group_id).items()}
+        return GroupOffsets(group_id, group.type, len(group.members), offsets)
+    topics = streams_topics(client, group_id) if group.type == STREAMS else None
+    return GroupOffsets(group_id, group.type, len(group.members), _committed(client, group_id), topics)
+
+
+def _committed(client: Client, group_id: str) -> dict[TopicPartition, int | None]:
+    return {partition: each.offset for partition, each in committed_offsets(client, group_id).items()}
+
+
+def plan_reset(
+    client: Client, group: GroupOffsets, partitions: Sequence[TopicPartition], strategy: Strategy
+) -> list[NewOffset]:
+    """A new offset for each partition; nothing is changed. ``CannotReset``, ``ResponseError``."""
+    if group.topics is not None:
+        for topic in sorted({each.topic for each in partitions} - group.topics.inputs):
+            raise CannotReset(f"topic {topic} is not read by Streams group {group.group_id}")
+    ranges = known(list_ranges(client, partitions))
+    at_time = offsets_at_time(client, partitions, strategy)
+    states = [PartitionOffsets(each, group.offsets.get(each), *ranges[each], at_time.get(each)) for each in partitions]
+    return plan(strategy, states)
+
+
+def put_offsets(client: Client, group: GroupOffsets, rows: Sequence[NewOffset]) -> dict[TopicPartition, ResponseError]:
+    """Set the offsets of a plan; returns those that were refused. ``CannotReset`` while members are in the group.
+
+    A member that joins meanwhile is noticed by the coordinator: ``ResponseError``, or all offsets are refused.
+    """
+    if group.refusal:
+        raise CannotReset(group.refusal)
+    offsets = {row.partition: row.new for row in rows}
+    if not offsets:
+        return {}
+    put = alter_share_offsets if group.type == SHARE else commit_offsets
+    return put(client, group.group_id, offsets)
