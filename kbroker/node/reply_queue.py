@@ -86,7 +86,11 @@ class ReplyQueue:
         "parts",
         "round_open",
         "slots",
+        "watcher",
     )
+
+    watcher: object
+    """As `kbroker.node.dispatcher.Dispatcher.watcher`."""
 
     def __init__(
         self,
