@@ -66,10 +66,10 @@ class Budget:
         """
         earned, spent, was_short = (self._refilled - self._judged) * SHARE, self._spent, self._was_short
         self._judged, self._spent, self._was_short = self._refilled, 0.0, not self.is_open
-        if was_short:
-            return min(0.5, earned / spent) if spent else 0.5
         if self._saved >= SAVED:
             return inf
+        if was_short:
+            return min(0.5, earned / spent) if spent else 0.5
         return 2.0 if self._saved > 0.75 * SAVED else 1.0
 
 
