@@ -70,7 +70,7 @@ def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> Explore
 
 
 def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:
-    """What sees requests, for metrics and the explorer."""
+    """The observers of requests, those that metrics and the explorer have."""
     if metrics is None and explorer is None:
         return None
     from kbroker.node.observed_requests import RequestObservers

@@ -60,7 +60,7 @@ class Budget:
         self._was_short = self._was_short or not self.is_open
 
     def affordable(self) -> float:
-        """How much of what was seen in the last turn can be afforded in the next: below 1 less, above 1 more.
+        """The part of what was seen in the last turn that can be afforded in the next: below 1 less, above 1 more.
 
         Infinity for everything: nothing is spent, or nearly nothing.
         """

@@ -1,4 +1,4 @@
-"""The classes that a connection's dispatcher and reply queue are turned into: how much of its requests is seen.
+"""The classes that a connection's dispatcher and reply queue are turned into, by how much of its requests is seen.
 
 Nobody watches: the plain classes, which know nothing of this. They stay the same objects, with all their state, so that
 whatever is under way ends in them; each of these classes bears being there for the second half of a request alone.
@@ -38,7 +38,7 @@ class Watch(Protocol):
     missed: list[int]
     """Counts what is not seen, by API key."""
     ways: bytes
-    """One of the constants here for each API key."""
+    """A constant of this module for each API key."""
     begun: Any
     """The request that is served, if it is seen, and until its answer is known."""
     is_left: bool
@@ -205,7 +205,7 @@ class _WatchedMeasuredQueue(WatchedReplyQueue, ObservedReplyQueue):
 
 
 class Stage(Enum):
-    """How much of a connection's requests is seen; the dispatchers' classes without and with metrics, the queues'."""
+    """A part of a connection's requests is seen; its dispatchers' classes without and with metrics, and its queues'."""
 
     PLAIN = (Dispatcher, ObservedDispatcher), (ReplyQueue, ObservedReplyQueue)
     NEW = (NewDispatcher, _NewMeasured), (ReplyQueue, ObservedReplyQueue)
