@@ -90,7 +90,7 @@ class ReplyQueue:
     )
 
     watcher: object
-    """As `kbroker.node.dispatcher.Dispatcher.watcher`."""
+    """Set and used as `kbroker.node.dispatcher.Dispatcher.watcher` is."""
 
     def __init__(
         self,
