@@ -26,7 +26,7 @@ from spark_examples.processes import first_match, process
 
 PRODUCE = "Produce"
 FIRST_SECONDS = 1.0
-"""Seconds of the load before those that count: the first two thousand requests after a rest are all shown."""
+"""Seconds of the load before those that count: a node spends at first what it has saved in a rest."""
 
 REST_SECONDS = 0.3
 

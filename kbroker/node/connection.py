@@ -199,7 +199,6 @@ class Connection:
     async def _serve(self) -> None:
         recv_into = self.stream.recv_into
         reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
-        serve_now, serve = dispatcher.serve_now, dispatcher.serve
         requests = 0
         received = 0
         while True:
@@ -208,8 +207,9 @@ class Connection:
                 frame = reader.next_frame()
             while frame is not None:
                 requests += 1
-                if not serve_now(frame):
-                    await serve(frame)
+                # Looked up each time: an explorer changes the dispatcher's class between requests.
+                if not dispatcher.serve_now(frame):
+                    await dispatcher.serve(frame)
                 frame = reader.next_frame()
                 if frame is not None and (requests >= FAIR_REQUESTS or replies.ends_large):
                     await self._give_way()
@@ -305,7 +305,7 @@ class Connection:
         if replies.is_writing:
             self._hand_over()  # replies are stuck, and only the connection's own task can wait for them
             return
-        reader, waiting, serve_now = self._reader, self._queued, self._dispatcher.serve_now
+        reader, waiting, dispatcher = self._reader, self._queued, self._dispatcher
         round = None
         if poller.round.is_crowded:
             round = poller.round
@@ -328,7 +328,7 @@ class Connection:
                 received += n
                 frame = reader.only_frame(n)
                 if frame is not None:
-                    if serve_now(frame, round):
+                    if dispatcher.serve_now(frame, round):
                         break
                     self.bytes_received += received
                     self.active = True
@@ -337,7 +337,7 @@ class Connection:
                 reader.buffer_updated(n)
                 while (frame := reader.next_frame()) is not None:
                     requests += 1
-                    if requests > FAIR_REQUESTS or not serve_now(frame, round):
+                    if requests > FAIR_REQUESTS or not dispatcher.serve_now(frame, round):
                         self.bytes_received += received
                         self.active = True
                         self._hand_over(frame)

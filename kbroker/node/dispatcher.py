@@ -56,7 +56,11 @@ class Dispatcher:
         "_table",
         "requests",
         "surplus_bytes",
+        "watcher",
     )
+
+    watcher: object
+    """Set and used by the classes that an explorer turns it into (`kbroker.node.explorer.watched_parts`)."""
 
     def __init__(
         self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue

@@ -1,8 +1,8 @@
-"""Observers of requests: metrics count and measure them, the explorer shows them.
+"""Observers of requests: metrics count and measure them.
 
 An observed connection has an `ObservedDispatcher` and an `ObservedReplyQueue`, which tell each observer of the events
 that it has a method for. All other connections have the plain classes, and a node without observers imports nothing of
-this.
+this. The explorer sees requests in another way, and only while somebody watches: `kbroker.node.explorer.watched_parts`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,6 @@ class RequestObserver:
 
     __slots__ = ()
 
-    def came(self, frame: memoryview) -> bool:
-        """A request is there. Whether to tell what becomes of it.
-
-        Only this method is told of a request that a shortcut serves (and then ``answers_later``, ``served``). One
-        observer may have it.
-        """
-        return False
-
     def waits(self, frame: memoryview) -> WorkTimes | None:
         """Its handler may wait. The times of its work are taken by what is returned."""
         return None
@@ -84,14 +76,16 @@ class RequestObserver:
 
 MakeObserver = Callable[["Connection", "ObservedDispatcher", "ObservedReplyQueue"], RequestObserver]
 
+Show = Callable[["Connection", Dispatcher, ReplyQueue], object]
+
 
 class RequestObservers:
     """The observers of a node's requests, for each of its connections."""
 
-    def __init__(self, meter: MakeObserver | None, watcher: MakeObserver | None) -> None:
-        """``meter`` makes an observer without `RequestObserver.came`, ``watcher`` one with it."""
-        self._makers = [make for make in (meter, watcher) if make is not None]
-        self._dispatcher = ObservedDispatcher if watcher is None else WatchedDispatcher
+    def __init__(self, meter: MakeObserver | None, show: Show | None) -> None:
+        """``meter`` makes an observer; ``show`` is told of each connection, for an explorer to see its requests."""
+        self._meter = meter
+        self._show = show
 
     def parts(
         self,
@@ -103,11 +97,19 @@ class RequestObservers:
         on_progress: Callable[[], None],
     ) -> tuple[ReplyQueue, Dispatcher]:
         """The reply queue and the dispatcher of a connection; arguments as theirs."""
-        replies = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
-        dispatcher = self._dispatcher(connection, services, table, replies)
-        observers = [make(connection, dispatcher, replies) for make in self._makers]
-        dispatcher.observe(observers)
-        replies.observe(observers)
+        replies: ReplyQueue
+        dispatcher: Dispatcher
+        if self._meter is None:
+            replies = ReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+            dispatcher = Dispatcher(connection, services, table, replies)
+        else:
+            replies = observed = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+            dispatcher = measured = ObservedDispatcher(connection, services, table, observed)
+            observers = [self._meter(connection, measured, observed)]
+            measured.observe(observers)
+            observed.observe(observers)
+        if self._show is not None:
+            self._show(connection, dispatcher, replies)
         return replies, dispatcher
 
 
@@ -119,7 +121,7 @@ def _told(observers: Iterable[RequestObserver], event: str) -> tuple[Callable[..
 class ObservedDispatcher(Dispatcher):
     """Serves requests as `Dispatcher` does, and tells observers of those that no shortcut serves."""
 
-    __slots__ = ("_is_left", "_on_decoded", "_on_decoding", "_on_failed", "_on_served", "_on_waits")
+    __slots__ = ("_on_decoded", "_on_decoding", "_on_failed", "_on_served", "_on_waits")
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -132,8 +134,6 @@ class ObservedDispatcher(Dispatcher):
 
     def observe(self, observers: Iterable[RequestObserver]) -> None:
         """Tell these, from the first request on."""
-        self._is_left = False
-        """Whether the next request is one that was told of, and could not be served then."""
         self._on_waits = _told(observers, "waits")
         self._on_decoding = _told(observers, "decoding")
         self._on_decoded = _told(observers, "decoded")
@@ -142,7 +142,6 @@ class ObservedDispatcher(Dispatcher):
 
     async def serve(self, frame: memoryview) -> None:
         """Serve a request whose handler may wait, and tell observers of its events."""
-        self._is_left = False
         times: WorkTimes | None = None
         for waits in self._on_waits:
             times = waits(frame)
@@ -165,43 +164,6 @@ class ObservedDispatcher(Dispatcher):
         for decoded in self._on_decoded:
             decoded(registration, request, context)
         return request, context
-
-
-_serve_now = Dispatcher.serve_now
-"""Called for each request, and looked up but once."""
-
-
-class WatchedDispatcher(ObservedDispatcher):
-    """Tells an observer of each request, also of those that shortcuts serve."""
-
-    __slots__ = ("_is_told", "_watcher")
-
-    def observe(self, observers: Iterable[RequestObserver]) -> None:
-        """Tell these, from the first request on; one of them is told of every request."""
-        observers = list(observers)
-        super().observe(observers)
-        (self._watcher,) = (observer for observer in observers if _told([observer], "came"))
-        self._is_told = False
-        """Whether the observer is told what becomes of the present request."""
-
-    def serve_now(self, frame: memoryview, round: Round | None = None) -> bool:
-        """Serve a request at once, or return false; the watcher is told of it, whether or not a shortcut serves it."""
-        watcher = self._watcher
-        if not self._is_left:
-            self._is_told = watcher.came(frame)
-        if not self._is_told:
-            served = _serve_now(self, frame, round)
-            self._is_left = not served
-            return served
-        try:
-            served = _serve_now(self, frame, round)
-        except BaseException as error:
-            watcher.failed(error)
-            raise
-        self._is_left = not served
-        if served:
-            watcher.served(round)
-        return served
 
 
 class ObservedReplyQueue(ReplyQueue):

@@ -70,13 +70,13 @@ def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> Explore
 
 
 def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:
-    """The observers of requests, for metrics and the explorer."""
+    """The observers of requests, those that metrics and the explorer have."""
     if metrics is None and explorer is None:
         return None
     from kbroker.node.observed_requests import RequestObservers
 
     return RequestObservers(
-        None if metrics is None else metrics.counts.observer, None if explorer is None else explorer.observer
+        None if metrics is None else metrics.counts.observer, None if explorer is None else explorer.show
     )
 
 

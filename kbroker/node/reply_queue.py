@@ -86,7 +86,11 @@ class ReplyQueue:
         "parts",
         "round_open",
         "slots",
+        "watcher",
     )
+
+    watcher: object
+    """Set and used as `kbroker.node.dispatcher.Dispatcher.watcher` is."""
 
     def __init__(
         self,

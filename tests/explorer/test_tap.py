@@ -16,16 +16,22 @@ from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer import watcher as watchers
-from kbroker.node.explorer.kept_frames import CUT_OFF, DECODED_BYTES
-from kbroker.node.explorer.tap import BURST, TOO_FAST, Seen, Tap
+from kbroker.node.explorer.budget import EXCHANGE, RESERVE, SAVED, SHARE
+from kbroker.node.explorer.kept_frames import CUT_OFF
+from kbroker.node.explorer.tap import TOO_FAST, Seen, Tap
+from kbroker.node.explorer.watched_parts import LOOK, Stage
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import CONNECTION, request_frame, response_frame
+
+BURST = (SAVED - RESERVE) / EXCHANGE
+"""Exchanges that can be seen at once, if no time is spent on them that can be measured."""
 
 
 class Clock:
@@ -33,6 +39,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.spent = 0.0
+        """Processor time."""
 
     def __call__(self) -> float:
         return self.now
@@ -57,6 +65,7 @@ class Client:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, "perf_counter", clock)
+    monkeypatch.setattr(module, "thread_time", lambda: clock.spent)
     return clock
 
 
@@ -71,6 +80,41 @@ def ask(tap: Tap, seen: Seen, frame: memoryview, answer: bytes | None = None) ->
     reply = response_frame(HeartbeatResponse(), 4) if answer is None else answer
     begun.answered(functools.partial(whole_frame, reply))
     return True
+
+
+METADATA = memoryview(request_frame(MetadataRequest(topics=[]), 12, "me"))
+
+
+class Parts:
+    """Stands for the dispatcher of a connection whose requests are answered at once."""
+
+    def __init__(self, tap: Tap, seen: Seen) -> None:
+        self.tap, self.seen = tap, seen
+        self.stage = Stage.NEW
+        seen.requests = self
+        seen.client_id = b"me"
+
+    def settle(self, stage: Stage, ways: bytes) -> None:
+        """Be seen so much."""
+        self.stage, self.ways = stage, ways
+
+    def end(self) -> None:
+        """Be seen no more."""
+        self.stage = Stage.PLAIN
+
+    def ask(self, frame: memoryview, clock: Clock, cost: float) -> None:
+        """A request, as the dispatchers of the stages treat it."""
+        looks = self.stage is Stage.WATCHED or self.ways[frame[1]] == LOOK
+        if not looks or not self.tap.can_see(frame):
+            self.seen.missed[frame[1]] += 1
+            return
+        begun = self.tap.begin(self.seen, frame)
+        assert begun is not None
+
+        def answer() -> None:
+            clock.spent += cost
+
+        begun.answered(answer)
 
 
 def connected(tap: Tap, client: Client | None = None) -> Seen:
@@ -128,14 +172,15 @@ def test_beyond_the_limit_requests_are_counted_and_no_more(clock: Clock) -> None
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen, frame = connected(tap), heartbeat()
     tap.add(watcher)
-    taken = sum(ask(tap, seen, frame) for _ in range(BURST + 500))
-    assert taken == BURST and not tap.is_open
-    assert tap.take_skipped(watcher) == Skipped({12: 500}, TOO_FAST)
+    asked = int(BURST) + 500
+    taken = sum(ask(tap, seen, frame) for _ in range(asked))
+    assert abs(taken - BURST) < 2 and not tap.budget.is_open
+    assert tap.take_skipped(watcher) == Skipped({12: asked - taken}, TOO_FAST)
     assert tap.take_skipped(watcher) is None
     clock.now += 1.0
     assert not ask(tap, seen, frame)  # until somebody comes to take them
     tap.refill()
-    assert sum(ask(tap, seen, frame) for _ in range(2 * module.RATE)) == module.RATE
+    assert abs(sum(ask(tap, seen, frame) for _ in range(3000)) - SHARE / EXCHANGE) < 2
 
 
 class Untouchable:
@@ -148,47 +193,81 @@ class Untouchable:
 
 def test_what_is_not_shown_costs_a_count(clock: Clock) -> None:
     """However many requests come, the copies of a second are bounded; the others are not even looked at."""
-    tap, watcher, queue = Tap(clock, 1), Watcher(), Any  # type: ignore[arg-type]
-    requests = WatchedRequests(tap, Client(), queue)  # type: ignore[arg-type]
+    tap, watcher, queue = Tap(clock, 1), Watcher(), Queue()  # type: ignore[arg-type]
+    requests, stages = requests_of(tap, queue)
     frame: Any = Untouchable()
-    assert not requests.came(heartbeat()), "of the first one the client id is taken"
-    for _ in range(10):
-        assert not requests.came(frame)
-    assert tap.take_skipped(watcher) is None, "nobody watches: nothing is counted either"
+    requests.met(heartbeat())
+    assert stages == [Stage.NEW, Stage.PLAIN]
     tap.add(watcher)
-    while tap.is_open:
-        assert requests.came(heartbeat())
-    shown, seconds, rate = 0, 3, 20_000
-    for second in range(1, seconds * 10 + 1):
-        for _ in range(rate // 10):
-            if not tap.is_open:
-                assert not requests.came(frame)
-            else:
-                shown += requests.came(heartbeat())
-        clock.now = second / 10
+    assert stages[-1] is Stage.WATCHED
+    while tap.budget.is_open:
+        requests.came(heartbeat())
+        requests.failed(ValueError())
+    requests.came(frame)
+    assert requests.begun is None
+    assert tap.take_skipped(watcher) == Skipped({12: 1}, TOO_FAST)
+
+
+@pytest.mark.parametrize("cost", [20e-6, 200e-6, 5e-3])
+def test_a_share_of_a_processor_is_spent_whatever_an_exchange_costs(clock: Clock, cost: float) -> None:
+    """A flood of 50 connections: few of them are seen, the same ones for long; every rare request is."""
+    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+    connections = [connected(tap) for _ in range(50)]
+    parts: list[Any] = [Parts(tap, seen) for seen in connections]
+    tap.add(watcher)
+    asked = shown = rare_shown = 0
+    told: list[set[int]] = []
+    seconds, rare_cost = 10, 20e-6
+    for turn in range(seconds * 10):
+        for part in parts:
+            for _ in range(4):
+                asked += 1
+                part.ask(heartbeat(), clock, cost)
+        if turn % 20 == 19:
+            asked += 1
+            parts[turn % 50].ask(METADATA, clock, rare_cost)
+        clock.now += 0.1
         tap.refill()
-    assert shown <= seconds * module.RATE + 1
+        items = [item for item in watcher.take(10**6) if isinstance(item, Exchange)]
+        told.append({item.connection for item in items})
+        shown += len(items)
+        rare_shown += sum(item.api_key == 3 for item in items)
     skipped = tap.take_skipped(watcher)
-    assert skipped is not None and skipped.counts[12] == seconds * rate - shown
+    assert skipped is not None and shown + skipped.counts[12] == asked
+    most = SHARE * seconds + SAVED
+    assert clock.spent <= most + cost
+    assert clock.spent + shown * EXCHANGE >= 0.4 * SHARE * seconds
+    assert rare_shown == seconds / 2 or cost > 1e-3
+    at_a_time = sorted(len(each) for each in told[20:])[len(told[20:]) // 2]
+    assert at_a_time <= max(1, SHARE / (40 * (cost + EXCHANGE)) * 2)
+    clock.now += 60
+    tap.refill()
+    assert all(part.stage is Stage.WATCHED for part in parts), "all are seen when it is quiet again"
 
 
-def test_large_requests_count_for_more(clock: Clock) -> None:
+def test_large_messages_count_by_the_time_that_they_take(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     seen = connected(tap)
     tap.add(watcher)
-    large = memoryview(bytes(heartbeat()) + bytes(MAX_KEPT))
+
+    def decoded() -> None:
+        clock.spent += 0.01
+
     taken = 0
-    while ask(tap, seen, large):
+    while (begun := tap.begin(seen, heartbeat())) is not None:
         taken += 1
-        watcher.take(10)
-    assert BURST // 5 <= taken <= BURST // 5 + 1
+        begun.answered(decoded)
+    assert taken == 8
+    clock.now += 10
+    tap.refill()
+    assert ask(tap, seen, heartbeat())
 
 
 def test_whoever_asks_for_little_loses_nothing_to_the_rest(clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher([0], "you")  # type: ignore[arg-type]
     seen = connected(tap)
     tap.add(watcher)
-    assert not any(ask(tap, seen, heartbeat()) for _ in range(BURST + 5))
+    assert not any(ask(tap, seen, heartbeat()) for _ in range(int(BURST) + 5))
     assert tap.take_skipped(watcher) is None
     produce = memoryview(bytes(8) + b"\0\3you" + bytes(20))
     assert ask(tap, seen, produce) and not ask(tap, seen, memoryview(bytes(8) + b"\0\2me" + bytes(20)))
@@ -283,19 +362,6 @@ def test_a_login_that_fails_is_closed_and_forgotten(clock: Clock) -> None:
     info, exchange, closed = watcher.take(9)
     assert isinstance(info, ConnectionInfo) and isinstance(exchange, Exchange)
     assert closed == Closed(info.number, 1) and not tap._logins
-
-
-def test_messages_that_are_decoded_count_by_their_bytes(clock: Clock) -> None:
-    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
-    seen = connected(tap)
-    tap.add(watcher)
-    large = memoryview(request_frame(SaslAuthenticateRequest(auth_bytes=bytes(200_000)), 2))
-    answer = response_frame(SaslAuthenticateResponse(auth_bytes=bytes(200_000)), 2)
-    each = 1 + 2 * (200_000 // DECODED_BYTES)
-    assert sum(ask(tap, seen, large, answer) for _ in range(100)) == BURST // each + 1
-    clock.now += 10
-    tap.refill()
-    assert ask(tap, seen, heartbeat())
 
 
 def test_large_frames_are_cut_and_copied(clock: Clock) -> None:
@@ -423,12 +489,18 @@ class Slot:
         self.parts = list(parts)
 
 
+def requests_of(tap: Tap, queue: Any) -> tuple[WatchedRequests, list[Stage]]:
+    """The requests of a connection, and the stages that it has been in."""
+    connection: Any = Client()
+    stages: list[Stage] = []
+    return WatchedRequests(tap, connection, queue, stages.append), stages
+
+
 def with_one(tap: Tap, queue: Queue) -> WatchedRequests:
     """The requests of a connection; one that a shortcut serves has come."""
-    connection: Any = Client()
-    any_queue: Any = queue
-    requests = WatchedRequests(tap, connection, any_queue)
-    assert requests.came(heartbeat())
+    requests, _ = requests_of(tap, queue)
+    requests.came(heartbeat())
+    assert requests.begun is not None
     return requests
 
 

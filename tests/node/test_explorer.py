@@ -31,7 +31,7 @@ from kbroker.explorer.exchange import Closed, Skipped
 from kbroker.explorer.lines import Item
 from kbroker.explorer.story import Story, Told
 from kbroker.explorer.text import details
-from kbroker.node.explorer import tap
+from kbroker.node.explorer import budget, tap
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 from kbroker.testing.replay import ReplayError, replay
@@ -219,9 +219,10 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def allow_100(node: Any) -> None:
-        monkeypatch.setattr(tap, "RATE", 0)
-        monkeypatch.setattr(node.services.tap, "_allowance", 100.0)
-        node.services.tap.refill()
+        for module in (budget, tap):
+            monkeypatch.setattr(module, "thread_time", lambda: 0.0)
+        monkeypatch.setattr(budget, "SHARE", 0.0)
+        monkeypatch.setattr(node.services.tap.budget, "_saved", budget.RESERVE + 99.5 * budget.EXCHANGE)
 
     request = HeartbeatRequest(group_id="flood", member_id="nobody")
     address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))

@@ -102,7 +102,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     if (saved) parts.push(saved);
     if (silent) parts.push(silent);
     if (paused) parts.push(`paused, ${missed} new since`);
-    if (skipped) parts.push(`${skipped} not shown: there are more than can be`);
+    if (skipped) parts.push(`${skipped} not shown: a node spends 2% of a processor on showing requests`);
     state.textContent = parts.join(" · ");
   }
 

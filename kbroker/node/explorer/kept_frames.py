@@ -8,15 +8,7 @@ from kbroker.explorer.exchange import NO_API, Exchange, Frame, cut_frame, unshow
 from kbroker.explorer.redaction import LARGEST, PREFIX, may_have_secrets, redacted_request, redacted_response
 from kbroker.wire.registry import API_KEYS
 
-DECODED_BYTES: Final = 4 << 10
-"""Bytes of a message that may have secrets, and is decoded for that, which count as one more exchange."""
-
 CUT_OFF: Final = "the connection was closed"
-
-
-def to_decode(api_key: int, size: int) -> int:
-    """The exchanges that a message counts as for being decoded."""
-    return size // DECODED_BYTES if size <= LARGEST and may_have_secrets(api_key) else 0
 
 
 def client_id_of(frame: memoryview | bytes) -> bytes:

@@ -15,9 +15,11 @@ import trio
 from kbroker.explorer.exchange import Names, StreamStart
 from kbroker.explorer.guard import may_ask
 from kbroker.explorer.lines import Item, line_of
+from kbroker.node.explorer.budget import ProcessorTime
 from kbroker.node.explorer.connected import client_info
 from kbroker.node.explorer.watcher import Watcher
 from kbroker.node.http_server import Exchange, HttpServer
+from kbroker.node.timed_steps import timed_steps
 from kbroker.types import uuid_from_str
 from kbroker.version import __version__
 from kbroker.wire.registry import API_KEYS
@@ -104,15 +106,16 @@ class ExplorerPages:
             node_id, cluster_id = self._node.config.node_id, self._node.services.cluster_id
             start = StreamStart(node_id, cluster_id, f"kbroker {__version__}", self._now_ms(), self._tap.run)
             await _send(exchange, [start])
+            work = ProcessorTime(self._tap.budget)
             while not exchange.is_head:
-                await self._next_lines(exchange, watcher)
+                await timed_steps(self._next_lines(exchange, watcher), work.start, work.stop)
             await exchange.end()
         finally:
             self._watchers -= 1
             self._tap.remove(watcher)
 
     async def _next_lines(self, exchange: Exchange, watcher: Watcher) -> None:
-        await watcher.wait(PULSE_SECONDS if self._tap.is_open else GATHER_SECONDS)
+        await watcher.wait(PULSE_SECONDS if self._tap.budget.is_open else GATHER_SECONDS)
         self._tap.refill()
         items: list[Item] = [*watcher.take(LINES_A_TURN)]
         skipped = self._tap.take_skipped(watcher)

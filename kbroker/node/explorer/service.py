@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.node.explorer.pages import ExplorerPages
 from kbroker.node.explorer.tap import Tap
+from kbroker.node.explorer.watched_parts import changed
 from kbroker.node.explorer.watched_requests import WatchedRequests
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
+    from kbroker.node.dispatcher import Dispatcher
     from kbroker.node.explorer.observed_node import ObservedNode
-    from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue
+    from kbroker.node.reply_queue import ReplyQueue
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +36,11 @@ class ExplorerService:
         """The port that it is watched by."""
         return self._server.port
 
-    def observer(
-        self, connection: Connection, dispatcher: ObservedDispatcher, replies: ObservedReplyQueue
-    ) -> WatchedRequests:
-        """The observer of a connection's requests, for the tap."""
-        return WatchedRequests(self.tap, connection, replies)
+    def show(self, connection: Connection, dispatcher: Dispatcher, replies: ReplyQueue) -> WatchedRequests:
+        """Have the tap see the requests of a connection for as long as somebody watches."""
+        requests = WatchedRequests(self.tap, connection, replies, changed(dispatcher, replies))
+        dispatcher.watcher = replies.watcher = requests
+        return requests
 
     async def bind(self) -> None:
         """Take the address. ``FatalError`` if it cannot be had."""

@@ -1,7 +1,8 @@
 """Requests and answers of a node as its watchers get them: how many at most, and what becomes of the others.
 
-Of more requests than a watcher could be shown only some are seen, and the others are counted: a node that is watched
-serves its clients as one that is not.
+A node spends no more than a share of a processor on being watched. While that is enough, all connections are seen;
+else some of them, the same ones for long: what is shown are whole sequences. The others' requests are counted, but for
+rare ones, for which something of the share is kept. Nobody watches: all connections have their plain parts.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from math import inf
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.explorer.exchange import (
     MAX_KEPT,
@@ -23,8 +26,11 @@ from kbroker.explorer.exchange import (
     whole_frame,
 )
 from kbroker.explorer.redaction import LARGEST, PREFIX, is_request, may_have_secrets
-from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame, to_decode
+from kbroker.node.explorer.budget import Budget
+from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame
+from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
 from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -33,14 +39,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RATE: Final = 300
-"""Exchanges that are seen in a second, for long."""
+_COMMON_NAMES: Final = ("Produce", "Fetch", "OffsetCommit", "ShareFetch", "ShareAcknowledge", "ListOffsets")
 
-BURST: Final = 2000
-"""Exchanges that are seen at once after a rest."""
+COMMON: Final = frozenset(
+    key for key, api in API_KEYS.items() if api.name in _COMMON_NAMES or api.name.endswith("Heartbeat")
+)
+"""APIs whose requests come again and again. Others are rare, and seen on each connection if that can be afforded."""
 
-COPIED_BYTES: Final = 8 << 10
-"""Bytes of a request that are copied which count as one more exchange: they are encoded and sent, too."""
+NO_WAYS: Final = bytes([UNASKED]) * 256
 
 MAX_PENDING_BYTES: Final = 16 << 20
 """Bytes of requests that are seen and not answered yet. Others are counted and not seen until some are."""
@@ -49,15 +55,25 @@ MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
 
 TOO_FAST: Final = "more requests than are shown"
-TOO_FAST_OF_ALL: Final = "more requests than are shown, of all clients"
+TOO_FAST_OF_OTHERS: Final = "more requests than are shown, of other watchers' clients, too"
+
+
+class Requests(Protocol):
+    """The requests of one connection (`watched_requests.WatchedRequests`)."""
+
+    def settle(self, stage: Stage, ways: bytes) -> None:
+        """Be seen so much from the next request on."""
+
+    def end(self) -> None:
+        """Have the plain parts now: nobody watches."""
 
 
 class Seen:
     """A connection that a tap knows. What is asked of it comes from the connection itself, as long as that is open."""
 
     __slots__ = (
-        *("_info", "_known", "client_id", "connection", "is_controller", "missed", "node", "number", "since_ms"),
-        *("software", "waiting"),
+        *("_info", "_known", "client_id", "connection", "is_controller", "missed", "node", "number"),
+        *("requests", "shown_in", "since_ms", "software", "waiting"),
     )
 
     def __init__(
@@ -76,6 +92,10 @@ class Seen:
         self.is_controller = connection.is_controller
         self.client_id: bytes | None = None
         """The client id that its first request has; None before that."""
+        self.requests: Requests | None = None
+        """The connection's own, where it has its parts; None while it logs in."""
+        self.shown_in = -1
+        """The turn of the tap in which a request was seen last."""
         self.since_ms = -1.0
         """The time from which on it is served."""
 
@@ -111,8 +131,7 @@ class Tap:
         self.run = secrets.token_hex(4)
         """Tells this run of the node from others, whose exchanges and connections have the same numbers."""
         self.is_watched = False
-        self.is_open = False
-        """Whether the next request may be seen. While it is not, whoever serves one counts it in ``Seen.missed``."""
+        self.budget = Budget()
         self.missed = [0] * 256
         """Requests that were not seen since the watchers were last told, by API key."""
         self.missed_by_controllers = [0] * 256
@@ -124,12 +143,16 @@ class Tap:
         """Those that anybody asks for; None for all."""
         self._controllers = self._by_client = False
         """Whether anybody asks for controllers' listeners, and whether all ask for certain clients alone."""
+        self.ways = self.ways_of_others = NO_WAYS
+        """By the low byte of the API key: those of connections whose clients are asked for, and of others."""
         self._connections: dict[int, Seen] = {}
+        self._chosen: dict[int, Seen] = {}
+        """The connections that are seen."""
+        self._has_chosen_all = True
+        self._turn = 0
         self._logins: dict[tuple[str, str], Seen] = {}
         self._numbers = 0
         self._exchanges = 0
-        self._allowance = float(BURST)
-        self._refilled = perf_counter()
 
     # --- who is there
 
@@ -145,16 +168,104 @@ class Tap:
 
     def _on_watchers(self) -> None:
         watchers = self._watchers
+        has_begun = not self.is_watched
         self.is_watched = bool(watchers)
-        if not watchers:
-            self.missed[:] = self.missed_by_controllers[:] = bytes(256)
-            for begun in list(self.pending):
-                begun.drop()
         keys = [watcher.api_keys for watcher in watchers]
         self._api_keys = None if None in keys else frozenset().union(*(each for each in keys if each is not None))
         self._controllers = any(watcher.controllers for watcher in watchers)
         self._by_client = all(watcher.client for watcher in watchers)
+        if not watchers:
+            self._end()
+            return
+        asked = API_KEYS if self._api_keys is None else self._api_keys
+        ways, ways_of_others = bytearray(NO_WAYS), bytearray(NO_WAYS)
+        if self._api_keys is None:
+            ways = bytearray([LOOK]) * 256
+        for key in asked:
+            ways[key] = COUNT if key in COMMON else LOOK
+            ways_of_others[key] = LOOK
+        self.ways, self.ways_of_others = bytes(ways), bytes(ways_of_others)
+        self._has_chosen_all = self._has_chosen_all or has_begun
         self.refill()
+        for seen in self._connections.values():
+            self.place(seen)
+
+    def _end(self) -> None:
+        """Nobody watches any more: forget all that is under way."""
+        self.missed[:] = self.missed_by_controllers[:] = bytes(256)
+        self.ways = self.ways_of_others = NO_WAYS
+        for begun in list(self.pending):
+            begun.drop()
+        self._chosen.clear()
+        for seen in self._connections.values():
+            if seen.requests is not None and seen.client_id is not None:
+                seen.requests.end()
+
+    # --- which connections are seen
+
+    def place(self, seen: Seen) -> None:
+        """Decide how much of a connection is seen from the next request on. It has had its first one."""
+        requests = seen.requests
+        if requests is None or seen.client_id is None:
+            return
+        if not self._is_asked_of(seen):
+            stage, ways = Stage.PLAIN, NO_WAYS
+        elif not self._is_of_client(seen.client_id):
+            stage, ways = Stage.COUNTING, self.ways_of_others
+        else:
+            is_chosen = self._has_chosen_all or seen.number in self._chosen
+            stage, ways = Stage.WATCHED if is_chosen else Stage.COUNTING, self.ways
+        if stage is Stage.WATCHED:
+            self._chosen[seen.number] = seen
+        else:
+            self._chosen.pop(seen.number, None)
+        requests.settle(stage, ways)
+
+    def _is_asked_of(self, seen: Seen) -> bool:
+        """Whether anybody asks for requests to its listener."""
+        return self.is_watched and (self._controllers or not seen.is_controller)
+
+    def _is_of_client(self, client_id: bytes) -> bool:
+        return not self._by_client or any(watcher.client in client_id for watcher in self._watchers)
+
+    def refill(self) -> None:
+        """Allow what has been saved since the last time; whoever watches calls it again and again."""
+        budget = self.budget
+        if budget.refill(perf_counter()) and self.is_watched:
+            self._turn += 1
+            share = budget.affordable()
+            if share < 1:
+                self._choose_fewer(max(1, int(len(self._chosen) * share)))
+            elif share > 1 and not self._has_chosen_all:
+                self._choose_more(None if share == inf else max(1, len(self._chosen)))
+
+    def _choose_fewer(self, number: int) -> None:
+        """Keep so many of the connections, those of which something was seen lately first."""
+        lately = self._turn - 1
+        kept = sorted(self._chosen.values(), key=lambda seen: seen.shown_in < lately)[:number]
+        given_up, self._chosen = self._chosen, {seen.number: seen for seen in kept}
+        self._has_chosen_all = False
+        for seen in given_up.values():
+            if seen.number not in self._chosen:
+                self.place(seen)
+
+    def _choose_more(self, number: int | None) -> None:
+        """See so many connections more, those that came last first; None for all."""
+        others = (
+            seen
+            for seen in reversed(self._connections.values())
+            if seen.number not in self._chosen
+            and self._is_asked_of(seen)
+            and seen.client_id is not None
+            and self._is_of_client(seen.client_id)
+        )
+        found = list(islice(others, number))
+        self._has_chosen_all = number is None or len(found) < number
+        for seen in found:
+            self._chosen[seen.number] = seen
+            self.place(seen)
+
+    # --- who has come and gone
 
     def connected(self, connection: Connection) -> Seen:
         """A connection is served from now on, and known until it ends."""
@@ -171,6 +282,7 @@ class Tap:
             for begun in list(seen.waiting):
                 begun.ended(CUT_OFF)
             del self._connections[number]
+            self._chosen.pop(number, None)
             self._tell_closed(number)
 
         connection.when_closed.append(closed)
@@ -241,28 +353,27 @@ class Tap:
         keys = self._api_keys
         if (keys is not None and api_key not in keys) or (seen.is_controller and not self._controllers):
             return None
-        if self._by_client and not self._is_wanted(seen, api_key, frame):
+        if self._by_client and not self.is_wanted(seen, frame):
             return None
         most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
         size = EXCHANGE_BYTES + min(len(frame), most)
-        if not self.is_open or self.pending_bytes + size > MAX_PENDING_BYTES:
+        if not self.can_see(frame) or self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed[api_key & 0xFF] += 1
             return None
-        self._spend(1 + max(to_decode(api_key, len(frame)), (size - EXCHANGE_BYTES) // COPIED_BYTES))
-        return Begun(self, seen, api_key, request_frame(api_key, frame), size)
+        began = thread_time()
+        seen.shown_in = self._turn
+        begun = Begun(self, seen, api_key, request_frame(api_key, frame), size)
+        self.budget.spend_on_exchange(thread_time() - began)
+        return begun
 
-    def _spend(self, exchanges: int) -> None:
-        self._allowance -= exchanges
-        self.is_open = self.is_open and self._allowance >= 1
+    def can_see(self, frame: memoryview | bytes) -> bool:
+        """Whether a request that somebody asks for can be afforded."""
+        budget = self.budget
+        return budget.is_open or (budget.is_open_for_rare and self.ways[frame[1]] != COUNT)
 
-    def refill(self) -> None:
-        """Allow what has been saved since the last time; whoever watches calls it again and again."""
-        now = perf_counter()
-        self._allowance = min(float(BURST), self._allowance + (now - self._refilled) * RATE)
-        self._refilled = now
-        self.is_open = self.is_watched and self._allowance >= 1
-
-    def _is_wanted(self, seen: Seen, api_key: int, frame: memoryview | bytes) -> bool:
+    def is_wanted(self, seen: Seen, frame: memoryview | bytes) -> bool:
+        """Whether anybody asks for a request of its client."""
+        api_key = frame[0] << 8 | frame[1]
         client_id = client_id_of(frame)
         return any(watcher.wants(api_key, client_id, seen.is_controller) for watcher in self._watchers)
 
@@ -273,8 +384,6 @@ class Tap:
         seen, request, response = begun.seen, begun.request, begun.response
         exchange = Exchange(self.node, self._exchanges, seen.number, begun.at_ms, request, response, took_ms, end)
         client_id = client_id_of(begun.request.pieces[0][1])
-        if response is not None:
-            self._spend(to_decode(begun.api_key, response.size))
         redact(exchange)
         info = begun.seen.info()
         for watcher in self._watchers:
@@ -284,7 +393,7 @@ class Tap:
     def take_skipped(self, watcher: Watcher) -> Skipped | None:
         """The requests that were not seen since the last call for this watcher, and that it asks for.
 
-        For one who asks for certain clients those of all are counted.
+        For one who asks for certain clients those of others' clients are counted, too.
         """
         for missed, of_controllers in ((self.missed, False), (self.missed_by_controllers, True)):
             if any(missed):
@@ -296,7 +405,8 @@ class Tap:
         keys = watcher.api_keys
         told = {key: count for key, count in watcher.skipped.items() if keys is None or key in keys}
         watcher.skipped.clear()
-        return Skipped(told, TOO_FAST_OF_ALL if watcher.client else TOO_FAST) if told else None
+        why = TOO_FAST_OF_OTHERS if watcher.client and len(self._watchers) > 1 else TOO_FAST
+        return Skipped(told, why) if told else None
 
 
 class Begun:
@@ -326,11 +436,13 @@ class Begun:
             return
         self._complete()
         self.took_ms = (perf_counter() - self._at) * 1000
+        began = thread_time()
         try:
             self.response = make()
             self._tap.complete(self, end)
         except Exception:  # the client's request is served all the same
             logger.exception("explorer: a request to API key %d cannot be shown", self.api_key)
+        self._tap.budget.spend(thread_time() - began)
 
     def ended(self, why: str) -> None:
         """There is no answer."""

@@ -1,4 +1,7 @@
-"""The requests of one connection, and the answers as they are queued, as the tap sees them."""
+"""The requests of one connection, and the answers as they are queued, as the tap sees them: all, some, or none.
+
+How much of them is seen changes between requests (`settle`), and at once where a request is looked for alone (`look`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from kbroker.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.handlers.context import CloseConnection
 from kbroker.later import Later
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
-from kbroker.node.observed_requests import RequestObserver
+from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
 from kbroker.types import FileRegion, Part
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import response_parts
@@ -22,51 +25,98 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.tap import Begun, Tap
+    from kbroker.node.explorer.watched_parts import Change
     from kbroker.node.reply_queue import ReplyQueue
     from kbroker.round import Round
 
 NO_ANSWER = "none is expected"
 
 
-class WatchedRequests(RequestObserver):
+class WatchedRequests:
     """Shows requests to the tap, if it wants them. They are served as they would be without it, short ways included."""
 
-    __slots__ = ("_begun", "_env", "_hides_records", "_later", "_missed", "_queue", "_seen", "_tap")
+    __slots__ = (
+        *("_change", "_env", "_hides_records", "_later", "_queue", "_seen", "_stage", "_tap"),
+        *("begun", "is_left", "leaves", "missed", "ways"),
+    )
 
-    def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue) -> None:
+    def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue, change: Change) -> None:
+        """``change`` makes of the connection's parts those of a stage."""
         self._tap = tap
         self._env: Env = tap.env
         self._seen = tap.connected(connection)
-        self._missed = self._seen.missed
+        self._seen.requests = self
+        self.missed = self._seen.missed
+        self.ways = bytes(256)
         self._queue = queue
         self._hides_records = connection.is_controller
         """Records of the metadata log have secrets."""
-        self._begun: Begun | None = None
-        """The request that is served, if the tap sees it, and until its answer is known."""
+        self.begun: Begun | None = None
         self._later: tuple[Later[Any], int, int, int] | None = None
-        """Its answer that comes later."""
+        """The answer of ``begun`` that comes later."""
+        self.is_left = self.leaves = False
+        self._change = change
+        self._stage = Stage.NEW
+        """That which the connection is in between requests."""
+        change(Stage.NEW)
 
-    def came(self, frame: memoryview) -> bool:
+    # --- how much is seen
+
+    def met(self, frame: memoryview) -> None:
+        """Take the client id, by which it is known whether anybody asks for the connection."""
+        self._seen.client_id = client_id_of(frame)
+        self._stage = Stage.PLAIN
+        self._change(Stage.PLAIN)
+        if self._tap.is_watched:
+            self._tap.place(self._seen)
+
+    def settle(self, stage: Stage, ways: bytes) -> None:
+        """Be seen so much from the next request on, and of each API as ``ways`` says."""
+        self._stage, self.ways = stage, ways
+        self.leaves = stage is not Stage.WATCHED and (self.begun is not None or self.is_left)
+        if not self.leaves:
+            self._change(stage)
+
+    def leave(self) -> None:
+        """Be seen as it was settled: no request is under way."""
+        self.leaves = False
+        self._change(self._stage)
+
+    def end(self) -> None:
+        """Nobody watches: what is under way is not shown any more."""
+        self.begun = self._later = None
+        self.is_left = False
+        self.settle(Stage.PLAIN, bytes(256))
+
+    def look(self, frame: memoryview) -> int:
+        """See this request alone, if somebody asks for it and it can be afforded."""
+        tap = self._tap
+        if self.ways is tap.ways_of_others and not tap.is_wanted(self._seen, frame):
+            return UNASKED
+        if not tap.can_see(frame):
+            return COUNT
+        self.leaves = True
+        self._change(Stage.WATCHED)
+        return LOOK
+
+    # --- requests
+
+    def came(self, frame: memoryview) -> None:
         """Ask the tap whether it sees the request."""
         tap = self._tap
-        if self._seen.client_id is None:
-            self._seen.client_id = client_id_of(frame)
-        if not tap.is_open:
-            if tap.is_watched:
-                self._missed[frame[1]] += 1
-            self._begun = None
-            return False
-        self._begun = tap.begin(self._seen, frame)
-        return self._begun is not None
+        if tap.can_see(frame):
+            self.begun = tap.begin(self._seen, frame)
+        else:
+            self.missed[frame[1]] += 1
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """Remember the answer: it is shown after it is queued."""
-        if self._begun is not None:
+        if self.begun is not None:
             self._later = later, api_key, version, correlation_id
 
-    def answered(self, response: Any, api_key: int, queued: int) -> None:
+    def answered(self, response: Any, queued: int) -> None:
         """Show what the handler has answered."""
-        begun = None if self._begun is None else self._take_begun()
+        begun = None if self.begun is None else self._take_begun()
         if begun is None:
             return
         queue = self._queue
@@ -90,7 +140,7 @@ class WatchedRequests(RequestObserver):
 
     def failed(self, error: BaseException) -> None:
         """Tell that the request ends its connection, and why."""
-        begun, self._begun, self._later = self._begun, None, None
+        begun, self.begun, self._later = self.begun, None, None
         if begun is not None:
             reason = f": {error}" if isinstance(error, WireError | CloseConnection) and str(error) else ""
             begun.ended(f"{CUT_OFF}{reason}")
@@ -100,8 +150,8 @@ class WatchedRequests(RequestObserver):
     def _take_begun(self) -> Begun | None:
         """The request that is answered now, and no more than this once; None if the tap does not see it, or it is
         answered later."""
-        begun, later = self._begun, self._later
-        self._begun = self._later = None
+        begun, later = self.begun, self._later
+        self.begun = self._later = None
         if begun is None or later is None:
             return begun
         self._show_later(begun, *later)
