@@ -22,6 +22,7 @@ from kbroker.errors import FatalError
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
+from kbroker.log.dirs.start_up import OpeningProgress
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
@@ -30,6 +31,7 @@ from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.listeners import Listeners
 from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.log_opening import open_logs
 from kbroker.node.long_steps import LongSteps
 from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.node.optional_parts import (
@@ -104,6 +106,8 @@ class Broker:
         self._dynamic_config = DynamicBrokerConfig(config)
         self._quota_loader: QuotaLoader | None = None
         self._failed = False
+        self.opening: OpeningProgress | None = OpeningProgress()
+        """The progress of opening the logs; None once the parts are there."""
 
     @property
     def metrics_port(self) -> int | None:
@@ -122,7 +126,7 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
         """Start, serve until cancelled, stop cleanly."""
-        opened = failed = False
+        failed = False
         limit = StartLimit(self.config.server_max_startup_time_ms)
         try:
             await self._listeners.bind(self.env.network)
@@ -130,32 +134,38 @@ class Broker:
                 await self._metrics.bind()
             if self._explorer is not None:
                 await self._explorer.bind()
-            self._open()
-            opened = True
             await self._serve(limit, task_status)
         except BaseException as error:
             failed = not _is_cancelled(error)
             raise
         finally:
             self._listeners.close()
-            if opened:
+            if self.opening is None:
                 await self._close_logs(failed)
 
     # Making the parts
 
-    def _open(self) -> None:
-        """Open what is on the disks, and make all parts; nothing runs yet."""
+    async def _open(self, nursery: trio.Nursery, progress: OpeningProgress) -> None:
+        """Open what is on the disks, and make all parts; nothing runs yet but the page of metrics."""
         config, env = self.config, self.env
         properties = node_meta_properties(env.disk, config.metadata_log_dir, config.log_dirs)
-        self.log_manager = LogManager.open(
+        now_ms = env.wall_clock_ms()
+        self.log_manager = await open_logs(
+            env,
+            nursery,
             config.log_dirs,
-            env.disk,
-            now_ms=env.wall_clock_ms(),
-            log_config=lambda topic_partition: self._dynamic_config.log_config({}),
-            cluster_id=properties.cluster_id,
-            node_id=config.node_id,
-            rng=env.rng,
-            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            progress,
+            lambda: LogManager.open(
+                config.log_dirs,
+                env.disk,
+                now_ms=now_ms,
+                log_config=lambda topic_partition: self._dynamic_config.log_config({}),
+                cluster_id=properties.cluster_id,
+                node_id=config.node_id,
+                rng=env.rng,
+                producer_id_expiration_ms=config.producer_id_expiration_ms,
+                progress=progress,
+            ),
         )
         self.replica_manager = ReplicaManager(
             node_id=config.node_id,
@@ -172,6 +182,7 @@ class Broker:
         except BaseException:
             self.log_manager.close(high_watermarks=self.replica_manager.high_watermarks(), broker_epoch=-1)
             raise
+        self.opening = None
 
     def _make_metadata(self, properties: MetaProperties) -> None:
         """The metadata of the cluster, whoever follows it before all others, and this node's registration in it."""
@@ -317,6 +328,10 @@ class Broker:
                 with work:
                     async with trio.open_nursery() as nursery:
                         if self._metrics is not None:
+                            self._metrics.show(nursery)
+                        if self.opening is not None:
+                            await self._open(nursery, self.opening)
+                        if self._metrics is not None:
                             self._metrics.start(nursery)
                         if self._explorer is not None:
                             self._explorer.start(nursery)
@@ -332,7 +347,7 @@ class Broker:
             await trio.sleep_forever()
         finally:
             try:
-                if not self._failed:
+                if not self._failed and self.opening is None:
                     with trio.CancelScope(shield=True):
                         await self.lifecycle.leave()
             finally:
