@@ -378,6 +378,13 @@ class LogManager:
 
     # -- durability
 
+    def set_producer_id_expiration(self, expiration_ms: int) -> None:
+        """Have the logs, and those that are made from now on, forget producers that were idle for so long."""
+        if expiration_ms != self._producer_id_expiration_ms:
+            self._producer_id_expiration_ms = expiration_ms
+            for log in self:
+                log.producers.producer_id_expiration_ms = expiration_ms
+
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """A log dir failed: nothing is written there any more, and its next start verifies all.
 

@@ -390,6 +390,7 @@ class Broker:
         if self.share_groups is not None:
             metadata.subscribe(self.share_groups.on_image)
         flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
+        flusher.producer_id_expiration_ms = lambda: self._dynamic_config.producer_id_expiration_ms
         if self._metrics is not None:
             flusher.times = self._metrics.counts.flushes
         nursery.start_soon(flusher.run)
