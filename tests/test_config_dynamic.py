@@ -195,5 +195,5 @@ def test_stores_of_keys_change_for_one_listener(name: str) -> None:
 
 def test_quotas_of_replication_exist_at_run_time_alone() -> None:
     """(``QuotaConfig.brokerQuotaConfigs``)"""
-    changes = {name: "1000" for name in DYNAMIC_BROKER_CONFIGS}
+    changes = dict.fromkeys(DYNAMIC_BROKER_CONFIGS, "1000")
     validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=None)

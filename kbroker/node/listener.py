@@ -207,7 +207,6 @@ class Listener:
         self.refusals = RefusalLog(name, lambda level, text: logger.log(level, "%s", text))
         self._kept_out = 0
         self._poller: Poller | None = None
-        quota.listeners.append(self)
 
     @property
     def closing_count(self) -> int:
