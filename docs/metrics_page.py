@@ -29,7 +29,7 @@ is given, and it asks nobody for a password.
 | Path | Answer |
 | --- | --- |
 | `/metrics` | all metrics; `?dialect=confluent` or `?dialect=reporter` for other names |
-| `/health` | 200 while the event loop turns |
+| `/health` | 200 while the event loop turns; while logs are opened it tells how many are left |
 | `/ready` | 200 when the node serves clients, 503 and the reason before and after |
 
 Kafka has names for its metrics, and each exporter makes others of them. Dashboards go by one exporter:

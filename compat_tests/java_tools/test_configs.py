@@ -112,9 +112,9 @@ def test_broker(compare: Comparison) -> None:
     # Apache Kafka tells of what it is about to do before it has done it.
     broker.described(r"(?s)(?=.*log\.cleaner\.threads=2 )(?=.*no\.such\.config=)")
     broker.delete("no.such.config")
-    broker.add("log.cleaner.io.buffer.load.factor=0.8,background.threads=9")
-    broker.described(r"(?s)(?=.*background\.threads=9 )(?=.*load\.factor=0\.8 )")
-    broker.delete("log.cleaner.threads,log.cleaner.io.buffer.load.factor,background.threads")
+    broker.add("log.cleaner.io.buffer.load.factor=0.8,log.cleaner.backoff.ms=9000")
+    broker.described(r"(?s)(?=.*backoff\.ms=9000 )(?=.*load\.factor=0\.8 )")
+    broker.delete("log.cleaner.threads,log.cleaner.io.buffer.load.factor,log.cleaner.backoff.ms")
     broker.described(r"^Dynamic configs for broker 1 are:\s*$")
     for wrong in (
         "process.roles=broker",

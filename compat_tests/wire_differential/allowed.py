@@ -48,6 +48,11 @@ ALLOWED: Sequence[Allowed] = (
     ),
     Allowed("DescribeConfigs", r"results\[\]\.configs\[\]\.documentation", "our own words"),
     Allowed(
+        "DescribeConfigs",
+        r"results\[\]\.configs\[\]\.read_only",
+        "properties that have no effect in kbroker, or that it reads once, are described as fixed",
+    ),
+    Allowed(
         ".*Configs|CreateTopics",
         r".*\.error_message",
         "of a list with one wrong entry kbroker shows the list, Apache Kafka the entry",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_checks import CORDONED
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.definition import ConfigKey, InvalidConfig
 from kbroker.errors import FatalError
 
 _SYNONYM_GROUPS = (
@@ -26,6 +27,23 @@ _THREADS = (
     "num.replica.fetchers",
 )
 _FIXED = ("listeners", "listener.security.protocol.map", "metric.reporters")
+
+
+def why_fixed(name: str, key: ConfigKey) -> str:
+    """The reason why the property ``name`` is not changed while a node runs although Apache Kafka changes it; or empty.
+
+    It has no effect here, or is read once. Such a property is neither described as one that can be changed nor taken.
+    ``name`` may have a listener's prefix.
+    """
+    if key.no_effect:
+        return f"{name} cannot be set: {key.no_effect}"
+    if key.name in _FIXED:
+        return f"{name} cannot be changed while kbroker runs"
+    if key.name in BROKER_CONFIGS:
+        return ""
+    from kbroker.config.security.dynamic import why_fixed
+
+    return why_fixed(name, key)
 
 
 def overridden(properties: Mapping[str, str], layers: Iterable[Mapping[str, str]]) -> dict[str, str]:

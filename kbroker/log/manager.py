@@ -27,7 +27,7 @@ from kbroker.log.dirs.marked_directories import MarkedDirectories
 from kbroker.log.dirs.move_registry import LogMoves
 from kbroker.log.dirs.removals import Removals, RemovalTask
 from kbroker.log.dirs.shutdown import close_logs
-from kbroker.log.dirs.start_up import LoadedLogs, load_logs
+from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress, load_logs
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
 from kbroker.log.log_config import LogConfig
@@ -92,13 +92,13 @@ class LogManager:
         node_id: int | None = None,
         rng: random.Random | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
-        on_progress: Callable[[int, int], None] | None = None,
+        progress: OpeningProgress | None = None,
     ) -> LogManager:
         """Lock the log dirs and open every log in them.
 
         With ``cluster_id`` and ``node_id`` each ``meta.properties`` is held against them; a directory that
-        has none gets one. ``on_progress(done, total)`` is called after each log. A directory that fails goes
-        offline; ``FatalError`` if all do, or if one is locked or belongs to someone else.
+        has none gets one. Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory
+        that fails goes offline; ``FatalError`` if all do, or if one is locked or belongs to someone else.
         """
         rng = rng if rng is not None else random.SystemRandom()
         capacity = max(64, raise_file_limit() * 3 // 8) if isinstance(disk, OsDisk) else 512
@@ -116,7 +116,7 @@ class LogManager:
                     now_ms=now_ms,
                     log_config=log_config or (lambda tp: LogConfig()),
                     producer_id_expiration_ms=producer_id_expiration_ms,
-                    on_progress=on_progress,
+                    progress=progress if progress is not None else OpeningProgress(),
                 )
             )
             if all(log_dir.offline is not None for log_dir in dirs):
@@ -377,6 +377,13 @@ class LogManager:
             self.mark_offline(log_dir, error)
 
     # -- durability
+
+    def set_producer_id_expiration(self, expiration_ms: int) -> None:
+        """Have the logs, and those that are made from now on, forget producers that were idle for so long."""
+        if expiration_ms != self._producer_id_expiration_ms:
+            self._producer_id_expiration_ms = expiration_ms
+            for log in self:
+                log.producers.producer_id_expiration_ms = expiration_ms
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """A log dir failed: nothing is written there any more, and its next start verifies all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import recovery
@@ -36,13 +37,16 @@ def open_log(
     files: OpenFiles | None = None,
     producer_id_expiration_ms: int = _PRODUCER_ID_EXPIRATION_MS,
     clean_offset: int | None = None,
+    segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     """Open a partition's directory, or begin an empty log there if it does not exist.
 
     ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
     ``recovery_point`` is verified. ``clean_offset`` tells up to where the log was compacted, if ever: offsets
-    may be missing between segments there. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another
-    topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean stop; ``OSError``.
+    may be missing between segments there. ``segments_left`` hears how many are still to be verified, before
+    each and at the end; an exception of its own ends the opening as a kill does. ``ApiError(INCONSISTENT_TOPIC_ID)``
+    if the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a
+    clean stop; ``OSError``.
     """
     path = os.fspath(directory)
     files = files if files is not None else OpenFiles(disk)
@@ -73,6 +77,7 @@ def open_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         clean_offset=clean_offset,
+        segments_left=segments_left,
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
     log.durability.cut = not clean_shutdown or bool(loaded.cuts)

@@ -77,11 +77,12 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     clean_offset: int | None,
+    segments_left: Callable[[int], None],
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
 
     ``clean_offset``: up to where the log was compacted, so that offsets may be missing between its segments there;
-    ``None`` if it never was.
+    ``None`` if it never was. ``segments_left`` hears how many segments are still to be verified.
     """
     names = disk.list_dir(directory)
     replaced = just_replaced(names)
@@ -93,7 +94,9 @@ def load(
     for segment in without_index:
         if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
             segment.rebuild_indexes()
-    recovery = _Recovery(disk, directory, segments, clean_shutdown, recovery_point, clean_offset, replaced)
+    recovery = _Recovery(
+        disk, directory, segments, clean_shutdown, recovery_point, clean_offset, replaced, segments_left
+    )
     if segments:
         recovery.find_end()
     if segments and recovery.log_end_offset < log_start_offset:
@@ -126,6 +129,7 @@ class _Recovery:
         recovery_point: int,
         clean_offset: int | None,
         replaced: Collection[int],
+        segments_left: Callable[[int], None],
     ) -> None:
         """``replaced``: base offsets of segments that compaction had just put in place of others."""
         self._disk = disk
@@ -135,6 +139,7 @@ class _Recovery:
         self._recovery_point = recovery_point
         self._clean_offset = clean_offset
         self._replaced = replaced
+        self._segments_left = segments_left
         known = _read_epochs(disk, directory)
         self._epochs_known = known is not None
         self.epochs = known if known is not None else LeaderEpochs()
@@ -207,6 +212,7 @@ class _Recovery:
         done = 0
         for index in range(first, len(segments)):
             segment = segments[index]
+            self._segments_left(len(segments) - index)
             if total > _LARGE:
                 logger.info("%s: %d of %d bytes that were not flushed are read", segment.path, done, total)
                 done += segment.size
@@ -222,6 +228,7 @@ class _Recovery:
                     remove_files(self._disk, later)
                 del segments[index + 1 :]
                 break
+        self._segments_left(0)
         while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
             remove_files(self._disk, segments.pop())
         self.log_end_offset = next_offset

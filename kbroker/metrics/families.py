@@ -153,6 +153,19 @@ CORDONED_LOG_DIRS = mbean(
     "log/LogManager/CordonedLogDirectoryCount", Kind.GAUGE, "Log dirs that take no new replicas (KIP-1066)."
 )
 LOG_DIR_CORDONED = mbean("log/LogManager/LogDirectoryCordoned", Kind.GAUGE, "1 if the log dir is cordoned.", LOG_DIR)
+RECOVERING = ("dir",)
+LOGS_TO_RECOVER = mbean(
+    "log/LogManager/remainingLogsToRecover",
+    Kind.GAUGE,
+    "Logs of a log dir that are still to be opened; there while a start opens them (KIP-831).",
+    RECOVERING,
+)
+SEGMENTS_TO_RECOVER = mbean(
+    "log/LogManager/remainingSegmentsToRecover",
+    Kind.GAUGE,
+    "Segments of the log at work in a log dir that a start has still to verify after a crash (KIP-831).",
+    (*RECOVERING, "threadNum"),
+)
 LOG_DIR_TOTAL = own("kbroker_log_dir_total_bytes", Kind.GAUGE, "Bytes of the file system of a log dir.", LOG_DIR)
 LOG_DIR_FREE = own(
     "kbroker_log_dir_free_bytes", Kind.GAUGE, "Bytes of the file system of a log dir that the node may use.", LOG_DIR
@@ -269,7 +282,11 @@ DISK_READ_BYTES = own("kbroker_record_disk_read_bytes_total", Kind.COUNTER, "Byt
 
 # --- the node -------------------------------------------------------------------------------------------------
 
-BROKER_STATE = mbean("server/KafkaServer/BrokerState", Kind.GAUGE, "3 while the broker runs, 1 while it is fenced.")
+BROKER_STATE = mbean(
+    "server/KafkaServer/BrokerState",
+    Kind.GAUGE,
+    "3 while the broker runs, 1 while it is fenced, 2 while its logs are opened.",
+)
 START_TIME = own("kafka_server_app_info_starttimems", Kind.GAUGE, "Time of the node's start, in ms (KIP-436).", ("id",))
 _LINUX = "server/KafkaServer/linux-disk"
 LINUX_DISK: dict[str, Family] = {

@@ -22,6 +22,7 @@ from kbroker.errors import FatalError
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
+from kbroker.log.dirs.start_up import OpeningProgress
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
@@ -30,6 +31,7 @@ from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.listeners import Listeners
 from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.log_opening import open_logs
 from kbroker.node.long_steps import LongSteps
 from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.node.optional_parts import (
@@ -104,6 +106,8 @@ class Broker:
         self._dynamic_config = DynamicBrokerConfig(config)
         self._quota_loader: QuotaLoader | None = None
         self._failed = False
+        self.opening: OpeningProgress | None = OpeningProgress()
+        """The progress of opening the logs; None once the parts are there."""
 
     @property
     def metrics_port(self) -> int | None:
@@ -125,7 +129,7 @@ class Broker:
 
         :class:`FatalError` (perhaps inside an exception group) when it cannot start or go on.
         """
-        opened = failed = False
+        failed = False
         limit = StartLimit(self.config.server_max_startup_time_ms)
         try:
             await self._listeners.bind(self.env.network)
@@ -133,32 +137,38 @@ class Broker:
                 await self._metrics.bind()
             if self._explorer is not None:
                 await self._explorer.bind()
-            self._open()
-            opened = True
             await self._serve(limit, task_status)
         except BaseException as error:
             failed = not _is_cancelled(error)
             raise
         finally:
             self._listeners.close()
-            if opened:
+            if self.opening is None:
                 await self._close_logs(failed)
 
     # Making the parts
 
-    def _open(self) -> None:
-        """Open what is on the disks, and make all parts; nothing runs yet."""
+    async def _open(self, nursery: trio.Nursery, progress: OpeningProgress) -> None:
+        """Open what is on the disks, and make all parts; nothing runs yet but the page of metrics."""
         config, env = self.config, self.env
         properties = node_meta_properties(env.disk, config.metadata_log_dir, config.log_dirs)
-        self.log_manager = LogManager.open(
+        now_ms = env.wall_clock_ms()
+        self.log_manager = await open_logs(
+            env,
+            nursery,
             config.log_dirs,
-            env.disk,
-            now_ms=env.wall_clock_ms(),
-            log_config=lambda topic_partition: self._dynamic_config.log_config({}),
-            cluster_id=properties.cluster_id,
-            node_id=config.node_id,
-            rng=env.rng,
-            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            progress,
+            lambda: LogManager.open(
+                config.log_dirs,
+                env.disk,
+                now_ms=now_ms,
+                log_config=lambda topic_partition: self._dynamic_config.log_config({}),
+                cluster_id=properties.cluster_id,
+                node_id=config.node_id,
+                rng=env.rng,
+                producer_id_expiration_ms=config.producer_id_expiration_ms,
+                progress=progress,
+            ),
         )
         self.replica_manager = ReplicaManager(
             node_id=config.node_id,
@@ -175,6 +185,7 @@ class Broker:
         except BaseException:
             self.log_manager.close(high_watermarks=self.replica_manager.high_watermarks(), broker_epoch=-1)
             raise
+        self.opening = None
 
     def _make_metadata(self, properties: MetaProperties) -> None:
         """The metadata of the cluster, whoever follows it before all others, and this node's registration in it."""
@@ -320,6 +331,10 @@ class Broker:
                 with work:
                     async with trio.open_nursery() as nursery:
                         if self._metrics is not None:
+                            self._metrics.show(nursery)
+                        if self.opening is not None:
+                            await self._open(nursery, self.opening)
+                        if self._metrics is not None:
                             self._metrics.start(nursery)
                         if self._explorer is not None:
                             self._explorer.start(nursery)
@@ -335,7 +350,7 @@ class Broker:
             await trio.sleep_forever()
         finally:
             try:
-                if not self._failed:
+                if not self._failed and self.opening is None:
                     with trio.CancelScope(shield=True):
                         await self.lifecycle.leave()
             finally:
@@ -378,6 +393,7 @@ class Broker:
         if self.share_groups is not None:
             metadata.subscribe(self.share_groups.on_image)
         flusher = LogFlusher(self.env, config, self.log_manager, self.replica_manager)
+        flusher.producer_id_expiration_ms = lambda: self._dynamic_config.producer_id_expiration_ms
         if self._metrics is not None:
             flusher.times = self._metrics.counts.flushes
         nursery.start_soon(flusher.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from kbroker.config import BrokerConfig, effective_topic_config
+from kbroker.config import BROKER_CONFIGS, BrokerConfig, effective_topic_config
 from kbroker.errors import FatalError
 from kbroker.log.log_config import LogConfig
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -20,7 +20,7 @@ class DynamicBrokerConfig:
         self._config = config
         self._image = MetadataImage()
         self._told: dict[str, str] = {}
-        """Properties of the authorizer that are set at run time, of which was told."""
+        """Properties that are set at run time without effect, of which was told."""
         self._reconfigured: dict[str, tuple[dict[str, str], BrokerConfig]] = {}
         """By prefix of their names: properties set at run time, and the node's own with them."""
 
@@ -28,28 +28,33 @@ class DynamicBrokerConfig:
         """Follow the metadata."""
         self._image = image
         if delta.changed_configs:
-            self._tell_of_authorizer()
+            self._tell_of_no_effect()
 
-    def _tell_of_authorizer(self) -> None:
+    def _tell_of_no_effect(self) -> None:
         """Warn of what is stored without effect, once for each value.
 
         Names that only an authorizer knows are taken from anybody who may alter a broker, as in Apache Kafka, whose
-        ``StandardAuthorizer`` is configured once and is not ``Reconfigurable``.
+        ``StandardAuthorizer`` is configured once and is not ``Reconfigurable``. Numbers of threads and the like are
+        refused by kbroker's controllers; a node of Apache Kafka may be the active one.
         """
         changed = self._changed()
         if not changed:
             self._told = {}
             return
+        from kbroker.config.reconfiguration import why_fixed
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
-        found = {name: changed[name] for name in sorted(OF_AUTHORIZER & changed.keys())}
-        for name, value in found.items():
-            if self._told.get(name) != value:
-                logger.warning(
-                    "%s is set at run time, without effect: the authorizer takes it from the node's own file,"
-                    " at its start",
-                    name,
-                )
+        found = {}
+        for name in sorted(changed):
+            key = BROKER_CONFIGS.get(name)
+            if name in OF_AUTHORIZER:
+                reason = "the authorizer takes it from the node's own file, at its start"
+            else:
+                reason = "" if key is None else why_fixed(name, key)
+            if reason:
+                found[name] = changed[name]
+                if self._told.get(name) != changed[name]:
+                    logger.warning("%s is set at run time, without effect: %s", name, reason)
         self._told = found
 
     def _changed(self) -> dict[str, str]:
@@ -62,6 +67,11 @@ class DynamicBrokerConfig:
         """Whether ``max.connection.creation.rate`` is set, for the node or for a listener."""
         suffix = "max.connection.creation.rate"
         return any(name.endswith(suffix) for names in (self._config.raw, self._changed()) for name in names)
+
+    @property
+    def producer_id_expiration_ms(self) -> int:
+        """The time after which a log forgets a producer that has written nothing."""
+        return self.with_prefix("producer.id.").producer_id_expiration_ms
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The configuration of a topic's logs, given the topic's own configs."""

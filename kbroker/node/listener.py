@@ -74,35 +74,63 @@ class ConnectionLimits(NamedTuple):
 
 
 class ConnectionQuota:
-    """The node's connections, in all, by listener and by address."""
+    """The node's connections, in all, by listener and by address (Kafka's ``ConnectionQuotas``).
+
+    Where ``max.connections`` is reached clients wait, and those of the preferred listener take the place of others.
+    """
 
     def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
-        """Those that hold now. Connections that are open when they become narrower stay."""
+        self._limits = limits
         self.total = 0
         self.by_address: Counter[str] = Counter()
         self.by_listener: Counter[str] = Counter()
+        self.listeners: list[Listener] = []
+        """Those that may have to give up a connection."""
+        self._more_room = trio.Event()
 
-    def refusal(self, address: str, listener: str) -> str | None:
-        """The reason why a connection from ``address`` to ``listener`` may not be had now, or ``None``."""
-        limits = self.limits
+    @property
+    def limits(self) -> ConnectionLimits:
+        """Those that hold now. Where ``max.connections`` gets narrower, the connections that are silent are closed."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._wake()
+        self._close_excess()
+
+    def refusal(self, address: str) -> str | None:
+        """The reason why a connection from ``address`` may not be had now, or ``None``."""
+        limits = self._limits
         if self.total >= limits.possible:
             return f"there are open files for {limits.possible} connections"
-        if self.total >= limits.max_connections and listener != limits.preferred:
-            return f"max.connections ({limits.max_connections}) is reached"
-        of_listener = limits.per_listener.get(listener)
-        if of_listener is not None and self.by_listener[listener] >= of_listener:
-            return f"max.connections of listener {listener} ({of_listener}) is reached"
         most = limits.per_ip_overrides.get(address, limits.max_connections_per_ip)
         if self.by_address[address] >= most:
             return f"max.connections.per.ip ({most}) is reached"
         return None
+
+    def lack(self, listener: str) -> str | None:
+        """The reason why clients of a listener have to wait now, or ``None``."""
+        limits = self._limits
+        of_listener = limits.per_listener.get(listener)
+        if of_listener is not None and self.by_listener[listener] >= of_listener:
+            return f"max.connections of listener {listener} ({of_listener}) is reached"
+        if self.total >= limits.max_connections and listener != limits.preferred:
+            return f"max.connections ({limits.max_connections}) is reached"
+        return None
+
+    async def wait_for_room(self, listener: str) -> None:
+        """Wait until a client of a listener may be had."""
+        while self.lack(listener) is not None:
+            await self._more_room.wait()
 
     def add(self, address: str, listener: str) -> None:
         """Count one in."""
         self.total += 1
         self.by_listener[listener] += 1
         self.by_address[address] += 1
+        if self.total > self._limits.max_connections:
+            self._close_excess()
 
     def remove(self, address: str, listener: str) -> None:
         """Count one out."""
@@ -111,6 +139,25 @@ class ConnectionQuota:
         self.by_address[address] -= 1
         if not self.by_address[address]:
             del self.by_address[address]
+        self._wake()
+
+    def _wake(self) -> None:
+        self._more_room.set()
+        self._more_room = trio.Event()
+
+    def _close_excess(self) -> None:
+        """Close as many connections as there are too many, of clients that have been silent for longest."""
+        excess = self.total - self._limits.max_connections
+        if excess <= 0:
+            return
+        found: list[tuple[bool, float, int, Connection]] = []
+        for listener in self.listeners:
+            excess -= listener.closing_count
+            if listener.name != self._limits.preferred:
+                found += listener.by_silence()
+        for _, _, _, connection in sorted(found)[: max(0, excess)]:
+            logger.info("closing connection from %s: max.connections is exceeded", connection.peer)
+            connection.scope.cancel()
 
 
 class _Seen:
@@ -162,6 +209,19 @@ class Listener:
         self._poller: Poller | None = None
 
     @property
+    def closing_count(self) -> int:
+        """Connections that are being closed."""
+        return sum(connection.scope.cancel_called for connection in self._connections)
+
+    def by_silence(self) -> list[tuple[bool, float, int, Connection]]:
+        """Connections, the least of which has been silent for longest; those that are being closed left out."""
+        return [
+            (connection.active, seen.active_at, id(connection), connection)
+            for connection, seen in self._connections.items()
+            if not connection.scope.cancel_called
+        ]
+
+    @property
     def connection_count(self) -> int:
         """Connections open now."""
         return len(self._connections)
@@ -203,7 +263,10 @@ class Listener:
                     rates = self._services.connection_rates
                     if rates is not None and not await self._comes_slowly(stream, rates, nursery):
                         continue
-                    refusal = self._quota.refusal(stream.peer[0], self.name)
+                    lack = self._quota.lack(self.name)
+                    if lack is not None:
+                        await self._wait_for_room(stream, lack)
+                    refusal = self._quota.refusal(stream.peer[0])
                     if refusal is not None:
                         address = stream.peer[0]
                         self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
@@ -214,6 +277,15 @@ class Listener:
                     nursery.start_soon(self._serve, stream, nursery)
         finally:
             self._listener.close()
+
+    async def _wait_for_room(self, stream: Stream, lack: str) -> None:
+        """As Kafka's acceptor: the client waits accepted, and those after it stay with the system."""
+        self._log_refusal("this port", "full", f"clients wait to be accepted: {lack}")
+        try:
+            await self._quota.wait_for_room(self.name)
+        except BaseException:
+            stream.close()
+            raise
 
     def _log_refusal(self, address: str, kind: str, text: str, level: int = logging.WARNING) -> None:
         self.refusals.add(trio.current_time(), address, kind, text, level)

@@ -103,6 +103,7 @@ class Listeners:
                 observers=self._observers,
             )
             self.servers.append(server)
+            quota.listeners.append(server)
             nursery.start_soon(serve, server)
 
     def limit(self, dynamic_config: DynamicBrokerConfig) -> None:

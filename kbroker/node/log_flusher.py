@@ -5,7 +5,7 @@ A node to which nobody writes wakes for none of it but the retention check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ class LogFlusher:
         self._replica_manager = replica_manager
         self._clock = CautiousClock(env)
         self._look_for_expired = trio.Event()
+        self.producer_id_expiration_ms: Callable[[], int] = lambda: config.producer_id_expiration_ms
+        """Asked each time that logs forget producers: it may change at run time."""
         self.times: Histogram | None = None
         """Of flushes, on a node that has metrics."""
 
@@ -143,6 +145,7 @@ class LogFlusher:
         while True:
             await trio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
             now_ms = self._clock.now_ms()
+            self._log_manager.set_producer_id_expiration(self.producer_id_expiration_ms())
             for partition in self._partitions():
                 partition.log.producers.remove_expired_producers(now_ms)
                 await trio.lowlevel.checkpoint()

@@ -62,7 +62,7 @@ def test_a_broker_describes_every_property_of_kafka(tmp_path: Path) -> None:
             config, default = found[name], facts[name][3]
             assert (config.value, config.config_source) == (default, 5)
             assert [(s.name, s.value, s.source) for s in config.synonyms] == [(name, default, 5)]
-            assert not config.read_only and not config.is_sensitive and config.documentation
+            assert config.read_only and not config.is_sensitive and config.documentation
         secret = found["delegation.token.secret.key"]
         assert (secret.value, secret.is_sensitive, secret.read_only, secret.synonyms) == (None, True, True, [])
 

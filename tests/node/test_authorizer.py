@@ -295,7 +295,7 @@ def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
             await cluster.until(lambda: told("super.users") == 3)
             await alter(await cluster.node(2).connect(), "2", "allow.everyone.if.no.acl.found", "true")
             await cluster.until(lambda: told("allow.everyone.if.no.acl.found") == 1)
-            await alter(client, "", "num.io.threads", "9")
+            await alter(client, "", "log.cleaner.backoff.ms", "9000")
             await everywhere(cluster, False)
             await cluster.stop(3)
             await cluster.start(3)

@@ -80,23 +80,33 @@ def test_nothing_that_accept_says_ends_a_listener(number: int, waits: bool, capl
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 def test_connections_that_come_at_once_are_counted_one_by_one(tmp_path: Path, limit: str) -> None:
-    """They wait to be accepted while the node is at something else."""
+    """They wait to be accepted while the node is at something else; those beyond ``max.connections`` wait on."""
 
     async def test() -> None:
         async with running_node(tmp_path, **{limit: "5"}) as node:
             address = node.broker.ports["PLAINTEXT"]
             # Without a turn for the node's tasks.
             sockets = [socket.create_connection(address) for _ in range(20)]
+
+            def connections() -> int:
+                return sum(listener.connection_count for listener in node.broker.listeners)
+
             try:
                 await trio.testing.wait_all_tasks_blocked(0.01)
-                assert sum(listener.connection_count for listener in node.broker.listeners) == 5
+                assert connections() == 5
                 for sock in sockets[:5]:
                     sock.close()
-                while any(listener.connection_count for listener in node.broker.listeners):
+                if limit == "max_connections":
+                    while sum(listener.admitted for listener in node.broker.listeners) < 10:
+                        await trio.sleep(0.01)
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    assert connections() == 5
+                    return
+                while connections():
                     await trio.sleep(0.01)
                 with socket.create_connection(address):
                     await trio.testing.wait_all_tasks_blocked(0.01)
-                    assert sum(listener.connection_count for listener in node.broker.listeners) == 1
+                    assert connections() == 1
             finally:
                 for sock in sockets:
                     sock.close()
@@ -104,7 +114,7 @@ def test_connections_that_come_at_once_are_counted_one_by_one(tmp_path: Path, li
     run(test)
 
 
-def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path) -> None:
+def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """KIP-402, and KIP-226 for the limits."""
     listeners = "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
     properties = {
@@ -115,17 +125,34 @@ def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path) -> 
     }
 
     async def test() -> None:
-        async with running_node(tmp_path, **properties) as node:
+        async with running_node(tmp_path, **properties) as node, trio.open_nursery() as nursery:
             admin = await node.connect()
+            taken: list[Client] = []
 
-            async def is_taken(listener: str) -> bool:
+            async def come(listener: str) -> Client:
+                """A client that is served as soon as it is let in."""
                 client = await node.connect(listener)
-                try:
-                    answer = await client.ask(ApiVersionsRequest(**SOFTWARE))
-                except (EOFError, trio.BrokenResourceError):
-                    return False
-                open_clients.append(client)
-                return bool(answer.error_code == 0)
+
+                async def be_served() -> None:
+                    try:
+                        assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                    except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
+                        return
+                    taken.append(client)
+
+                nursery.start_soon(be_served)
+                return client
+
+            async def until_waits(listener: str, reason: str) -> None:
+                while not any(f"{listener}: clients wait to be accepted: {reason}" in text for text in caplog.messages):
+                    await trio.sleep(0.01)
+                caplog.clear()
+                for server in node.broker.listeners:
+                    server.refusals.clear()
+
+            async def until_taken(*clients: Client) -> None:
+                while not set(clients) <= set(taken):
+                    await trio.sleep(0.01)
 
             async def limit(name: str, broker: str, value: str | None) -> None:
                 change = AlterableConfig(name=name, value=value, config_operation=int(value is None))
@@ -133,20 +160,67 @@ def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path) -> 
                 answer = await admin.ask(IncrementalAlterConfigsRequest(resources=[resource]))
                 assert answer.responses[0].error_code == 0, answer
 
-            open_clients: list[Client] = []
-            assert [await is_taken("CLIENTS") for _ in range(3)] == [True, True, False]
-            assert await is_taken("PLAINTEXT")
+            first, second, third = [await come("CLIENTS") for _ in range(3)]
+            await until_taken(first, second)
+            await until_waits("CLIENTS", "max.connections of listener CLIENTS (2) is reached")
+            assert third not in taken
+            await until_taken(await come("PLAINTEXT"))
             await limit("listener.name.clients.max.connections", "1", "3")
-            assert [await is_taken("CLIENTS") for _ in range(2)] == [True, False]
+            await until_taken(third)
+            fourth = await come("CLIENTS")
+            await until_waits("CLIENTS", "max.connections of listener CLIENTS (3) is reached")
+            await first.stream.aclose()
+            await until_taken(fourth)
             await limit("listener.name.clients.max.connections", "1", "9")
             await limit("max.connections", "", "6")  # five are open, with the administrator's
-            assert [await is_taken("CLIENTS") for _ in range(2)] == [True, False]
-            assert await is_taken("PLAINTEXT"), "brokers' own listener is preferred"
+            fifth, sixth = await come("CLIENTS"), await come("CLIENTS")
+            await until_waits("CLIENTS", "max.connections (6) is reached")
+            await until_taken(fifth)
             await limit("max.connections", "", None)
-            assert await is_taken("CLIENTS")
+            await until_taken(sixth)
             await limit("max.connections.per.ip", "", "1")
-            assert not await is_taken("PLAINTEXT")
-            for client in open_clients:
+            assert await (await node.connect("PLAINTEXT")).closed()
+            for client in (second, third, fourth, fifth, sixth):
                 assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            nursery.cancel_scope.cancel()
+
+    run(test)
+
+
+def test_brokers_come_in_place_of_clients_that_are_silent(tmp_path: Path) -> None:
+    """(KIP-402) Others are closed to make room, also where the limit becomes narrower."""
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "max.connections": "3",
+    }
+
+    async def test() -> None:
+        async with running_node(tmp_path, **properties) as node:
+
+            async def come(listener: str) -> Client:
+                client = await node.connect(listener)
+                await greet(client)
+                return client
+
+            async def greet(client: Client) -> None:
+                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+
+            busy, silent = await come("CLIENTS"), await come("CLIENTS")
+            [clients] = [listener for listener in node.broker.listeners if listener.name == "CLIENTS"]
+            clients.sweep(trio.current_time())
+            await greet(busy)
+            brokers = [await come("PLAINTEXT") for _ in range(2)]
+            assert await silent.closed()
+            await greet(busy)
+            change = AlterableConfig(name="max.connections", value="2", config_operation=0)
+            resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+            answer = await brokers[0].ask(IncrementalAlterConfigsRequest(resources=[resource]))
+            assert answer.responses[0].error_code == 0, answer
+            assert await busy.closed()
+            brokers.append(await come("PLAINTEXT"))
+            for broker in brokers:
+                await greet(broker)
 
     run(test)

@@ -25,6 +25,7 @@ CONFIG: Any = SimpleNamespace(
     log_initial_task_delay_ms=1000,
     log_retention_check_interval_ms=300_000,
     producer_id_expiration_check_interval_ms=600_000,
+    producer_id_expiration_ms=86_400_000,
 )
 
 

@@ -20,7 +20,9 @@ from kbroker.node.metrics.service import MetricsService
 def a_node(*, controller: int = 1, own: Any = None, is_broker: bool = True, listeners: int = 1) -> Any:
     image = SimpleNamespace(controller_id=controller, brokers={} if own is None else {1: own})
     config = SimpleNamespace(node_id=1, is_broker=is_broker, listeners=["PLAINTEXT"])
-    return SimpleNamespace(metadata=SimpleNamespace(image=image), config=config, listeners=["open"] * listeners)
+    return SimpleNamespace(
+        metadata=SimpleNamespace(image=image), config=config, listeners=["open"] * listeners, opening=None
+    )
 
 
 def broker(*, fenced: bool = False, stopping: bool = False) -> Any:

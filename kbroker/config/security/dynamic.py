@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kbroker.config.definition import InvalidConfig
-from kbroker.config.security import rules, security_key, tls
+from kbroker.config.definition import ConfigKey, InvalidConfig
+from kbroker.config.provided import PROVIDERS
+from kbroker.config.security import rules, sasl, security_key, tls
 
 LISTENER_PREFIX = "listener.name."
 
@@ -28,6 +29,19 @@ TLS_STORES = frozenset(
 _OF_TLS = frozenset(key.name for key in tls.KEYS)
 
 
+def why_fixed(name: str, key: ConfigKey) -> str:
+    """The reason why a property of security, perhaps a listener's, is not changed while a node runs; or empty."""
+    if name.startswith(PROVIDERS):
+        return f"{name} cannot be set over the wire: it makes a node read files, and stands in the node's own file"
+    if key.name in rules.IN_FILE_ONLY:
+        return f"{name} cannot be set over the wire: it names code, and stands in the node's own file"
+    if key.name in sasl.AT_START:
+        return f"{name} cannot be set while a node runs yet: it belongs into the node's file, for the next start"
+    if key.name in _OF_TLS and key.name not in TLS_STORES:
+        return f"{name} cannot be changed while kbroker runs"
+    return ""
+
+
 def check_changes(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
     """Judge a broker's dynamic properties of its listeners' security. :class:`InvalidConfig`.
 
@@ -37,8 +51,9 @@ def check_changes(configs: Mapping[str, str], before: Mapping[str, str]) -> None
         key = security_key(name)
         if key is None or before.get(name) == text:
             continue
-        if key.name in rules.IN_FILE_ONLY:
-            raise InvalidConfig(f"{name} cannot be set over the wire: it names code, and stands in the node's own file")
-        if key.name in _OF_TLS and (key.name not in TLS_STORES or key.name == name):
-            raise InvalidConfig(f"{name} cannot be changed while kbroker runs")
+        reason = why_fixed(name, key)
+        if not reason and key.name == name and name in TLS_STORES:
+            reason = f"{name} cannot be changed while kbroker runs"
+        if reason:
+            raise InvalidConfig(reason)
         key.parse(text)

@@ -1,15 +1,15 @@
-"""Opens all logs of a node's log dirs at the start, dir beside dir, and tells how far it is."""
+"""Opens all logs of a node's log dirs at the start, dir beside dir, and tells how much is left (KIP-831)."""
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
+    CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
@@ -39,25 +39,90 @@ class _ToLoad(NamedTuple):
     clean_offset: int | None
 
 
-class _Progress:
-    """Tells how far the opening of logs has come: each time to a callback, and every second to people."""
+MANY_LOGS = 500
+"""Logs of a dir that take longer than a moment to open, also after a clean stop."""
 
-    def __init__(self, total: int, callback: Callable[[int, int], None] | None) -> None:
-        self._total = total
-        self._callback = callback
-        self._done = 0
-        self._tell_at = time.monotonic() + 1
-        self._lock = threading.Lock()
 
-    def advance(self) -> None:
-        """Count one more opened log."""
-        with self._lock:
-            self._done += 1
-            if self._callback is not None:
-                self._callback(self._done, self._total)
-            if time.monotonic() >= self._tell_at:
-                self._tell_at = time.monotonic() + 1
-                logger.info("opening logs: %d of %d", self._done, self._total)
+def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
+    """Whether opening the logs may take longer than a moment: there are many, or some are to be verified."""
+    for path in log_dirs:
+        try:
+            names = disk.list_dir(path)
+        except OSError:
+            continue  # it is not there yet, or it will go offline
+        logs = [name for name in names if _log_in(name) is not None]
+        if len(logs) > MANY_LOGS or (logs and CLEAN_SHUTDOWN not in names):
+            return True
+    return False
+
+
+def _log_in(name: str) -> TopicPartition | None:
+    """The partition whose log the directory of this name holds, if any that this module opens."""
+    found = parse_log_dir_name(name)
+    # The metadata log has an owner of its own (node/quorum.py).
+    return None if found is None or found.topic == METADATA_TOPIC else found
+
+
+class OpeningStopped(Exception):
+    """The opening of logs was to stop, and did: the next start begins it anew, as after a kill."""
+
+
+class DirProgress:
+    """The logs of one log dir that are still to be opened; one thread opens them one after the other."""
+
+    __slots__ = ("_opening", "logs_left", "path", "segments_left")
+
+    def __init__(self, path: str, logs: int, opening: OpeningProgress) -> None:
+        self.path = path
+        self.logs_left = logs
+        self.segments_left = 0
+        """Segments of the present log that are still to be verified."""
+        self._opening = opening
+
+    def left(self, segments: int) -> None:
+        """Note how many segments of the present log are left. `OpeningStopped` if the node is to stop."""
+        self.segments_left = segments
+        self._opening.check()
+
+    def opened(self) -> None:
+        """Count one more opened log, or one that cannot be opened. `OpeningStopped` if the node is to stop."""
+        self.logs_left -= 1
+        self.left(0)
+
+
+class OpeningProgress:
+    """The progress of opening all logs of a node: threads write it, and anybody reads it (KIP-831)."""
+
+    def __init__(self) -> None:
+        self.dirs: list[DirProgress] = []
+        """Empty until it is known what there is."""
+        self.total = 0
+        self._is_stopped = False
+
+    def begin(self, logs: Mapping[str, int]) -> None:
+        """Note the number of logs in each log dir."""
+        self.total = sum(logs.values())
+        self.dirs = [DirProgress(path, count, self) for path, count in logs.items()]
+
+    def stop(self) -> None:
+        """Have the threads give up after the present segment."""
+        self._is_stopped = True
+
+    def check(self) -> None:
+        """`OpeningStopped` if the node is to stop."""
+        if self._is_stopped:
+            raise OpeningStopped
+
+    def __str__(self) -> str:
+        """For people: how much is left."""
+        if not self.dirs:
+            return "opening logs"
+        logs = sum(each.logs_left for each in self.dirs)
+        text = f"opening logs: {logs} of {self.total} are left"
+        segments = sum(each.segments_left for each in self.dirs)
+        if segments:
+            text += f"; {segments} segments that were not flushed are left to verify in those at work"
+        return text
 
 
 @dataclass(slots=True)
@@ -84,9 +149,9 @@ def load_logs(
     now_ms: int,
     log_config: Callable[[TopicPartition], LogConfig],
     producer_id_expiration_ms: int,
-    on_progress: Callable[[int, int], None] | None,
+    progress: OpeningProgress,
 ) -> LoadedLogs:
-    """Open the logs in all dirs that are online; a dir that fails goes offline."""
+    """Open the logs in all dirs that are online; a dir that fails goes offline. `OpeningStopped` if told so."""
     loaded = LoadedLogs()
     work: list[_ToLoad] = []
     for log_dir in log_dirs:
@@ -95,25 +160,31 @@ def load_logs(
                 work += _scan(disk, log_dir, loaded)
             except OSError as error:
                 log_dir.mark_offline(error)
-    progress = _Progress(len(work), on_progress)
+    counts = Counter(item.log_dir.path for item in work)
+    progress.begin({log_dir.path: counts[log_dir.path] for log_dir in log_dirs})
 
-    def load_dir(log_dir: LogDir) -> None:
+    def load_dir(log_dir: LogDir, own: DirProgress) -> None:
         for item in work:
-            if item.log_dir is log_dir and log_dir.offline is None:
-                log = _load(disk, item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded)
+            if item.log_dir is not log_dir:
+                continue
+            if log_dir.offline is None:
+                log = _load(
+                    disk, item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded, own
+                )
                 if log is not None:
                     loaded.logs.append((log, log_dir))
-                progress.advance()
+            own.opened()
 
+    pairs = list(zip(log_dirs, progress.dirs, strict=True))
     if len(log_dirs) > 1 and isinstance(disk, OsDisk):
         from concurrent.futures import ThreadPoolExecutor  # here: most nodes have one dir
 
         with ThreadPoolExecutor(len(log_dirs), thread_name_prefix="kbroker-open") as pool:
-            for future in [pool.submit(load_dir, log_dir) for log_dir in log_dirs]:
+            for future in [pool.submit(load_dir, *pair) for pair in pairs]:
                 future.result()
     else:
-        for log_dir in log_dirs:
-            load_dir(log_dir)
+        for pair in pairs:
+            load_dir(*pair)
     for item in work:
         loaded.dir_of.setdefault(item.topic_partition, item.log_dir)
     return loaded
@@ -138,9 +209,8 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
             if suffix == FUTURE_SUFFIX:
                 loaded.interrupted_moves[tp] = log_dir
             continue
-        found = parse_log_dir_name(name)
-        # The metadata log has an owner of its own (node/quorum.py).
-        if found is not None and found.topic != METADATA_TOPIC and disk.is_dir(path):
+        found = _log_in(name)
+        if found is not None and disk.is_dir(path):
             clean = cleaned.get(found) if cleaned is not None else MAX_OFFSET
             work.append(_ToLoad(log_dir, path, found, recovery_points.get(found, 0), starts.get(found, 0), clean))
     return work
@@ -153,6 +223,7 @@ def _load(
     now_ms: int,
     producer_id_expiration_ms: int,
     loaded: LoadedLogs,
+    progress: DirProgress,
 ) -> PartitionLog | None:
     try:
         return opening.open_log(
@@ -168,6 +239,7 @@ def _load(
             files=item.log_dir.files,
             producer_id_expiration_ms=producer_id_expiration_ms,
             clean_offset=item.clean_offset,
+            segments_left=progress.left,
         )
     except CorruptCheckpoint as error:
         logger.error("the log of %s cannot be opened: %s", item.topic_partition, error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.handlers.context import Services
+    from kbroker.log.dirs.start_up import OpeningProgress
     from kbroker.log.manager import LogManager
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.listener import Listener
@@ -31,6 +32,8 @@ class MeasuredNode(Protocol):
     log_cleaner: LogCleaner | None
     telemetry: Telemetry | None
     security: NodeSecurity
+    opening: OpeningProgress | None
+    """The progress of opening the logs; None once the other parts are there."""
 
     @property
     def listeners(self) -> Sequence[Listener]:

@@ -33,8 +33,19 @@ from kbroker.node.metrics.log_figures import Space
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.log.dirs.start_up import OpeningProgress
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.node_metrics import NodeMetrics
+
+
+def opening_figures(opening: OpeningProgress, config: BrokerConfig, started_ms: int) -> Figures:
+    """The figures of a node whose logs are being opened (KIP-831); it has no other parts yet."""
+    yield f.LOGS_TO_RECOVER, [((each.path,), each.logs_left) for each in opening.dirs]
+    yield f.SEGMENTS_TO_RECOVER, [((each.path, "0"), each.segments_left) for each in opening.dirs]
+    if config.is_broker:
+        yield f.BROKER_STATE, [((), 2)]
+    yield from process_figures.figures(config.node_id, started_ms)
 
 
 class NodeFigures:

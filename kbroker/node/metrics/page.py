@@ -14,7 +14,7 @@ import trio
 from kbroker.metrics import exposition
 from kbroker.metrics.dialect import Dialect
 from kbroker.node.metrics.figures import PAUSE, Figures, shown
-from kbroker.node.metrics.node_figures import NodeFigures
+from kbroker.node.metrics.node_figures import NodeFigures, opening_figures
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode
@@ -30,13 +30,19 @@ class MetricsPage:
     """Writes the metrics of a node in a dialect."""
 
     def __init__(self, broker: MeasuredNode, metrics: NodeMetrics) -> None:
+        self._node = broker
         self._metrics = metrics
         self._figures = NodeFigures(broker, metrics)
 
     async def write(self, dialect: Dialect, send: Send) -> None:
         """Hand the page's text to ``send``, piece by piece."""
         piece: list[str] = []
-        for text in self._lines(dialect, await self._figures.look(dialect)):
+        opening = self._node.opening
+        if opening is None:
+            figures = await self._figures.look(dialect)
+        else:
+            figures = opening_figures(opening, self._node.config, self._metrics.started_ms)
+        for text in self._lines(dialect, figures):
             if not text:
                 await trio.lowlevel.checkpoint()
                 continue

@@ -20,11 +20,14 @@ logger = logging.getLogger(__name__)
 class MetricsServer(HttpServer):
     """Serves the page of one node, from ``bind`` until it is cancelled."""
 
-    def __init__(self, address: tuple[str, int], page: MetricsPage, unready: Callable[[], str]) -> None:
-        """``unready`` says why the node is not ready to serve; empty if it is."""
+    def __init__(
+        self, address: tuple[str, int], page: MetricsPage, *, unready: Callable[[], str], progress: Callable[[], str]
+    ) -> None:
+        """``unready`` says why the node is not ready to serve, ``progress`` how far its start is; empty if it is."""
         super().__init__("metrics", address, self._answer)
         self._page = page
         self._unready = unready
+        self._progress = progress
 
     async def serve(self) -> None:
         """Answer until cancelled."""
@@ -44,7 +47,8 @@ class MetricsServer(HttpServer):
             await self._page.write(dialect, exchange.send)
             await exchange.end()
         elif url.path == "/health":
-            await exchange.answer(200, "ok\n")
+            progress = self._progress()
+            await exchange.answer(200, f"ok: {progress}\n" if progress else "ok\n")
         elif url.path == "/ready":
             reason = self._unready()
             await exchange.answer(503 if reason else 200, f"{reason or 'ready'}\n")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MetricsService:
-    """``bind`` it before the node's parts are made, and ``start`` it when they are there."""
+    """``bind`` and ``show`` it before the node's parts are made, and ``start`` it when they are there."""
 
     def __init__(
         self, address: tuple[str, int] | None, otlp: OtlpSettings | None, env: Env, node: MeasuredNode
@@ -38,7 +38,9 @@ class MetricsService:
             from kbroker.node.metrics.page import MetricsPage
             from kbroker.node.metrics.server import MetricsServer
 
-            self._server = MetricsServer(address, MetricsPage(node, self.counts), self._unready)
+            self._server = MetricsServer(
+                address, MetricsPage(node, self.counts), unready=self._unready, progress=self._progress
+            )
 
     @property
     def port(self) -> int | None:
@@ -50,30 +52,40 @@ class MetricsService:
         if self._server is not None:
             await self._server.bind()
 
+    def show(self, nursery: trio.Nursery) -> None:
+        """Serve the page, which tells how much is left of opening the logs until the node's parts are there."""
+        if self._server is not None:
+            nursery.start_soon(self._server.serve)
+
     def start(self, nursery: trio.Nursery) -> None:
-        """Serve the page, export, and begin to measure."""
+        """Begin to measure, and export."""
         trio.lowlevel.add_instrument(self.counts.loop)
         metadata, counts = self._node.metadata, self.counts
         metadata.subscribe(counts.on_image)
         metadata.controller_log.change_times = counts.changes
         metadata.controller_log.commit_times = counts.commits
-        nursery.start_soon(self._serve)
+        nursery.start_soon(self._run)
 
-    async def _serve(self) -> None:
+    async def _run(self) -> None:
         try:
-            async with trio.open_nursery() as nursery:
-                if self._server is not None:
-                    nursery.start_soon(self._server.serve)
-                if self._export is not None:
-                    nursery.start_soon(self._export.run)
+            if self._export is not None:
+                await self._export.run()
+            else:
+                await trio.sleep_forever()
         finally:
             trio.lowlevel.remove_instrument(self.counts.loop)
             if self.counts.leaders is not None:
                 self.counts.leaders.close()
 
+    def _progress(self) -> str:
+        """The progress of opening the logs, for people; empty once that is done."""
+        return "" if self._node.opening is None else str(self._node.opening)
+
     def _unready(self) -> str:
         """The reason why the node cannot serve clients yet, or no more; empty if it can."""
         node, config = self._node, self._node.config
+        if node.opening is not None:
+            return str(node.opening)
         image = node.metadata.image
         if image.controller_id < 0:
             return "there is no active controller"

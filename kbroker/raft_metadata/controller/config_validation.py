@@ -16,8 +16,7 @@ from kbroker.config import (
 )
 from kbroker.config.dynamic import broker_config_key
 from kbroker.config.group import check_group_bounds
-from kbroker.config.provided import PROVIDERS
-from kbroker.config.reconfiguration import overridden, validate_reconfiguration
+from kbroker.config.reconfiguration import overridden, validate_reconfiguration, why_fixed
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_values
 from kbroker.raft_metadata.image import ConfigsImage
@@ -91,6 +90,7 @@ def validate_broker_config(
         )
     except InvalidConfig as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+    _refuse_without_effect(schema, configs, before)
 
 
 def _with_mode(configs: Mapping[str, str], mode: UpdateMode) -> list[str]:
@@ -127,19 +127,26 @@ def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> Non
     if not others:
         return
     from kbroker.config.absent import set_otherwise
-    from kbroker.config.security import sasl, security_key
+    from kbroker.config.security import dynamic, security_key
 
     for name in others:
         key = security_key(name)
-        if name.startswith(PROVIDERS):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"{name} cannot be set over the wire: it makes a node read files, and stands in the node's own file",
-            )
-        if key is not None and key.name in sasl.AT_START:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"{name} cannot be set while a node runs yet: it belongs into the node's file, for the next start",
-            )
+        reason = "" if key is None else dynamic.why_fixed(name, key)
+        if reason:
+            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
     for name, missing in set_otherwise(configs, others).items():
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot be set: {missing.no_effect}")
+
+
+def _refuse_without_effect(schema: ConfigSchema, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """``ApiError`` for a new value of a property that is there, and changes nothing; that of the node's file is none.
+
+    Values of earlier releases stay.
+    """
+    for name, text in configs.items():
+        key = BROKER_CONFIGS.get(name)
+        if key is None or text == before.get(name) or key.parse(text) == schema.config.values[name]:
+            continue
+        reason = why_fixed(name, key)
+        if reason:
+            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
