@@ -52,6 +52,31 @@ def write(producer: Producer, topic: str, *values: str) -> None:
         assert producer.flush(60) == 0
 
 
+def test_clients_are_a_page_and_one_of_many_requests_stays(
+    open_page: OpenPage, cluster: RunningCluster, watching: RunningConsole
+) -> None:
+    page = open_page("#/overview", url=watching.url)
+    producer = writer(cluster)
+    write(producer, "seldom", "tea")
+    page.get_by_role("link", name="Clients").click()
+    expect(page.get_by_role("heading", name="Clients", exact=True)).to_be_visible()
+    expect(page.locator(".clients tbody tr", has_text="writer").first).to_contain_text("no TLS")
+    # What is looked for is not pushed out by more requests than are kept.
+    page.get_by_label("Filter: words").fill("produce seldom")
+    rows = page.locator(".exchanges tbody tr")
+    expect(rows).to_have_count(1)
+    busy = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "busy", "linger.ms": 0})
+    for _ in range(24):
+        for _ in range(100):
+            busy.produce("often", b"x", partition=0)
+            busy.poll(0)
+        assert busy.flush(60) == 0
+    state = page.locator(".explorer .state")
+    expect(state).to_contain_text("kept no more")
+    expect(state).to_contain_text(re.compile("^1 of"))
+    expect(rows).to_have_count(1)
+
+
 def open_explorer(open_page: OpenPage, console: RunningConsole) -> Page:
     page = open_page("#/explorer", url=console.url)
     expect(page.get_by_role("heading", name="Protocol explorer")).to_be_visible()
@@ -114,7 +139,7 @@ def test_a_client_is_followed_and_its_requests_are_saved_decoded_and_sent_again(
     row = page.locator(".clients tbody tr").filter(has=client)
     cells = row.locator("td").all_inner_texts()
     assert cells[1].startswith("confluent-kafka-python") and cells[2] == "User:ANONYMOUS"
-    assert cells[4:8] == ["1", "PLAINTEXT", "–", "–"] and re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[8])
+    assert cells[4:8] == ["1", "PLAINTEXT", "none", "no TLS"] and re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[8])
     requests = int(cells[9].replace(",", ""))
     write(producer, "hot", "milk")
     expect(row.locator("td").nth(9)).to_have_text(str(requests + 1))

@@ -109,9 +109,9 @@ export async function showRecords(body, topic, scope, params) {
   /** Where records may be when none is in what was asked for; nothing if all was. */
   const elsewhere = () => {
     const parts = [
-      asked().partitions ? "other partitions" : "",
-      ["offset", "time"].includes(begin.value) ? "records before" : "",
-      until.value ? "records after" : "",
+      asked().partitions ? "in other partitions" : "",
+      ["offset", "time"].includes(begin.value) ? "before that place" : "",
+      until.value ? "after that time" : "",
     ].filter(Boolean);
     if (!parts.length) return null;
     const everywhere = () => {
@@ -123,7 +123,7 @@ export async function showRecords(body, topic, scope, params) {
     return h(
       "div",
       { class: "note" },
-      `There may be some in ${parts.join(" and ").replace(/ and (?=.* and )/, ", ")}. `,
+      `There may be some ${parts.join(", or ")}. `,
       h("button", { type: "button", class: "plain link", onclick: everywhere }, "Read the whole topic"),
     );
   };
