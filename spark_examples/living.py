@@ -111,7 +111,7 @@ class Flows:
             consumer.close()
 
     def _persist(self, step: Callable[[float], None]) -> None:
-        """Take a step of a transaction again while it says that it may be: a machine that is busy, a node that is gone."""
+        """Take a step of a transaction again while it may be: the machine is busy, or a node is gone."""
         while True:
             try:
                 return step(10)

@@ -68,8 +68,8 @@ class Place(NamedTuple):
     """A place in the page that shows more, with the words of its link."""
 
     kind: str
-    """``record``, ``broken`` (values that are not JSON, from an offset on), ``client`` (its requests), ``transaction`` or
-    ``held``."""
+    """``record``, ``broken`` (values that are not JSON, from an offset on), ``client`` (its requests), ``transaction``
+    or ``held``."""
 
     text: str
     topic: str = ""
@@ -171,15 +171,14 @@ def _nobody(stands: Sequence[Stand]) -> list[Finding]:
 
 
 def _gone(stand: Stand) -> Finding:
-    records = "1 record" if stand.gone == 1 else f"{stand.gone:,} records"
-    is_one = stand.gone == 1
+    records, are, them = ("1 record", "is", "it") if stand.gone == 1 else (f"{stand.gone:,} records", "are", "them")
     return Finding(
         ERROR,
-        f"{stand.partition}: {records} before offset {stand.start:,} {'is' if is_one else 'are'} gone, and the group has"
-        f" not had {'it' if is_one else 'them'}: it stands at offset {stand.committed:,}.",
-        "Retention, or somebody, has deleted them. A consumer that comes there goes on where its auto.offset.reset says:"
-        " at the end by default, which leaves out what is still there, too. To have that, reset the offsets to the"
-        " beginning.",
+        f"{stand.partition}: {records} before offset {stand.start:,} {are} gone, and the group has not had {them}:"
+        f" it stands at offset {stand.committed:,}.",
+        f"Retention, or somebody, has deleted {them}. A consumer that comes there goes on where its auto.offset.reset"
+        " says: at the end by default, which leaves out what is still there, too. To have that, reset the offsets to"
+        " the beginning.",
         (Place("record", f"Look at record {stand.start:,}", *stand.partition, stand.start),),
     )
 
@@ -263,8 +262,8 @@ def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
             places,
         )
     advice = (
-        "A consumer that fails at a record comes back to it again and again: look at that record, at those after it, and"
-        " at the consumer's own log. Or it is busy and does not poll, commits more seldom than that, or not at all."
+        "A consumer that fails at a record comes back to it again and again: look at that record, at those after it,"
+        " and at the consumer's own log. Or it is busy and does not poll, commits more seldom than that, or not at all."
     )
     if goes_on:
         advice = (
@@ -294,8 +293,9 @@ def _stands_everywhere(member: tuple[str, str, str], stands: Sequence[Stand], no
         ERROR,
         f"{where} is in the group, and has committed nothing in any of its {len(stands)} partitions with records for at"
         f" least {stood}. {_records(sum(each.waiting for each in stands))}.",
-        "It lives, or the group would have put it out. It is busy and does not poll, it hangs, it does not commit, or it"
-        " fails at a record and comes back to it: look at its own log, and at the next record of each partition below.",
+        "It lives, or the group would have put it out. It is busy and does not poll, it hangs, it does not commit, or"
+        " it fails at a record and comes back to it: look at its own log, and at the next record of each partition"
+        " below.",
         (
             Place("client", f"See what {client} asks for", client_id=client),
             Place("record", f"Look at record {first.next_offset:,}", topic, partition, first.next_offset),

@@ -58,7 +58,6 @@ def test_nobody_is_there() -> None:
     [found] = findings("Empty", 0, [stand(member=None), stand(1, member=None)], NOW)
     assert found.text == "Nobody is in the group, and 6 records wait for it."
 
-
     assert found.place == Place("record", "Look at the next record of orders-0", "orders", 0, 17)
     assert found.places[1] == Place("broken", "Find values in orders that are not JSON", "orders", -1, 17)
 
@@ -88,8 +87,8 @@ def test_a_member_that_moves_nowhere_is_told_once() -> None:
     """A record is hardly at fault in several partitions at a time: it does not poll, or does not commit."""
     [found] = findings("Stable", 1, [stand(), stand(1), stand(2, since=NOW)], NOW)
     assert found.text == (
-        "billing-1 at 10.0.0.7 is in the group, and has committed nothing in any of its 2 partitions with records for at"
-        " least 42 s. 6 records wait."
+        "billing-1 at 10.0.0.7 is in the group, and has committed nothing in any of its 2 partitions with records for"
+        " at least 42 s. 6 records wait."
     )
     assert "does not poll" in found.advice
     assert [place.kind for place in found.places] == ["client", "record"] and found.places[0].client_id == "billing-1"

@@ -13,7 +13,6 @@ from kbroker.console.api.topics import config_view
 from kbroker.console.call import Call
 from kbroker.records_io.json_types import Json
 
-
 MAX_TOPICS: Final = 200
 """Topics of a broker that are told, the ones that it leads most of first."""
 
