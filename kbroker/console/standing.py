@@ -289,16 +289,17 @@ def _stands_everywhere(member: tuple[str, str, str], stands: Sequence[Stand], no
     stood = _duration(now_ms - max(each.since for each in stands))
     first = min(stands, key=lambda each: each.partition)
     topic, partition = first.partition
+    begin = min(each.next_offset for each in stands if each.partition.topic == topic)
     return Finding(
         ERROR,
         f"{where} is in the group, and has committed nothing in any of its {len(stands)} partitions with records for at"
         f" least {stood}. {_records(sum(each.waiting for each in stands))}.",
-        "It lives, or the group would have put it out. It is busy and does not poll, it hangs, it does not commit, or"
-        " it fails at a record and comes back to it: look at its own log, and at the next record of each partition"
-        " below.",
+        "It sends heartbeats, or has ended so lately that its session is not over. It is busy and does not poll, it"
+        " hangs, does not commit, or fails at a record and comes back to it: look at its own log, and at the records.",
         (
             Place("client", f"See what {client} asks for", client_id=client),
             Place("record", f"Look at record {first.next_offset:,}", topic, partition, first.next_offset),
+            Place("broken", f"Find values in {topic} that are not JSON", topic, -1, begin),
         ),
     )
 

@@ -91,7 +91,9 @@ def test_a_member_that_moves_nowhere_is_told_once() -> None:
         " at least 42 s. 6 records wait."
     )
     assert "does not poll" in found.advice
-    assert [place.kind for place in found.places] == ["client", "record"] and found.places[0].client_id == "billing-1"
+    assert [place.kind for place in found.places] == ["client", "record", "broken"] and found.places[
+        0
+    ].client_id == "billing-1"
     # Members of one client id are told apart.
     assert len(findings("Stable", 2, [stand(), stand(1, member=("m-2", *MEMBER[1:]))], NOW)) == 2
 
