@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from spark_examples import flights
 from spark_examples.command import bare_parser, readable_errors
@@ -110,13 +110,22 @@ class Flows:
         finally:
             consumer.close()
 
+    def _persist(self, step: Callable[[float], None]) -> None:
+        """Take a step of a transaction again while it may be: the machine is busy, or a node is gone."""
+        while True:
+            try:
+                return step(10)
+            except KafkaException as error:
+                if self._stop.is_set() or not error.args[0].retriable():
+                    raise
+
     def book(self) -> None:
         """Transactions over two topics, each open for a while; every fifth is aborted."""
         chance = random.Random(2013)
         producer = Producer(
             {"bootstrap.servers": self._bootstrap, "transactional.id": "booking", "client.id": "booking", **QUIET}
         )
-        producer.init_transactions(30)
+        self._persist(producer.init_transactions)
         for number in itertools.count(1):
             producer.begin_transaction()
             for _ in range(3):
@@ -128,10 +137,12 @@ class Flows:
             if self._stop.wait(TRANSACTION_SECONDS):
                 producer.abort_transaction(10)
                 return
-            if number % 5:
-                producer.commit_transaction(10)
-            else:
-                producer.abort_transaction(10)
+            try:
+                self._persist(producer.commit_transaction if number % 5 else producer.abort_transaction)
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                self._persist(producer.abort_transaction)
             if self._stop.wait(TRANSACTION_SECONDS / 2):
                 return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,38 @@ def exchanges_of(download: Download, file: Path) -> list[Exchange]:
         return [item for item in read_items(lines) if isinstance(item, Exchange)]
 
 
+def test_who_is_connected_is_a_page(open_page: OpenPage, cluster: RunningCluster, watching: RunningConsole) -> None:
+    page = open_page("#/overview", url=watching.url)
+    producer = writer(cluster)
+    write(producer, "seldom", "tea")
+    page.get_by_role("link", name="Clients").click()
+    expect(page.get_by_role("heading", name="Clients", exact=True)).to_be_visible()
+    expect(page.locator(".clients tbody tr", has_text="writer").first).to_contain_text("no TLS")
+
+
+def test_a_request_that_is_looked_for_stays_among_more_than_are_kept(
+    open_page: OpenPage, watching: RunningConsole
+) -> None:
+    """The page is told of 3,000 others after it, and keeps 2,000 to 2,199 requests."""
+    page = open_page("#/overview", url=watching.url)
+
+    def event(number: int, client: str) -> str:
+        told: dict[str, object] = dict.fromkeys(("answer", "principal", "peer", "run"), "")
+        told |= {"groups": [], "topics": {}, "errors": [], "sequences": [], "is_internal": False, "took_ms": 1.0}
+        told |= {"node": 1, "connection": 1, "exchange": number, "at_ms": 0, "client_id": client, "request": "Fetch"}
+        return f"event: exchange\ndata: {json.dumps(told)}\n\n"
+
+    body = event(1, "seldom") + "".join(event(number, "often") for number in range(2, 3002))
+    page.route("**/explorer/events", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.goto(page.url.split("#")[0] + "#/explorer?filter=seldom")
+    state = page.locator(".explorer .state")
+    expect(page.locator(".exchanges tbody tr")).to_have_count(1)
+    page.get_by_label("Filter: words").fill("often")
+    expect(state).to_contain_text("1000 older ones are kept no more")
+    page.get_by_label("Filter: words").fill("seldom")
+    expect(page.locator(".exchanges tbody tr")).to_have_count(1)
+
+
 def test_requests_of_a_node_that_was_started_anew_are_shown_beside_those_before(
     open_page: OpenPage, cluster: RunningCluster, watching: RunningConsole
 ) -> None:
@@ -114,7 +147,11 @@ def test_a_client_is_followed_and_its_requests_are_saved_decoded_and_sent_again(
     row = page.locator(".clients tbody tr").filter(has=client)
     cells = row.locator("td").all_inner_texts()
     assert cells[1].startswith("confluent-kafka-python") and cells[2] == "User:ANONYMOUS"
-    assert cells[4:8] == ["1", "PLAINTEXT", "–", "–"] and re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[8])
+    assert (
+        cells[3:5] == ["no TLS", "none"]
+        and cells[6:8] == ["1", "PLAINTEXT"]
+        and re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[8])
+    )
     requests = int(cells[9].replace(",", ""))
     write(producer, "hot", "milk")
     expect(row.locator("td").nth(9)).to_have_text(str(requests + 1))

@@ -294,6 +294,13 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
     assert sum(int(row[4].replace(",", "")) for row in before) == 603
     assert all(re.fullmatch(r"\d+ (min|h|s)|1 h \d+ min", row[5]) for row in before)
     page.get_by_role("button", name="Reset offsets").click()
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.go_forward()
+    page.get_by_role("button", name="Reset offsets").click()
+    page.get_by_label("To", exact=True).select_option("time")
+    page.get_by_role("button", name="Preview").click()  # an hour ago, as the field says at first
+    expect(page.get_by_role("table", name="What would change")).to_be_visible()
     page.get_by_label("To", exact=True).select_option("shift")
     page.get_by_label("Number").fill("-40")
     page.get_by_role("button", name="Preview").click()

@@ -332,6 +332,8 @@ def _health(arguments: argparse.Namespace) -> int:
             f"healthy: node {state.controller} is the active controller, {len(state.nodes)} brokers,"
             f" {state.partitions} partitions"
         )
+        if lacking := problems(state, broker=None, complete=True):
+            print(f"but not complete: {'; '.join(lacking)}")
     return report_failures([] if arguments.json and not found else found)
 
 

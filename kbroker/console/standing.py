@@ -51,6 +51,11 @@ class Stand:
         return self.end - self.next_offset
 
     @property
+    def gone(self) -> int:
+        """Offsets that the group has not had, and that are not in the log any more."""
+        return 0 if self.committed is None else max(self.start - self.committed, 0)
+
+    @property
     def is_held(self) -> bool:
         """Whether the group has read all that readers of committed records may have.
 
@@ -63,13 +68,15 @@ class Place(NamedTuple):
     """A place in the page that shows more, with the words of its link."""
 
     kind: str
-    """``record``, ``transaction`` or ``held``."""
+    """``record``, ``broken`` (values that are not JSON, from an offset on), ``client`` (its requests), ``transaction``
+    or ``held``."""
 
     text: str
     topic: str = ""
     partition: int = -1
     offset: int = -1
     transactional_id: str = ""
+    client_id: str = ""
 
 
 class Finding(NamedTuple):
@@ -78,7 +85,12 @@ class Finding(NamedTuple):
     severity: str
     text: str
     advice: str
-    place: Place | None = None
+    places: tuple[Place, ...] = ()
+
+    @property
+    def place(self) -> Place | None:
+        """The first place to look at."""
+        return self.places[0] if self.places else None
 
 
 def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> list[Finding]:
@@ -86,16 +98,8 @@ def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> 
     if not stands:
         return []
     if not members:
-        waiting = sum(each.waiting for each in stands)
-        return [
-            Finding(
-                ERROR,
-                f"Nobody is in the group, and {_records(waiting)} for it.",
-                "Its consumers are not running, have another group.id, or choose their partitions themselves and are no"
-                " members. They go on where they have committed last.",
-            )
-        ]
-    found: list[Finding] = []
+        return _nobody(stands)
+    found = [_gone(each) for each in stands if each.gone]
     if state in REBALANCING:
         found.append(
             Finding(
@@ -110,12 +114,73 @@ def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> 
     if state not in REBALANCING:  # or it is not known who has them
         found += _without_member([each for each in stands if each.member is None and not each.is_held])
     slow = {each.member for each in stands if each.moved and now_ms - each.since < STANDS_MS}
-    found += [
-        _stands(each, now_ms, goes_on=each.member in slow)
-        for each in stands
-        if each.member is not None and not each.is_held and now_ms - each.since >= STANDS_MS
-    ]
+    by_member: dict[tuple[str, str, str], list[Stand]] = {}
+    for each in stands:
+        if each.member is not None and not each.is_held and now_ms - each.since >= STANDS_MS:
+            by_member.setdefault(each.member, []).append(each)
+    for member, those in by_member.items():
+        if len(those) > 1 and member not in slow and any(each.committed is not None for each in those):
+            found.append(_stands_everywhere(member, those, now_ms))
+        else:
+            found += [_stands(each, now_ms, goes_on=member in slow) for each in those]
     return found[:MAX_FINDINGS]
+
+
+def _nobody(stands: Sequence[Stand]) -> list[Finding]:
+    """The findings of a group without members: what waits, what is gone, and where it has never committed."""
+    behind = [each for each in stands if each.committed is not None]
+    never = [each for each in stands if each.committed is None]
+    found = [_gone(each) for each in behind if each.gone]
+    if behind:
+        goes_on = "" if found else " They go on where they have committed last."
+        most = max(behind, key=lambda each: each.waiting)
+        topic = most.partition.topic
+        of_topic = [each for each in stands if each.partition.topic == topic]
+        # A consumer that has ended at a record may have read it in any partition, also before its first commit there.
+        first = min(each.next_offset for each in of_topic)
+        partition = most.partition.partition if len(of_topic) == 1 else -1
+        found.insert(
+            0,
+            Finding(
+                ERROR,
+                f"Nobody is in the group, and {_records(sum(each.waiting for each in behind))} for it.",
+                "Its consumers are not running, have another group.id, or choose their partitions themselves and are no"
+                f" members.{goes_on} If they have ended at a record that they cannot read, look for it.",
+                (
+                    Place("record", f"Look at the next record of {most.partition}", *most.partition, most.next_offset),
+                    Place("broken", f"Find values in {topic} that are not JSON", topic, partition, first),
+                ),
+            ),
+        )
+    by_topic: dict[str, list[Stand]] = {}
+    for each in never:
+        by_topic.setdefault(each.partition.topic, []).append(each)
+    for topic, those in by_topic.items():
+        count = sum(each.waiting for each in those)
+        there = "1 record is" if count == 1 else f"{count:,} records are"
+        found.append(
+            Finding(
+                WARNING,
+                f"{topic}: the group has committed nothing in {_partitions(those)}, where {there}.",
+                "They count as no lag. A consumer begins there where its auto.offset.reset says: at the end by default,"
+                " which leaves them out.",
+                (Place("record", f"Look at {those[0].partition}", *those[0].partition, those[0].next_offset),),
+            )
+        )
+    return found[:MAX_FINDINGS]
+
+
+def _gone(stand: Stand) -> Finding:
+    records, are, them = ("1 record", "is", "it") if stand.gone == 1 else (f"{stand.gone:,} records", "are", "them")
+    return Finding(
+        ERROR,
+        f"{stand.partition}: {records} before offset {stand.start:,} {are} gone, and the group has not had {them}:"
+        f" it stands at offset {stand.committed:,}.",
+        f"Retention, or somebody, has deleted {them}. A consumer that comes there goes on where its auto.offset.reset"
+        " says: at the end by default, which leaves out what is still there, too. To have that, reset the offsets to"
+        " the beginning.",
+        (Place("record", f"Look at record {stand.start:,}", *stand.partition, stand.start),),
+    )
 
 
 def _is_long(stand: Stand, now_ms: int) -> bool:
@@ -134,21 +199,21 @@ def _held(stand: Stand, now_ms: int) -> Finding:
     holder = stand.holder
     if holder is None:
         place = Place("held", "See what holds it up", topic)
-        return Finding(ERROR, text, "They become visible when the transaction commits or aborts.", place)
+        return Finding(ERROR, text, "They become visible when the transaction commits or aborts.", (place,))
     if holder.transactional_id is None:
         return Finding(
             ERROR,
             text,
             f"No coordinator tells of a transaction of producer {holder.producer_id}: you may not see it, or it hangs,"
             " and ends only if somebody aborts it.",
-            Place("held", "See what holds it up", topic),
+            (Place("held", "See what holds it up", topic),),
         )
     age = "" if holder.since is None else f" has been open for {_duration(now_ms - holder.since)}, and"
     return Finding(
         ERROR,
         text,
         f"The transaction of {holder.transactional_id}{age} has to commit or abort: look at that producer.",
-        Place("transaction", "See the transaction", topic, partition, transactional_id=holder.transactional_id),
+        (Place("transaction", "See the transaction", topic, partition, transactional_id=holder.transactional_id),),
     )
 
 
@@ -182,7 +247,11 @@ def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
     _, client, host = stand.member or ("", "", "")
     where = f"{client} at {host}" if host else client
     stood = _duration(now_ms - stand.since)
-    place = Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset)
+    places = (
+        Place("record", f"Look at record {stand.next_offset:,}", topic, partition, stand.next_offset),
+        Place("broken", "Find values that are not JSON", topic, partition, stand.next_offset),
+        Place("client", f"See what {client} asks for", client_id=client),
+    )
     if stand.committed is None:
         there = "1 record is" if stand.waiting == 1 else f"{stand.waiting:,} records are"
         return Finding(
@@ -190,11 +259,11 @@ def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
             f"{stand.partition}: {where} has it, and has committed nothing for at least {stood}. {there} there.",
             "With auto.offset.reset=latest, the default, it waits for new records. Otherwise it fails at the first one,"
             " is busy with it, or reads without committing.",
-            place,
+            places,
         )
     advice = (
-        "A consumer that fails at a record comes back to it again and again: look at that record, and at the"
-        " consumer's own log. Or it is busy with it, commits more seldom than that, or not at all."
+        "A consumer that fails at a record comes back to it again and again: look at that record, at those after it,"
+        " and at the consumer's own log. Or it is busy and does not poll, commits more seldom than that, or not at all."
     )
     if goes_on:
         advice = (
@@ -209,7 +278,29 @@ def _stands(stand: Stand, now_ms: int, *, goes_on: bool) -> Finding:
         f"{stand.partition}: {where} has stood at offset {stand.committed:,} for at least {stood}."
         f" {_records(stand.waiting)}.",
         advice,
-        place,
+        places,
+    )
+
+
+def _stands_everywhere(member: tuple[str, str, str], stands: Sequence[Stand], now_ms: int) -> Finding:
+    """The finding of a member that has moved nowhere for long, in several partitions."""
+    _, client, host = member
+    where = f"{client} at {host}" if host else client
+    stood = _duration(now_ms - max(each.since for each in stands))
+    first = min(stands, key=lambda each: each.partition)
+    topic, partition = first.partition
+    begin = min(each.next_offset for each in stands if each.partition.topic == topic)
+    return Finding(
+        ERROR,
+        f"{where} is in the group, and has committed nothing in any of its {len(stands)} partitions with records for at"
+        f" least {stood}. {_records(sum(each.waiting for each in stands))}.",
+        "It sends heartbeats, or has ended so lately that its session is not over. It is busy and does not poll, it"
+        " hangs, does not commit, or fails at a record and comes back to it: look at its own log, and at the records.",
+        (
+            Place("client", f"See what {client} asks for", client_id=client),
+            Place("record", f"Look at record {first.next_offset:,}", topic, partition, first.next_offset),
+            Place("broken", f"Find values in {topic} that are not JSON", topic, -1, begin),
+        ),
     )
 
 

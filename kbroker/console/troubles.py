@@ -17,6 +17,10 @@ _QUORUM_SECONDS: Final = 15
 """A voter that has not caught up for so long is told of; the controllers' own limit is the fetch time-out, 2 s."""
 
 _SHOWN_PARTITIONS: Final = 8
+_SHOWN_TOPICS: Final = 5
+
+MISSING: Final = "missing-"
+"""The key of a trouble of brokers that are not there begins so, their ids follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +137,24 @@ def disk_troubles(failed: Iterable[tuple[int, str]]) -> list[Trouble]:
     ]
 
 
+class _Short(NamedTuple):
+    """A topic, and those of its partitions with replicas that are not in sync."""
+
+    topic: TopicDescription
+    entries: Sequence[PartitionDescription]
+
+
 def topic_troubles(
     topics: Iterable[TopicDescription], alive: Collection[int], min_isr: Mapping[str, int]
 ) -> list[Trouble]:
     """Troubles of partitions, one for each topic and kind.
 
+    Where nothing but brokers that are not there is to blame, topics with replicas on the same ones are told of once.
+
     ``min_isr``: topic -> min.insync.replicas, as far as it is known.
     """
     found: list[Trouble] = []
+    by_missing: dict[tuple[int, ...], list[_Short]] = {}
     for topic in topics:
         dead = [entry for entry in topic.partitions if entry.leader is None]
         short = [
@@ -172,16 +186,46 @@ def topic_troubles(
             )
         rest = [entry for entry in short if entry not in refused]
         if rest:
-            found.append(
-                Trouble(
-                    f"short-{topic.name}",
-                    WARNING,
-                    f"Topic {topic.name}: {_partitions(rest, topic)} replicas that are not in sync.",
-                    _missing(rest, alive) or "Followers are behind, or have just been assigned and copy what there is.",
-                    link,
-                )
-            )
+            missing = {broker for entry in rest for broker in entry.replicas if broker not in entry.isr}
+            blamed = () if missing & set(alive) else tuple(sorted(missing))
+            by_missing.setdefault(blamed, []).append(_Short(topic, rest))
+    for missing_brokers, those in by_missing.items():
+        if missing_brokers and len(those) > 1:
+            found.append(_without_brokers(missing_brokers, those))
+        else:
+            found += [_short_topic(each, alive) for each in those]
     return found
+
+
+def _short_topic(short: _Short, alive: Collection[int]) -> Trouble:
+    topic, entries = short
+    return Trouble(
+        f"short-{topic.name}",
+        WARNING,
+        f"Topic {topic.name}: {_partitions(entries, topic)} replicas that are not in sync.",
+        _missing(entries, alive) or "Followers are behind, or have just been assigned and copy what there is.",
+        f"#/topic?name={topic.name}",
+    )
+
+
+def _without_brokers(brokers: Sequence[int], shorts: Sequence[_Short]) -> Trouble:
+    """The trouble of all topics that lack nothing but the replicas of these brokers."""
+    count = sum(len(short.entries) for short in shorts)
+    names = [short.topic.name for short in shorts]
+    shown = ", ".join(names[:_SHOWN_TOPICS])
+    more = f" and {len(names) - _SHOWN_TOPICS:,} more" if len(names) > _SHOWN_TOPICS else ""
+    who, are, them = (
+        (f"Broker {brokers[0]}", "is", "it")
+        if len(brokers) == 1
+        else (f"Brokers {', '.join(map(str, brokers))}", "are", "them")
+    )
+    return Trouble(
+        f"{MISSING}{'-'.join(map(str, brokers))}",
+        WARNING,
+        f"{who} {are} not there: {count:,} partitions of {len(shorts):,} topics have replicas that are not in sync.",
+        f"Start {them}: the replicas catch up by themselves. Topics: {shown}{more}.",
+        "#/topics?troubled=true&internal=true",
+    )
 
 
 def _partitions(entries: Sequence[PartitionDescription], topic: TopicDescription) -> str:
@@ -190,6 +234,8 @@ def _partitions(entries: Sequence[PartitionDescription], topic: TopicDescription
         return "its partition has"
     if len(entries) == 1:
         return f"partition {entries[0].partition} has"
+    if len(entries) == len(topic.partitions) == 2:
+        return "both partitions have"
     if len(entries) == len(topic.partitions):
         return f"all {len(entries)} partitions have"
     if len(entries) > _SHOWN_PARTITIONS:

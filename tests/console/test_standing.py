@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
 from kbroker.console.holding import Holder
-from kbroker.console.standing import MAX_FINDINGS, STANDS_MS, OffsetHistory, Stand, findings
+from kbroker.console.standing import MAX_FINDINGS, STANDS_MS, OffsetHistory, Place, Stand, findings
 from kbroker.console.troubles import ERROR, WARNING
 from kbroker.types import TopicPartition
 
@@ -56,6 +57,45 @@ def test_a_member_that_goes_on_elsewhere_may_be_slow() -> None:
 def test_nobody_is_there() -> None:
     [found] = findings("Empty", 0, [stand(member=None), stand(1, member=None)], NOW)
     assert found.text == "Nobody is in the group, and 6 records wait for it."
+
+    assert found.place == Place("record", "Look at the next record of orders-0", "orders", 0, 17)
+    assert found.places[1] == Place("broken", "Find values in orders that are not JSON", "orders", -1, 17)
+
+
+def test_where_a_group_without_members_has_never_committed_is_told() -> None:
+    """A consumer that ended at once may have had the record there."""
+    found, never = findings("Empty", 0, [stand(member=None), stand(2, committed=None, member=None)], NOW)
+    assert found.text == "Nobody is in the group, and 3 records wait for it."
+    assert (found.places[1].partition, found.places[1].offset) == (-1, 0)
+    assert never.text == "orders: the group has committed nothing in partition 2, where 20 records are."
+    assert never.severity == WARNING and "auto.offset.reset" in never.advice
+
+
+@pytest.mark.parametrize("members", [0, 1])
+def test_records_that_are_gone_are_told(members: int) -> None:
+    behind = replace(stand(committed=4, member=MEMBER if members else None), start=12)
+    found = findings("Stable" if members else "Empty", members, [behind], NOW)
+    [gone] = [each for each in found if "gone" in each.text]
+    assert gone.text == (
+        "orders-0: 8 records before offset 12 are gone, and the group has not had them: it stands at offset 4."
+    )
+    assert gone.place == Place("record", "Look at record 12", "orders", 0, 12)
+    assert not any("go on where they have committed last" in each.advice for each in found)
+
+
+def test_a_member_that_moves_nowhere_is_told_once() -> None:
+    """A record is hardly at fault in several partitions at a time: it does not poll, or does not commit."""
+    [found] = findings("Stable", 1, [stand(), stand(1), stand(2, since=NOW)], NOW)
+    assert found.text == (
+        "billing-1 at 10.0.0.7 is in the group, and has committed nothing in any of its 2 partitions with records for"
+        " at least 42 s. 6 records wait."
+    )
+    assert "does not poll" in found.advice
+    assert [place.kind for place in found.places] == ["client", "record", "broken"] and found.places[
+        0
+    ].client_id == "billing-1"
+    # Members of one client id are told apart.
+    assert len(findings("Stable", 2, [stand(), stand(1, member=("m-2", *MEMBER[1:]))], NOW)) == 2
 
 
 def test_partitions_without_a_member() -> None:
@@ -113,7 +153,8 @@ def test_a_group_beyond_an_open_transaction_stands_for_another_reason() -> None:
 
 
 def test_findings_are_bounded() -> None:
-    assert len(findings("Stable", 1, [stand(number) for number in range(50)], NOW)) == MAX_FINDINGS
+    stands = [stand(number, member=(f"m-{number}", *MEMBER[1:])) for number in range(50)]
+    assert len(findings("Stable", 50, stands, NOW)) == MAX_FINDINGS
 
 
 def test_the_history_of_a_group() -> None:

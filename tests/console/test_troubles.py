@@ -18,10 +18,10 @@ from kbroker.types import ZERO_UUID
 NOW = 1_700_000_000_000
 
 
-def topic(*partitions: tuple[int | None, tuple[int, ...]]) -> TopicDescription:
+def topic(*partitions: tuple[int | None, tuple[int, ...]], name: str = "orders") -> TopicDescription:
     """``partitions``: (leader, ISR); the replicas are 1, 2 and 3."""
     return TopicDescription(
-        "orders",
+        name,
         ZERO_UUID,
         False,
         tuple(
@@ -73,7 +73,22 @@ def test_partitions_are_told_once_by_what_is_worst() -> None:
     assert (refused.severity, short.severity) == (ERROR, WARNING)
     assert short.text == "Topic orders: partition 2 has replicas that are not in sync."
     [unknown] = topic_troubles([topic((1, (1,)), (1, (1,)))], {1, 2, 3}, {})
-    assert unknown.text == "Topic orders: all 2 partitions have replicas that are not in sync."
+    assert unknown.text == "Topic orders: both partitions have replicas that are not in sync."
+
+
+def test_a_broker_that_is_not_there_is_told_of_once() -> None:
+    short = [topic((1, (1, 2)), (2, (2, 1)), name=f"t{number}") for number in range(7)]
+    [found] = topic_troubles(short, {1, 2}, {})
+    assert found.text == "Broker 3 is not there: 14 partitions of 7 topics have replicas that are not in sync."
+    assert found.advice == "Start it: the replicas catch up by themselves. Topics: t0, t1, t2, t3, t4 and 2 more."
+    assert (found.key, found.severity) == ("missing-3", WARNING)
+    # A follower that lives and lags has another reason, and one topic is named.
+    slow = topic((1, (1,)), name="slow")
+    lagging, missing = topic_troubles([slow, *short], {1, 2}, {})
+    assert (lagging.key, missing.key) == ("short-slow", "missing-3")
+    two, alone = topic_troubles([topic((1, (1,)), name="a"), topic((1, (1,)), name="b"), short[0]], {1}, {})
+    assert two.text == "Brokers 2, 3 are not there: 2 partitions of 2 topics have replicas that are not in sync."
+    assert alone.text == "Topic t0: both partitions have replicas that are not in sync."
 
 
 def test_since_when_is_remembered_and_said_to_be_a_guess_at_first() -> None:

@@ -1,22 +1,53 @@
-"""One broker: its configs with where each value comes from, and its log directories."""
+"""One broker: what it leads, its configs with where each value comes from, and its log directories."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
 
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import describe_log_dirs
+from kbroker.client.topics import TopicDescription
 from kbroker.console.api.topics import config_view
 from kbroker.console.call import Call
 from kbroker.records_io.json_types import Json
 
+MAX_TOPICS: Final = 200
+"""Topics of a broker that are told, the ones that it leads most of first."""
+
 
 async def describe_broker(call: Call) -> Json:
-    """A broker's log directories and configs; in place of either, why it cannot be seen."""
+    """A broker's replicas, log directories and configs; in place of the last two, why they cannot be seen."""
     broker = call.number("id", highest=2**31 - 1)
-    return await call.ask(lambda client: _describe(client, broker))
+    topics = await call.view.catalogue.get(fresh=False)
+    told = await call.ask(lambda client: _describe(client, broker))
+    return {**told, **replicas_of(broker, topics.all)}
 
 
-def _describe(client: Client, broker: int) -> Json:
+def replicas_of(broker: int, topics: Sequence[TopicDescription]) -> dict[str, Json]:
+    """The topics with replicas on a broker: the partitions that it leads, and those where it is not in sync."""
+    rows: list[tuple[str, list[int], list[int], int]] = []
+    for topic in topics:
+        here = [entry for entry in topic.partitions if broker in entry.replicas]
+        if here:
+            leads = [entry.partition for entry in here if entry.leader == broker]
+            behind = [entry.partition for entry in here if broker not in entry.isr]
+            rows.append((topic.name, leads, behind, len(here)))
+    rows.sort(key=lambda row: (-len(row[1]), row[0]))
+    told: list[Json] = [
+        {"topic": name, "leads": list(leads), "out_of_sync": list(behind), "replicas": count}
+        for name, leads, behind, count in rows[:MAX_TOPICS]
+    ]
+    return {
+        "topics": told,
+        "topics_count": len(rows),
+        "leads": sum(len(leads) for _, leads, _, _ in rows),
+        "replicas": sum(count for *_, count in rows),
+    }
+
+
+def _describe(client: Client, broker: int) -> dict[str, Json]:
     configs: list[Json] = []
     directories: list[Json] = []
     configs_problem = directories_problem = ""

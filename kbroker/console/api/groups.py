@@ -20,7 +20,7 @@ from kbroker.client.groups import (
 )
 from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS
-from kbroker.client.topics import LATEST, list_offsets, list_ranges
+from kbroker.client.topics import LATEST, TopicDescription, describe_topics, list_offsets, list_ranges
 from kbroker.console.call import Call, Refused
 from kbroker.console.gaps import Spot
 from kbroker.console.holding import ask_holders
@@ -151,7 +151,7 @@ def _partitions(
     """The partitions, and the reasons why records of them wait."""
     owners = assigned if group.type != STREAMS else {}
     committed = committed_offsets(client, group.group_id)
-    wanted = sorted({*committed, *owners})
+    wanted = sorted({*committed, *owners, *_never_committed(client, group, committed)})
     ranges = list_ranges(client, wanted)
     waiting = _waiting_since(client, committed, ranges)
     reasons = [] if group.type == STREAMS else _reasons(client, group, owners, committed, ranges, view)
@@ -177,6 +177,20 @@ def _partitions(
             }
         )
     return rows, reasons
+
+
+def _never_committed(
+    client: Client, group: GroupDescription, committed: Mapping[TopicPartition, CommittedOffset]
+) -> list[TopicPartition]:
+    """The other partitions of the topics of a group that nobody is in: members would tell of theirs."""
+    if group.members or group.type == STREAMS:
+        return []
+    topics = sorted({partition.topic for partition in committed})
+    found: list[TopicPartition] = []
+    for told in describe_topics(client, topics).values() if topics else ():
+        if isinstance(told, TopicDescription):  # or it is deleted, or may not be seen
+            found += [TopicPartition(told.name, entry.partition) for entry in told.partitions]
+    return [partition for partition in found if partition not in committed]
 
 
 def _reasons(
@@ -217,7 +231,7 @@ def _reasons(
             "severity": each.severity,
             "text": each.text,
             "advice": each.advice,
-            "place": None if each.place is None else each.place._asdict(),
+            "places": [place._asdict() for place in each.places],
         }
         for each in found
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.console.troubles import Trouble, topic_troubles
+from kbroker.console.troubles import MISSING, Trouble, topic_troubles
 from kbroker.doctor.facts import (
     OFFSETS_TOPIC,
     SHARE_TOPIC,
@@ -65,6 +65,9 @@ def under_min_isr(facts: Facts) -> Iterator[Finding]:
 def under_replicated(facts: Facts) -> Iterator[Finding]:
     """Report partitions whose ISR lacks a replica."""
     yield from _findings(facts, "short-", Severity.WARNING)
+    for brokers, trouble in _troubles(facts, MISSING):
+        subject = f"broker {brokers}" if brokers.isdecimal() else f"brokers {brokers.replace('-', ', ')}"
+        yield Finding(Severity.WARNING, subject, trouble.text, "The metadata lists replicas and ISR.", trouble.advice)
 
 
 def _impossible(facts: Facts) -> dict[str, tuple[int, int]]:

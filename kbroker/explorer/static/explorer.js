@@ -2,7 +2,7 @@
 //
 // `showExplorer(main, { base, onEnd })` fills an element. Below `base` there are `events` (server-sent events
 // `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&run=&number=`, `clients?words=`, `saved.exchanges`. `onEnd`, if given, is
-// told what stops it.
+// told what stops it. With `clientsOpen` the table of clients is seen at once, as a page of its own.
 // Text only ever becomes text: nothing is parsed as HTML.
 
 import { clientTable } from "./clients.js";
@@ -10,6 +10,7 @@ import { clock, h, took } from "./elements.js";
 
 const SHOWN = 400; // rows of the table
 const KEPT = 2000; // exchanges that a filter is asked about
+const SPARE = 200; // over that, before the oldest are forgotten
 
 const keyOf = (each) => `${each.node}/${each.run}/${each.exchange}`;
 const connectionOf = (each) => `${each.node}/${each.run}/${each.connection}`;
@@ -22,7 +23,7 @@ function matches(exchange, wanted) {
   return wanted.words.every((word) => exchange.text.includes(word));
 }
 
-export function showExplorer(main, { base = "", onEnd = null, words = "" } = {}) {
+export function showExplorer(main, { base = "", onEnd = null, words = "", clientsOpen = false } = {}) {
   const kept = [];
   const latest = new Map(); // node and its run -> the highest number that has come
   let chosen = null;
@@ -59,6 +60,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
   const sequence = h("span", { class: "sequence-filter" });
   const connection = h("span", { class: "connection-filter" });
   const clients = clientTable(base, onlyConnection, (number, name) => only(number, name));
+  clients.element.open = clientsOpen;
   clients.look(words);
   const state = h("p", { class: "state", role: "status" }, "connecting …");
   const body = h("tbody", null);
@@ -72,7 +74,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
   );
   main.classList.add("explorer");
   main.replaceChildren(
-    h("h1", null, "Protocol explorer"),
+    h("h1", null, clientsOpen ? "Clients" : "Protocol explorer"),
     h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, connection, pause, clear, saveSome, saveAll),
     state,
     clients.element,
@@ -104,6 +106,15 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     if (paused) parts.push(`paused, ${missed} new since`);
     if (skipped) parts.push(`${skipped} not shown: a node spends 2% of a processor on showing requests`);
     state.textContent = parts.join(" · ");
+  }
+
+  /** Forget the oldest: first of those that are not shown now, so that one client among many busy ones stays to be seen. */
+  function forget() {
+    const surplus = kept.length - KEPT;
+    forgotten += surplus;
+    let hidden = 0;
+    const rest = kept.filter((each) => hidden === surplus || matches(each, wanted) || (hidden += 1) === 0);
+    kept.splice(0, kept.length, ...rest.slice(rest.length - KEPT));
   }
 
   let drawing = false;
@@ -240,10 +251,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "" } = {})
     latest.set(run, exchange.exchange);
     exchange.text = [exchange.client_id, exchange.request, exchange.answer, exchange.principal, exchange.peer, ...exchange.groups, ...Object.keys(exchange.topics)].join(" ").toLowerCase();
     kept.push(exchange);
-    if (kept.length > KEPT) {
-      kept.shift();
-      forgotten += 1;
-    }
+    if (kept.length >= KEPT + SPARE) forget();
     if (paused) {
       missed += 1;
       tell();

@@ -1,7 +1,7 @@
 // The frame around the pages: navigation, theme, keys, and which page is shown.
 
 import { loadSession, post, session } from "./api.js";
-import { openDialog } from "./dialog.js";
+import { closeDialogs, openDialog } from "./dialog.js";
 import { fill, h, problem } from "./dom.js";
 import { findCopies, forgetCopies } from "./record_copies.js";
 import { Scope, go, parse } from "./router.js";
@@ -16,6 +16,7 @@ const PAGES = {
   group: { title: "Group", under: "groups", load: () => import("./pages/group.js") },
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
+  clients: { title: "Clients", key: "c", offered: () => session.explorer, load: () => import("./pages/clients.js") },
   explorer: { title: "Protocol", key: "p", offered: () => session.explorer, load: () => import("./pages/explorer.js") },
   faults: { title: "Faults", key: "f", offered: () => session.faults, load: () => import("./pages/faults.js") },
   broker: { title: "Broker", under: "overview", load: () => import("./pages/broker.js") },
@@ -194,6 +195,9 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-window.addEventListener("hashchange", show);
+window.addEventListener("hashchange", () => {
+  closeDialogs();
+  show();
+});
 window.addEventListener("signed-out", start);
 start();

@@ -23,6 +23,11 @@ export function openDialog(title, content, { wide = false } = {}) {
   return dialog;
 }
 
+/** Close them all: another page is shown. */
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
+
 /** A dialog with a form. `send` returns a promise; its error is shown in the dialog, which stays open then. */
 export function openForm(title, { fields, action, danger = false, send, wide, extra }) {
   return openDialog(

@@ -34,6 +34,11 @@ export function moment(ms, { millis = true } = {}) {
 
 export const clock = (ms) => moment(ms, { millis: false }).slice(11);
 
+/** The same for a field of the kind datetime-local. */
+export const localTime = (ms) => moment(ms, { millis: false }).replace(" ", "T");
+
+export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
+
 /** A length of time: 45 s, 3 min, 2 h 5 min, 4 d. */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";

@@ -9,6 +9,8 @@ import { importRecords, replayRecords } from "./record_copies.js";
 import { RecordList } from "./record_list.js";
 import { href } from "./router.js";
 
+const NOT_JSON = "value is not json";
+
 const FILTER_HELP = [
   ["error", "the text is in the key or the value"],
   ['value ~ "not found"', "contains; !~ does not"],
@@ -17,7 +19,7 @@ const FILTER_HELP = [
   ["header.trace = abc", "a header"],
   ["partition = 3, offset > 100", "also timestamp (ms) and size (bytes)"],
   ["value is null", "also: is not null"],
-  ["value is not json", "cannot be read as JSON; also: is json"],
+  [NOT_JSON, "cannot be read as JSON; also: is json"],
   ["a and (b or not c)", "and binds closer than or"],
 ];
 
@@ -34,11 +36,12 @@ export async function showRecords(body, topic, scope, params) {
   partitions.value = params.partitions ?? "";
   const filter = h("input", { type: "search", class: "wide", placeholder: "text, or $.customer.id = 42", spellcheck: "false" });
   filter.dataset.filter = "";
+  if (params.broken) filter.value = NOT_JSON;
   const perKey = tick("latest per key", false);
   const uncommitted = tick("also uncommitted", false);
   const read = h("button", { type: "submit", class: "primary" }, "Read");
   const live = h("button", { type: "button", onclick: () => startLive() }, "Live");
-  const help = h("button", { type: "button", class: "plain", onclick: showFilterHelp, "aria-label": "How to filter" }, "?");
+  const help = h("button", { type: "button", class: "plain", onclick: () => showFilterHelp(filter), "aria-label": "How to filter" }, "?");
   const status = h("div", { class: "status", role: "status" });
   const liveBar = h("div", { class: "live-bar", hidden: true });
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "More");
@@ -89,6 +92,7 @@ export async function showRecords(body, topic, scope, params) {
       fill(
         status,
         describe(told, list.count, filter.value),
+        told.finished && !list.count ? elsewhere() : null,
         told.notes.map((text) => h("div", { class: "note" }, text)),
         told.held.length ? heldNote(topic.name, told.held) : null,
       );
@@ -100,6 +104,28 @@ export async function showRecords(body, topic, scope, params) {
       fill(status);
       list.tell(problem(error, () => load(goOn)));
     }
+  };
+
+  /** Where records may be when none is in what was asked for; nothing if all was. */
+  const elsewhere = () => {
+    const parts = [
+      asked().partitions ? "in other partitions" : "",
+      ["offset", "time"].includes(begin.value) ? "before that place" : "",
+      until.value ? "after that time" : "",
+    ].filter(Boolean);
+    if (!parts.length) return null;
+    const everywhere = () => {
+      begin.value = "earliest";
+      partitions.value = until.value = "";
+      adjust();
+      load(false);
+    };
+    return h(
+      "div",
+      { class: "note" },
+      `There may be some ${parts.join(", or ")}. `,
+      h("button", { type: "button", class: "plain link", onclick: everywhere }, "Read the whole topic"),
+    );
   };
 
   const stopLive = () => {
@@ -242,10 +268,18 @@ function heldNote(name, held) {
   );
 }
 
-function showFilterHelp() {
-  openDialog("How to filter", () =>
-    h("dl", { class: "examples" }, FILTER_HELP.map(([text, what]) => [h("dt", null, h("code", null, text)), h("dd", null, what)])),
-  );
+/** The examples; one that is chosen is put into the field. */
+function showFilterHelp(filter) {
+  openDialog("How to filter", (close) => {
+    const take = (text) => {
+      filter.value = text;
+      close();
+      filter.focus();
+    };
+    const example = (text) =>
+      h("button", { type: "button", class: "plain link", title: "Put it into the field", onclick: () => take(text) }, h("code", null, text));
+    return h("dl", { class: "examples" }, FILTER_HELP.map(([text, what]) => [h("dt", null, example(text)), h("dd", null, what)]));
+  });
 }
 
 function showSpark(code) {

@@ -1,9 +1,10 @@
-// One broker: its log directories, and its configs with where each value comes from.
+// One broker: what it leads, its log directories, and its configs with where each value comes from.
 
 import { get } from "../api.js";
 import { configTable } from "../configs.js";
-import { badge, fill, h, table } from "../dom.js";
-import { bytes, number } from "../format.js";
+import { badge, fill, h, link, table } from "../dom.js";
+import { bytes, number, plural } from "../format.js";
+import { href } from "../router.js";
 
 export async function show(main, params, scope) {
   const told = await get("broker", { id: params.id }, scope.signal);
@@ -32,10 +33,42 @@ export async function show(main, params, scope) {
     h(
       "section",
       { class: "card" },
+      h("h2", null, "Partitions"),
+      h("p", { class: "quiet" }, `It leads ${plural(told.leads, "partition")}, and has ${plural(told.replicas, "replica")}.`),
+      table(
+        "Partitions",
+        [
+          { title: "Topic", class: "name", cell: (t) => link(t.topic, href("topic", { name: t.topic, tab: "partitions" })) },
+          { title: "Leads", number: true, cell: (t) => number(t.leads.length) },
+          { title: "Leads partitions", class: "mono wrap", cell: (t) => ranges(t.leads) },
+          { title: "Replicas", number: true, cell: (t) => number(t.replicas) },
+          { title: "Not in sync here", class: "mono wrap", cell: (t) => (t.out_of_sync.length ? h("span", { class: "warn-text" }, ranges(t.out_of_sync)) : "–") },
+        ],
+        told.topics,
+        { empty: "It has no replicas." },
+      ),
+      told.topics_count > told.topics.length
+        ? h("p", { class: "quiet" }, `and ${plural(told.topics_count - told.topics.length, "more topic")}`)
+        : null,
+    ),
+    h(
+      "section",
+      { class: "card" },
       h("h2", null, "Configs"),
       told.configs_problem
         ? h("p", { class: "quiet" }, `They cannot be seen: ${told.configs_problem}`)
         : configTable(told.configs),
     ),
   );
+}
+
+/** Numbers in order as people write them: 0–3, 7. */
+function ranges(numbers) {
+  const found = [];
+  for (const each of numbers) {
+    const last = found.at(-1);
+    if (last && last[1] === each - 1) last[1] = each;
+    else found.push([each, each]);
+  }
+  return found.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", ") || "–";
 }

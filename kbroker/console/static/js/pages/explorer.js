@@ -3,14 +3,16 @@
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 
-export async function show(main, params, scope) {
+export const show = (main, params, scope) => showIn(main, params, scope);
+
+export async function showIn(main, params, scope, options = {}) {
   // Whether it may be seen is asked first: a stream of events cannot tell why it is refused.
   await get("explorer/nodes", {}, scope.signal);
   const [{ showExplorer }] = await Promise.all([import("../../explorer/explorer.js"), style()]);
   if (scope.over) return;
   const box = h("div");
   fill(main, box);
-  showExplorer(box, { base: "api/explorer/", onEnd: (end) => scope.onEnd(end), words: params.filter ?? "" });
+  showExplorer(box, { base: "api/explorer/", onEnd: (end) => scope.onEnd(end), words: params.filter ?? "", ...options });
 }
 
 let loaded = null;

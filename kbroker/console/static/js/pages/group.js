@@ -3,7 +3,7 @@
 import { get, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
 import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
-import { duration, moment, number, plural, withZone } from "../format.js";
+import { duration, localTime, moment, number, plural, withZone, zone } from "../format.js";
 import { lagCourse } from "../lag_chart.js";
 import { go, href } from "../router.js";
 import { STATE_KINDS } from "./groups.js";
@@ -68,11 +68,14 @@ const tile = (name, value, note) =>
 
 const PLACES = {
   record: (place) => href("topic", { name: place.topic, from: "offset", at: place.offset, partitions: place.partition, open: true }),
+  broken: (place) =>
+    href("topic", { name: place.topic, from: "offset", at: place.offset, partitions: place.partition < 0 ? "" : place.partition, broken: true }),
+  client: (place) => href("explorer", { filter: place.client_id }),
   transaction: (place) => href("transactions", { filter: place.transactional_id }),
   held: (place) => href("topic", { name: place.topic, tab: "groups" }),
 };
 
-/** Why records wait: each reason with what helps, and a link to where more is seen. */
+/** Why records wait: each reason with what helps, and links to where more is seen. */
 function drawReasons(told) {
   if (!told.reasons.length) return null;
   return h(
@@ -88,7 +91,13 @@ function drawReasons(told) {
           { class: reason.severity === "error" ? "bad" : "warn" },
           h("div", null, badge(reason.severity === "error" ? "stands" : "waits", reason.severity === "error" ? "bad" : "warn")),
           h("div", null, h("p", null, reason.text), h("p", { class: "quiet" }, reason.advice)),
-          h("div", { class: "since" }, reason.place ? link(reason.place.text, PLACES[reason.place.kind](reason.place), { class: "button" }) : null),
+          h(
+            "div",
+            { class: "since places" },
+            reason.places
+              .filter((place) => place.kind !== "client" || (session.explorer && place.client_id))
+              .map((place) => link(place.text, PLACES[place.kind](place), { class: "button" })),
+          ),
         ),
       ),
     ),
@@ -253,6 +262,8 @@ function assigned(member) {
   ];
 }
 
+const HOUR_MS = 3_600_000;
+
 /** A reset: first what would change, then the change. */
 function reset(told, again) {
   const topics = [...new Set(told.partitions.map((each) => each.topic))];
@@ -262,9 +273,10 @@ function reset(told, again) {
     "earliest",
   );
   const value = h("input", { type: "number" });
-  const time = h("input", { type: "datetime-local", step: "1" });
+  const time = h("input", { type: "datetime-local", step: "1", required: true });
+  time.value = localTime(told.now - HOUR_MS);
   const valueField = field("Number", value, "Negative goes back");
-  const timeField = field("Time", time);
+  const timeField = field("Time", time, `At first an hour ago, in this browser's time zone (${zone()})`);
   const preview = h("div", { class: "preview", role: "status" });
   const trouble = h("p", { class: "form-trouble", role: "alert" });
   const apply = h("button", { type: "button", class: "primary", disabled: true }, "Reset");
@@ -279,6 +291,7 @@ function reset(told, again) {
   const adjust = () => {
     valueField.hidden = !["offset", "shift"].includes(to.value);
     timeField.hidden = to.value !== "time";
+    time.disabled = timeField.hidden; // or an empty field that is not seen refuses the form
     apply.disabled = true;
     fill(preview);
     fill(trouble);
