@@ -252,8 +252,17 @@ class Site:
                     offset = high if answer.offset == OFFSET_END else answer.offset
                     reading.by_time[topic, partition, shift] = offset
         consumer.close()
-        asked_group = ConsumerGroupTopicPartitions(GROUP)
-        for group_future in self.admin.list_consumer_group_offsets([asked_group]).values():
-            for answer in group_future.result().topic_partitions:
-                reading.committed[answer.topic, answer.partition] = answer.offset
+        wait_for(lambda: self._read_committed(reading), "the group's coordinator")
         return reading
+
+    def _read_committed(self, reading: Reading) -> bool:
+        asked = ConsumerGroupTopicPartitions(GROUP)
+        [future] = self.admin.list_consumer_group_offsets([asked], request_timeout=120).values()
+        try:
+            told = future.result().topic_partitions
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].name() in NOT_YET:
+                return False
+            raise
+        reading.committed = {(each.topic, each.partition): each.offset for each in told}
+        return True

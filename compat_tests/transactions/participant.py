@@ -336,8 +336,9 @@ class Aio(Participant):
         end = (await consumer.end_offsets([partition]))[partition]
         if command["isolation"] == "read_committed":
             # It tells the high watermark, and stops at the last stable offset.
-            await consumer.getmany(timeout_ms=500, max_records=1)
-            end = min(end, consumer.last_stable_offset(partition))
+            while (stable := consumer.last_stable_offset(partition)) is None:  # until the first Fetch is answered
+                await consumer.getmany(timeout_ms=500, max_records=1)
+            end = min(end, stable)
             await consumer.seek_to_beginning(partition)
         values = []
         deadline = time.monotonic() + PATIENCE_SECONDS
