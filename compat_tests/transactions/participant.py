@@ -209,12 +209,15 @@ class KafkaPython(Participant):
     def copy(self, command: Command) -> int:
         from kafka.structs import OffsetAndMetadata
 
+        from compat_tests.kafka_python.rejoining import remind
+
         consumer = self._consumer("read_committed", group_id=command["group"])
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
         count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
         while count < command["count"] and time.monotonic() < deadline:
             found = consumer.poll(500, max_records=command["batch"])
+            remind(consumer)
             if not found:
                 continue
             producer.begin_transaction()
