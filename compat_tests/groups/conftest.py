@@ -30,7 +30,7 @@ OPTIONS = (
     "group.consumer.min.heartbeat.interval.ms=100",
     "group.consumer.heartbeat.interval.ms=300",
     "group.consumer.min.session.timeout.ms=1000",
-    "group.consumer.session.timeout.ms=20000",
+    "group.consumer.session.timeout.ms=60000",
     "group.consumer.max.session.timeout.ms=900000",
     "group.consumer.max.heartbeat.interval.ms=300000",
 )
