@@ -15,6 +15,7 @@ from compat_tests.client import Client, ClientError, Record
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError as BrokerClientError
 from kbroker.client.connection import Connection
+from kbroker.client.transactions import describe_transaction
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.metadata import MetadataResponseTopic
 
@@ -150,6 +151,16 @@ def _group_configs(address: str, group: str) -> dict[str, str | None]:
     finally:
         connection.close()
     return {each.name: each.value for each in result.configs}
+
+
+def await_ended(bootstrap: str, transactional_id: str) -> None:
+    """Wait until no transaction of the id is about to end: a commit is answered before its markers are everywhere."""
+
+    def is_ended() -> bool:
+        with BrokerClient(bootstrap, timeout=60) as client:
+            return not describe_transaction(client, transactional_id).state.startswith("Prepare")
+
+    eventually(is_ended, f"the transaction of {transactional_id} to be ended")
 
 
 class Late(AssertionError):

@@ -18,6 +18,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from compat_tests.case import await_ended
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
 NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_WAIT_COORD")
@@ -177,6 +179,7 @@ class Site:
                 producer.commit_transaction(120)
             else:
                 producer.abort_transaction(120)
+            await_ended(self._bootstrap, f"txn-{number % 2}")
 
     def _commit(self, part: int) -> None:
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": GROUP, "enable.auto.commit": False})
