@@ -72,7 +72,7 @@ def joined(broker: RunningBroker, group: str) -> Iterator[tuple[Connection, Any]
     connection = Connection(host, int(port), client_id="member", deadline=deadline)
     try:
         request = join_request(
-            group, "", [(ASSIGNOR, subscription("t"))], session_timeout_ms=30_000, rebalance_timeout_ms=30_000
+            group, "", [(ASSIGNOR, subscription("t"))], session_timeout_ms=600_000, rebalance_timeout_ms=600_000
         )
         connection.send(request, version=3)
         answer = connection.receive(deadline)
