@@ -15,9 +15,12 @@ from compat_tests.client import Client, ClientError, Record
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError as BrokerClientError
 from kbroker.client.connection import Connection
+from kbroker.client.transactions import describe_transaction
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.metadata import MetadataResponseTopic
 
 GROUP_RESOURCE = 32
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 T = TypeVar("T")
 
@@ -97,20 +100,36 @@ class Context:
         await_everywhere(self.broker.bootstrap, name)
 
 
-def await_everywhere(bootstrap: str, topic: str) -> None:
-    """Wait until each of several brokers knows a topic; one alone knows it when it has answered."""
+def await_everywhere(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    """Wait until each of several brokers knows a topic, with so many partitions or more.
+
+    One alone knows it when it has answered.
+    """
+
+    def knows(found: MetadataResponseTopic) -> bool:
+        led = all(partition.leader_id >= 0 for partition in found.partitions)
+        return not found.error_code and led and len(found.partitions) >= partitions
+
+    _await_each(bootstrap, topic, knows, "there")
+
+
+def await_gone(bootstrap: str, topic: str) -> None:
+    """Wait until no broker knows a topic any more."""
+    _await_each(bootstrap, topic, lambda found: found.error_code == UNKNOWN_TOPIC_OR_PARTITION, "gone")
+
+
+def _await_each(bootstrap: str, topic: str, wanted: Callable[[MetadataResponseTopic], bool], what: str) -> None:
+    def is_so(address: str) -> bool:
+        try:
+            with BrokerClient(address, timeout=60) as client:
+                [found] = client.refresh([topic])
+        except BrokerClientError:
+            return True  # it does not run
+        return wanted(found)
+
     addresses = bootstrap.split(",")
     for address in addresses if len(addresses) > 1 else ():
-        eventually(lambda address=address: _knows(address, topic), f"{topic} at {address}")  # type: ignore[misc]
-
-
-def _knows(address: str, topic: str) -> bool:
-    try:
-        with BrokerClient(address, timeout=60) as client:
-            [found] = client.refresh([topic])
-    except BrokerClientError:
-        return True  # it does not run
-    return not found.error_code and all(partition.leader_id >= 0 for partition in found.partitions)
+        eventually(lambda address=address: is_so(address), f"{topic} to be {what} at {address}")  # type: ignore[misc]
 
 
 def await_group_configs(bootstrap: str, group: str, configs: Mapping[str, str]) -> None:
@@ -134,6 +153,16 @@ def _group_configs(address: str, group: str) -> dict[str, str | None]:
     return {each.name: each.value for each in result.configs}
 
 
+def await_ended(bootstrap: str, transactional_id: str) -> None:
+    """Wait until no transaction of the id is about to end: a commit is answered before its markers are everywhere."""
+
+    def is_ended() -> bool:
+        with BrokerClient(bootstrap, timeout=60) as client:
+            return not describe_transaction(client, transactional_id).state.startswith("Prepare")
+
+    eventually(is_ended, f"the transaction of {transactional_id} to be ended")
+
+
 class Late(AssertionError):
     """The awaited state did not come in time."""
 
@@ -146,6 +175,20 @@ def eventually(condition: Callable[[], bool], what: str, timeout: float = 120) -
         if time.monotonic() > deadline:
             raise Late(f"not within {timeout} s: {what}")
         pause.wait(0.05)
+
+
+def at_once(action: Callable[[], T], seconds: float, what: str) -> T:
+    """The result of an `action` that takes less than so many seconds; on a machine that is busy, of three tries.
+
+    For actions that each take longer where a broker waits for what it should not.
+    """
+    for _ in range(3):
+        begin = time.monotonic()
+        result = action()
+        took = time.monotonic() - begin
+        if took < seconds:
+            return result
+    raise Late(f"took {took:.1f} s the last of three times: {what}")
 
 
 def settled(action: Callable[[], T], timeout: float = 120) -> T:

@@ -9,7 +9,7 @@ from kbroker.client import ClientError
 from kbroker.testing import ClusterNode, RunningCluster
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-SECONDS = 60
+SECONDS = 180
 """A limit that only a broken cluster reaches."""
 
 

@@ -129,7 +129,7 @@ def test_followers_are_left_alone_unless_meant(cluster: RunningCluster, topic: s
     waiting = threading.Thread(target=lambda: errors.extend(produce(cluster, topic, "b", acks="all")))
     waiting.start()
     held.undo()  # nothing of it is acknowledged before: neither follower can have it
-    waiting.join(60)
+    waiting.join(180)
     assert errors == [None]
     assert {injection.client_id for injection in held.injections} <= {f"broker-{n}-fetcher-0" for n in (1, 2, 3)}
     assert read(cluster, topic) == [(0, "a"), (1, "b")]
@@ -224,7 +224,7 @@ def test_a_gap_whose_leader_dies_before_anybody_has_it(cluster: RunningCluster, 
         gap = threading.Thread(target=lambda: ends.append(cluster.faults.offset_gap(topic, 0, size=4)))
         gap.start()
         leader.kill()  # before or after it has appended
-    gap.join(60)
+    gap.join(180)
     assert ends == [{0: 4}]
     assert cluster.leader_of(topic) is not leader
 

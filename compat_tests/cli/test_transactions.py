@@ -19,7 +19,8 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
     kb("topic", "create", "cli-transactions")
 
     def producer(name: str):  # type: ignore[no-untyped-def]
-        made = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 600_000}
+        made = confluent_kafka.Producer({**settings, "message.timeout.ms": 300_000})
         made.init_transactions(120)
         made.begin_transaction()
         return made

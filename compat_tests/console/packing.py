@@ -30,9 +30,10 @@ class Packing:
             changes = [ConfigChange(name, Operation.SET, value) for name, value in settings.items()]
             alter_configs(client, ResourceType.GROUP, self.group, changes)
             self._produce(client, 4)
+            self._began = time.monotonic()
             first = self._worker("packer-1")
             first.acknowledge_offset(self.topic, 0, 1, confluent_kafka.AcknowledgeType.RELEASE)
-            first.commit_sync(20)
+            first.commit_sync(120)
             self._produce(client, 2)
             self._worker("packer-2")
 
@@ -52,16 +53,21 @@ class Packing:
         worker = ShareConsumer({"bootstrap.servers": self._bootstrap, **settings})
         self._workers.append(worker)
         worker.subscribe([self.topic])
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while not worker.poll(0.5):
             assert time.monotonic() < end, f"{name} gets nothing"
         return worker
+
+    @property
+    def is_over(self) -> bool:
+        """Whether locks may have ended: they last for a minute, no longer."""
+        return time.monotonic() - self._began > 55
 
     def finish(self) -> None:
         """Accept what the first worker holds."""
         for offset in (0, 2, 3):
             self._workers[0].acknowledge_offset(self.topic, 0, offset)
-        self._workers[0].commit_sync(20)
+        self._workers[0].commit_sync(120)
 
     def close(self) -> None:
         """Have the workers leave."""

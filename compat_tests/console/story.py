@@ -78,21 +78,21 @@ class Story:
                 producer.produce(self.orders, text[:31], f"order-{number}", on_delivery=stored)
             else:
                 producer.produce(self.orders, text, f"order-{number}")
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
 
     def _open_settlement(self) -> None:
         plain = self._producer(**{"client.id": "terminal"})
         held = self._producer(**{"transactional.id": self.settlement, "transaction.timeout.ms": "600000"})
-        held.init_transactions(30)
+        held.init_transactions(300)
         for number in range(10):
             plain.produce(self.payments, json.dumps({"payment": number}), partition=0)
-        assert plain.flush(30) == 0
+        assert plain.flush(300) == 0
         held.begin_transaction()
         held.produce(self.payments, json.dumps({"settlement": 1}), partition=0)
-        assert held.flush(30) == 0
+        assert held.flush(300) == 0
         for number in range(10, 25):
             plain.produce(self.payments, json.dumps({"payment": number}), partition=0)
-        assert plain.flush(30) == 0
+        assert plain.flush(300) == 0
         self._settlement = held
 
     @contextlib.contextmanager
@@ -133,14 +133,14 @@ class Story:
 
     def _check_out(self) -> None:
         producer = self._producer(**{"transactional.id": self.checkout})
-        producer.init_transactions(30)
+        producer.init_transactions(300)
         while not self._over.is_set():
             producer.begin_transaction()
             for number in range(3):
                 producer.produce(self.shipments, json.dumps({"parcel": number}), partition=number)
-            producer.flush(10)
+            producer.flush(300)
             self._over.wait(3)
-            producer.commit_transaction(30)
+            producer.commit_transaction(300)
             self._over.wait(3)
 
 

@@ -40,10 +40,10 @@ class Node:
         """A record that is written, and read by a group."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "client.id": "writer"})
         producer.produce(topic, b"<b>tea</b>", b"drinks")
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "shop", "auto.offset.reset": "earliest"})
         consumer.subscribe([topic])
-        assert len(consumer.consume(1, 20)) == 1
+        assert len(consumer.consume(1, 120)) == 1
         consumer.close()
 
     def stop(self) -> None:
@@ -138,7 +138,7 @@ def test_faults_are_switched(faulty: Node, open_page: OpenPage) -> None:
     producer = Producer({"bootstrap.servers": faulty.bootstrap})
     refused: list[str] = []
     producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(str(error)))
-    assert producer.flush(20) == 0 and "POLICY_VIOLATION" in refused[0]
+    assert producer.flush(120) == 0 and "POLICY_VIOLATION" in refused[0]
     expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
     expect(faults).to_contain_text("1 time")
     page.screenshot(path=SCREENSHOTS / "faults-light.png")

@@ -41,7 +41,8 @@ class Hostile:
         while (message := self.consumer.poll(1)) is None or message.error():
             assert time.monotonic() < until
         self.consumer.commit(message, asynchronous=False)
-        self.producer = confluent_kafka.Producer({**settings, "transactional.id": self.name})
+        patient = {"transactional.id": self.name, "transaction.timeout.ms": 600_000}
+        self.producer = confluent_kafka.Producer({**settings, **patient})
         self.producer.init_transactions(60)
         self.producer.begin_transaction()
         self.producer.produce(self.topic, b"open")

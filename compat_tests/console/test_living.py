@@ -43,20 +43,20 @@ def test_a_cluster_lives_until_it_is_interrupted() -> None:
             if WITH_SPARK:
                 assert process.stdout.readline() == "Spark reads flights and writes flight-delays\n"
                 results = "topics?filter=flight-delays&counts=1"
-                eventually(lambda: ask(results)["rows"][0]["records"] > 0, "Spark writes", 60)
+                eventually(lambda: ask(results)["rows"][0]["records"] > 0, "Spark writes", 300)
 
             def are_stable() -> bool:
                 states = {row["group"]: row["state"] for row in ask("groups")["rows"]}
                 return states.get("departures") == states.get("reports") == "Stable"
 
-            eventually(are_stable, "the groups have their members", 60)
-            eventually(lambda: bool(ask("transactions")["rows"]), "transactions", 60)
+            eventually(are_stable, "the groups have their members", 300)
+            eventually(lambda: bool(ask("transactions")["rows"]), "transactions", 300)
 
             def is_behind() -> bool:
                 rows = ask("group?group=reports")["partitions"]
                 return sum(row["lag"] or 0 for row in rows if row["topic"] == "flights") > 0
 
-            eventually(is_behind, "the slow group falls behind", 60)
+            eventually(is_behind, "the slow group falls behind", 300)
             assert ask("transactions")["rows"][0]["id"] == "booking"
             assert len(ask("explorer/nodes")["all"]) == 3
             others = psutil.Process(process.pid).children(recursive=True)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,10 @@ pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, expect
 
 
-@pytest.fixture
-def packing(bootstrap: str) -> Iterator[Packing]:
-    """A share group of two workers, whose locks last for a minute."""
-    made = Packing(bootstrap)
-    yield made
-    made.close()
-
-
 def rows(page: Page, table: str) -> list[list[str]]:
-    """The texts of a table's rows, all of one moment: a page that lives puts others in their place."""
+    """The texts of a table's rows, once it has any, all of one moment: a page that lives puts others in their place."""
     found = page.get_by_role("table", name=table, exact=True).locator("tbody tr:not(.space)")
+    expect(found.first).to_be_visible()
     texts: list[list[str]] = found.evaluate_all(
         "rows => rows.map((row) => [...row.querySelectorAll('td')].map((cell) => cell.innerText.trim()))"
     )
@@ -44,7 +36,7 @@ def test_the_overview_says_how_the_cluster_is(open_page: OpenPage) -> None:
     expect(page.get_by_role("heading", name="The cluster is well")).to_be_visible()
     brokers = rows(page, "Brokers")
     assert "serves" in brokers[0][2]
-    assert any(row[1] == "leader" for row in rows(page, "Metadata quorum"))
+    eventually(lambda: any(row[1] == "leader" for row in rows(page, "Metadata quorum")), "the quorum has a leader")
     page.get_by_role("table", name="Brokers").get_by_role("link").first.click()
     expect(page.get_by_role("heading", name=re.compile(r"^Broker \d+$"))).to_be_visible()
     page.get_by_label("Filter configs").fill("log.retention.ms")
@@ -289,10 +281,16 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
     page.get_by_label("Filter groups by name").fill(world.group)
     page.get_by_role("link", name=world.group, exact=True).click()
     expect(page.get_by_role("heading", name=world.group)).to_be_visible()
-    before = rows(page, "Partitions")
-    assert [row[2] for row in before] == ["100"] * 3
-    assert sum(int(row[4].replace(",", "")) for row in before) == 603
-    assert all(re.fullmatch(r"\d+ (min|h|s)|1 h \d+ min", row[5]) for row in before)
+
+    def is_told() -> bool:
+        before = rows(page, "Partitions")
+        return (
+            [row[2] for row in before] == ["100"] * 3
+            and sum(int(row[4].replace(",", "") or "0") for row in before) == 603
+            and all(re.fullmatch(r"\d+ (min|h|s)|1 h \d+ min", row[5]) for row in before)
+        )
+
+    eventually(is_told, "the lags of three partitions, in records and in time")
     page.get_by_role("button", name="Reset offsets").click()
     page.go_back()
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -319,7 +317,22 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
     expect(page.get_by_role("table", name="Groups with offsets of this topic")).to_contain_text(world.group)
 
 
-def test_who_holds_which_record_of_a_share_group(open_page: OpenPage, packing: Packing, broker: Broker) -> None:
+def test_who_holds_which_record_of_a_share_group(open_page: OpenPage, bootstrap: str, broker: Broker) -> None:
+    for _ in range(3):
+        packing = Packing(bootstrap)
+        try:
+            _see_who_holds_which(open_page, packing, broker)
+        except AssertionError:
+            if not packing.is_over:
+                raise  # and else a slow machine was too slow for their locks
+        else:
+            return
+        finally:
+            packing.close()
+    raise AssertionError("a minute is too short, three times")
+
+
+def _see_who_holds_which(open_page: OpenPage, packing: Packing, broker: Broker) -> None:
     page = open_page(f"#/group?group={packing.group}")
     expect(page.get_by_role("heading", name="In flight")).to_be_visible()
     if broker.name == "apache":
@@ -331,12 +344,13 @@ def test_who_holds_which_record_of_a_share_group(open_page: OpenPage, packing: P
         return [[*row[2:6], row[6].split("\n")[0]] for row in rows(page, "In flight")]
 
     held = "held"
-    assert told() == [
+    begun = [
         ["0", "1", held, "1", "packer-1"],
         ["1", "1", held, "2", "packer-2"],
         ["2–3", "2", held, "1", "packer-1"],
         ["4–5", "2", held, "1", "packer-2"],
     ]
+    eventually(lambda: told() == begun, "all that is held")
     [first, *_] = rows(page, "In flight")
     assert first[:2] == [packing.topic, "0"] and first[7] == "127.0.0.1" and re.fullmatch(r"\d+ s", first[8])
     packing.finish()

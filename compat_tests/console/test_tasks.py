@@ -90,6 +90,7 @@ def tab_to(page: Page, name: str) -> None:
 def in_transaction(cluster: RunningCluster, transactional_id: str, topic: str) -> confluent_kafka.Producer:
     """A producer that has written a record in a transaction, which is open."""
     options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}
+    options["transaction.timeout.ms"] = 600_000
     producer = confluent_kafka.Producer(options)
     producer.init_transactions(60)
     producer.begin_transaction()

@@ -90,11 +90,12 @@ class World:
         """A transaction that has written a record, and is left open."""
         import confluent_kafka
 
-        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.transaction})
-        producer.init_transactions(20)
+        patient = {"transactional.id": self.transaction, "transaction.timeout.ms": 600_000}
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, **patient})
+        producer.init_transactions(120)
         producer.begin_transaction()
         producer.produce(self.empty, b"not yet committed", partition=0)
-        producer.flush(20)
+        assert producer.flush(120) == 0
         self._transactional = producer
 
     def close(self) -> None:

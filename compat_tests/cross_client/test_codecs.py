@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from compat_tests.case import eventually, numbered
+from compat_tests.case import await_everywhere, eventually, numbered
 from compat_tests.client import CODECS
 from compat_tests.clients import NAMES, Clients, client_class, skip_without, unavailable
 
@@ -26,13 +26,14 @@ def _pairs() -> list[object]:
 
 @pytest.mark.nodes(3)
 @pytest.mark.parametrize(("writer", "codec"), _pairs())
-def test_codec_across_clients(writer: str, codec: str, clients: Clients) -> None:
+def test_codec_across_clients(writer: str, codec: str, clients: Clients, bootstrap: str) -> None:
     skip_without(writer)
     if f"codec_{codec}" not in client_class(writer).features:
         pytest.skip(f"{writer} has no {codec}")
     topic = f"compat-cross-{uuid.uuid4().hex[:10]}"
     clients["confluent-kafka"].create_topic(topic)
     eventually(lambda: topic in clients["confluent-kafka"].list_topics(), f"{topic} in the topic list")
+    await_everywhere(bootstrap, topic)
     records = numbered(120, size=150)
     clients[writer].produce(topic, records, compression=codec, linger_ms=50)
     contents = [record.content() for record in records]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,11 +15,10 @@ from confluent_kafka.cimpl import NewTopic
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.case import await_everywhere
+from compat_tests.coordinators import await_group_coordinators
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
-from compat_tests.groups.wire_world import CLOSED, SILENT, Connection
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from compat_tests.groups.wire_world import Connection
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -32,7 +30,7 @@ OPTIONS = (
     "group.consumer.min.heartbeat.interval.ms=100",
     "group.consumer.heartbeat.interval.ms=300",
     "group.consumer.min.session.timeout.ms=1000",
-    "group.consumer.session.timeout.ms=20000",
+    "group.consumer.session.timeout.ms=60000",
     "group.consumer.max.session.timeout.ms=900000",
     "group.consumer.max.heartbeat.interval.ms=300000",
 )
@@ -76,7 +74,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def bootstrap(broker: Broker) -> str:
     """host:port of that broker, not of the one that other folders share; its group coordinators are there."""
-    await_coordinators(broker.bootstrap)
+    await_group_coordinators(broker.bootstrap)
     return broker.bootstrap
 
 
@@ -143,30 +141,9 @@ def restart(broker: Broker, bootstrap: str) -> Restart:
 
     def run() -> None:
         broker.restart()
-        await_coordinators(bootstrap)
+        await_group_coordinators(bootstrap)
 
     return run
-
-
-def await_coordinators(bootstrap: str) -> None:
-    """Wait until each partition of the offsets topic has a broker that coordinates its groups."""
-    # Enough names that every partition has some. The first question about one of them makes the topic.
-    ask = DescribeGroupsRequest(groups=[f"any-{number}" for number in range(1000)])
-    find = FindCoordinatorRequest(key="any-0")
-    connections = [Connection(address) for address in bootstrap.split(",")]
-    deadline = time.monotonic() + 180
-    missing = {*ask.groups}
-    while missing:
-        # Of several brokers one coordinates each.
-        missing = {*ask.groups}
-        for connection in connections:
-            connection.ask(find, 2)
-            told = connection.ask(ask, 0)
-            if told not in (CLOSED, SILENT):
-                missing -= {each.group_id for each in told.groups if not each.error_code}
-        assert time.monotonic() < deadline, "not all group coordinators are there after 180 s"
-    for connection in connections:
-        connection.close()
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ class Host(LineProcess):
             bootstrap=bootstrap,
             group=group,
             protocol=kind.protocol,
-            **{"topics": [], "session_timeout_ms": 20_000, **options},
+            **{"topics": [], "session_timeout_ms": 60_000, **options},
         )
         return member
 

@@ -115,7 +115,9 @@ class KafkaPythonMember(ThreadMember):
         from kafka.coordinator.assignors.range import RangePartitionAssignor
         from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-        self._kafka = kafka
+        from compat_tests.kafka_python.rejoining import remind
+
+        self._kafka, self._remind = kafka, remind
         member = self
 
         class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -154,13 +156,13 @@ class KafkaPythonMember(ThreadMember):
         )
         for topic in options["topics"]:
             # A leader that assigns before its first metadata has to rejoin, and kafka-python 3.0.12 loses the
-            # assignment when a poll() ends within such a rejoin (its README here says why); that is why it polls for
-            # longer, too.
+            # assignment when a poll() ends within such a rejoin (its README here says why).
             self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe(topics=options["topics"] or (), pattern=options.get("pattern"), listener=Listener())
 
     def poll(self) -> None:
         polled = self._consumer.poll(timeout_ms=1000)
+        self._remind(self._consumer)
         self.records([(each.topic, each.partition, each.offset) for records in polled.values() for each in records])
 
     def commit(self, command: dict[str, Any]) -> None:

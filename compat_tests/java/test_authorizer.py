@@ -100,7 +100,7 @@ def test_decisions(seed: int) -> None:
             ours.extend((world.ask(), len(lines)) for _ in range(8))
     command = program(Path(__file__).with_name("Authorizer.java"))
     result = subprocess.run(
-        command, input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8", timeout=120
+        command, input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8", timeout=600
     )
     assert result.returncode == 0, result.stderr[-2000:]
     theirs = [line == "ALLOWED" for line in result.stdout.splitlines() if line in ("ALLOWED", "DENIED")]

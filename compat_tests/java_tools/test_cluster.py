@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
@@ -64,14 +65,12 @@ def test_log_dirs(compare: Comparison) -> None:
     free = ((r'"(totalBytes|usableBytes)":-?\d+', r'"\1":N'),)
 
     def partitions(side: Side) -> str:
-        printed = side.run(
-            "kafka-log-dirs",
-            "--bootstrap-server",
-            "{server}",
-            "--describe",
-            "--topic-list",
-            "dirs-one,dirs-two,dirs-never",
-        )
+        described = ("--bootstrap-server", "{server}", "--describe", "--topic-list", "dirs-one,dirs-two,dirs-never")
+        printed = side.run("kafka-log-dirs", *described)
+        deadline = time.monotonic() + 120
+        # Apache Kafka tells of partitions a moment before it makes their directories.
+        while printed.out.count('"partition"') < 3 and time.monotonic() < deadline:
+            printed = side.run("kafka-log-dirs", *described)
         lines = side.normalized(printed.out + printed.err, free).splitlines()
         told = json.loads(lines[-1])
         for broker in told["brokers"]:

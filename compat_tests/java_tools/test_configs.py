@@ -95,6 +95,7 @@ def test_all_topic(compare: Comparison) -> None:
     broker.described("log.retention.ms")
     topic.describe("--all")
     broker.delete("log.retention.ms,log.flush.interval.ms")
+    broker.described("(?s)^((?!log.retention.ms).)*$")
 
 
 @feature("kafka-configs, all topics")

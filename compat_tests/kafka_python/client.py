@@ -28,6 +28,7 @@ from compat_tests.client import (
     next_offsets,
 )
 from compat_tests.client_security import Security
+from compat_tests.kafka_python.rejoining import remind
 
 
 def _translate(error: Exception) -> ClientError:
@@ -315,6 +316,7 @@ class KafkaPythonClient(Client):
                     raise ReadTimeout(records)
                 for batch in consumer.poll(timeout_ms=500, max_records=count - len(records)).values():
                     records.extend(_record(message) for message in batch)
+                remind(consumer)
             offsets = next_offsets(records).items()
             consumer.commit(
                 {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets}

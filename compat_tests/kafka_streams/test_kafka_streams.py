@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
-from compat_tests.case import eventually
+from compat_tests.case import await_everywhere, await_gone, eventually
 from compat_tests.groups.wire_world import Connection
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
@@ -57,8 +57,12 @@ def bootstrap(broker: Broker) -> str:
     old = [name for name in admin.list_topics(timeout=120).topics if not name.startswith("__")]
     for future in admin.delete_topics(old).values() if old else ():
         future.result()
+    for name in old:
+        await_gone(broker.bootstrap, name)  # or a node that still has it would take what is written next
     for future in admin.create_topics([NewTopic("lines", 3), NewTopic("counts", 1)]).values():
         future.result()
+    for name in ("lines", "counts"):
+        await_everywhere(broker.bootstrap, name)  # an application without its topics ends
     return broker.bootstrap
 
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.brokers import KbrokerNodes
+from compat_tests.case import await_everywhere, await_group_configs
 from compat_tests.groups.wire_world import Connection
 from compat_tests.kafka_streams.app import StreamsApp
 from compat_tests.kafka_streams.test_kafka_streams import OPTIONS, coordinator
@@ -95,10 +96,13 @@ def test_tasks_are_where_the_assignor_wants_them_and_the_topology_is_described(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("lines", 3), NewTopic("counts", 1)]).values():
         future.result()
+    for name in ("lines", "counts"):
+        await_everywhere(bootstrap, name)  # an application without its topics ends
     with Client(bootstrap) as client:
         with pytest.raises(ResponseError, match="is not a registered task assignor"):
             choose(client, "other")
         choose(client, "to_main")
+    await_group_configs(bootstrap, GROUP, {"streams.assignor.name": "to_main"})
     main = StreamsApp(bootstrap, GROUP, tmp_path / "state", "one", "group.protocol=streams", "client.tag.role=main")
     other = StreamsApp(bootstrap, GROUP, tmp_path / "state", "two", "group.protocol=streams", "client.tag.role=other")
     try:

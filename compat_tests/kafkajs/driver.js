@@ -63,7 +63,7 @@ const kafkas = {}
 const kafka = (command) =>
   (kafkas[keyOf(command)] ||= new Kafka({
     clientId: 'compat', brokers: command.bootstrap.split(','), logLevel: logLevel.NOTHING,
-    retry: { retries: 6, initialRetryTime: 50 }, ...secured(command.security),
+    retry: { retries: 6, initialRetryTime: 50 }, connectionTimeout: 30000, ...secured(command.security),
   }))
 
 const admins = {}

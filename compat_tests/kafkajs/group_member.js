@@ -18,7 +18,7 @@ class Member {
     this.next = new Map() // the same -> the offset after the last record read
     const kafka = new Kafka({
       clientId: options.client_id || 'kafkajs', brokers: options.bootstrap.split(','), logLevel: logLevel.NOTHING,
-      retry: { retries: 10, initialRetryTime: 50, maxRetryTime: 500 },
+      retry: { retries: 30, initialRetryTime: 50, maxRetryTime: 500 }, connectionTimeout: 30000,
     })
     this.consumer = kafka.consumer({
       groupId: options.group, sessionTimeout: options.session_timeout_ms, heartbeatInterval: 300,

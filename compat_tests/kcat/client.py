@@ -93,7 +93,7 @@ class KcatClient(Client):
         return ClientError("KCAT_FAILED", text.strip() or f"exit code {result.returncode}")
 
     def _metadata(self, *arguments: str) -> dict[str, object]:
-        result = self._kcat("-L", "-J", "-m", "20", *arguments)
+        result = self._kcat("-L", "-J", "-m", "60", *arguments)
         if result.returncode:
             raise self._fail(result)
         told: dict[str, object] = json.loads(result.stdout)

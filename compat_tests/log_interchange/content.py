@@ -18,6 +18,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from compat_tests.case import await_ended
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
 NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_WAIT_COORD")
@@ -177,6 +179,7 @@ class Site:
                 producer.commit_transaction(120)
             else:
                 producer.abort_transaction(120)
+            await_ended(self._bootstrap, f"txn-{number % 2}")
 
     def _commit(self, part: int) -> None:
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": GROUP, "enable.auto.commit": False})
@@ -252,8 +255,17 @@ class Site:
                     offset = high if answer.offset == OFFSET_END else answer.offset
                     reading.by_time[topic, partition, shift] = offset
         consumer.close()
-        asked_group = ConsumerGroupTopicPartitions(GROUP)
-        for group_future in self.admin.list_consumer_group_offsets([asked_group]).values():
-            for answer in group_future.result().topic_partitions:
-                reading.committed[answer.topic, answer.partition] = answer.offset
+        wait_for(lambda: self._read_committed(reading), "the group's coordinator")
         return reading
+
+    def _read_committed(self, reading: Reading) -> bool:
+        asked = ConsumerGroupTopicPartitions(GROUP)
+        [future] = self.admin.list_consumer_group_offsets([asked], request_timeout=120).values()
+        try:
+            told = future.result().topic_partitions
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].name() in NOT_YET:
+                return False
+            raise
+        reading.committed = {(each.topic, each.partition): each.offset for each in told}
+        return True

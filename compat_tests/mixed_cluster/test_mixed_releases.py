@@ -72,7 +72,9 @@ def test_from_4_3_to_4_4(startable: None, tmp_path: Path) -> None:
         wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
         assert level(follower) == 30
         feature = f"metadata.version={LATEST_METADATA_VERSION}"
-        tool("kafka-features", "--bootstrap-server", bootstrap(follower), "upgrade", "--feature", feature, check=True)
+        raise_level = ("kafka-features", "--bootstrap-server", bootstrap(follower), "upgrade", "--feature", feature)
+        # A controller registers what it supports a moment after it has started.
+        wait_for(lambda: tool(*raise_level).returncode == 0, "the level to be raised")
         wait_for(lambda: level(voter) == level(follower) == LATEST_METADATA_VERSION, "the level of 4.4")
         replicates(nodes, "at-4-4", voter)
         assert view.read(servers, "at-4-3", {0: 20, 1: 20}).keys() == {0, 1}

@@ -80,7 +80,7 @@ class ShareMembers:
         records = [(each.topic, each.partition, each.offset) for each in deliveries]
         self._ask("acknowledge", member, type=type, records=records)
 
-    def commit(self, member: str, ms: int = 30_000) -> dict[str, str]:
+    def commit(self, member: str, ms: int = 120_000) -> dict[str, str]:
         """Carry what was acknowledged; for each partition the name of the error, or nothing."""
         found: dict[str, str] = self._ask("commit", member, ms=ms)
         return {partition: _error_name(error) for partition, error in found.items()}

@@ -27,7 +27,7 @@ needs_tools = pytest.mark.skipif(
 def test_competing_workers_share_the_records(broker: Broker, members: ShareMembers, name: str) -> None:
     """Each record goes to one of two workers; together they have all, and a third finds nothing."""
     values: list[str] = []
-    make(broker, name, partitions=3)
+    make(broker, name, partitions=3, record_lock_duration_ms="60000")  # no lock ends, however slow the machine is
     done: dict[str, list[Delivery]] = {"one": [], "two": []}
     for member in done:
         members.join(member, name, name, max_poll_records="5", share_acquire_mode="record_limit")
@@ -159,7 +159,8 @@ def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMemb
     A client may ask for more records before its worker does, and so be handed the record again when its lock ends.
     Where that happens the other worker gets it later, with a higher count.
     """
-    make(broker, name, "slow", record_lock_duration_ms="1000")
+    # The first may be handed it again and again until the second lock is configured.
+    make(broker, name, "slow", record_lock_duration_ms="1000", delivery_count_limit="10")
     members.join("one", name, name)
     (slow,) = read(members, "one", 1)
     configure(broker, name, record_lock_duration_ms="10000")  # the second lock holds, however slow the machine is

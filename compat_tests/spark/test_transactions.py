@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from compat_tests.case import await_ended
 from compat_tests.spark.records import Collected, create, numbers, read, read_stream, run_available, running
 
 READ_COMMITTED = {"kafka__isolation__level": "read_committed"}
@@ -19,24 +20,28 @@ class Writer:
 
     def __init__(self, bootstrap: str, topic: str, transactional_id: str) -> None:
         self.topic = topic
-        self.producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
-        self.producer.init_transactions(30)
+        self._bootstrap, self._id = bootstrap, transactional_id
+        patient = {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
+        self.producer = Producer({"bootstrap.servers": bootstrap, **patient})
+        self.producer.init_transactions(120)
 
     def begin(self, numbers: range) -> None:
         self.producer.begin_transaction()
         for n in numbers:
             self.producer.produce(self.topic, f"v{n}", partition=n % 2)
-        self.producer.flush(30)
+        assert self.producer.flush(120) == 0
 
     def transact(self, numbers: range, *, commit: bool = True) -> None:
         self.begin(numbers)
         self.commit() if commit else self.abort()
 
     def commit(self) -> None:
-        self.producer.commit_transaction(30)
+        self.producer.commit_transaction(120)
+        await_ended(self._bootstrap, self._id)
 
     def abort(self) -> None:
-        self.producer.abort_transaction(30)
+        self.producer.abort_transaction(120)
+        await_ended(self._bootstrap, self._id)
 
 
 @pytest.fixture

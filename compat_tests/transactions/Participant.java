@@ -86,7 +86,7 @@ public final class Participant {
         properties.put("bootstrap.servers", bootstrap);
         properties.put("transactional.id", command.get("transactional_id").asText());
         properties.put("transaction.timeout.ms", command.get("timeout_ms").asText());
-        properties.put("max.block.ms", "20000");
+        properties.put("max.block.ms", "60000");
         KafkaProducer<String, String> made =
             new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
         made.initTransactions();
@@ -122,7 +122,7 @@ public final class Participant {
         try (KafkaConsumer<String, String> consumer =
                  consumer(command.get("group").asText(), "read_committed", command)) {
             consumer.subscribe(List.of(command.get("source").asText()));
-            long deadline = System.nanoTime() + 60_000_000_000L;
+            long deadline = System.nanoTime() + command.path("seconds").asLong(180) * 1_000_000_000L;
             while (count < command.get("count").asInt() && System.nanoTime() < deadline) {
                 ConsumerRecords<String, String> found = consumer.poll(Duration.ofMillis(500));
                 if (found.isEmpty()) continue;

@@ -6,7 +6,7 @@ const { Kafka, logLevel } = require('kafkajs')
 
 const kafka = new Kafka({
   clientId: 'kafkajs', brokers: process.argv[2].split(','), logLevel: logLevel.NOTHING,
-  retry: { retries: 8, initialRetryTime: 50, maxRetryTime: 1000 },
+  retry: { retries: 30, initialRetryTime: 50, maxRetryTime: 1000 }, connectionTimeout: 30000,
 })
 const producers = {}
 const transactions = {}
@@ -49,7 +49,7 @@ const commands = {
     await consumer.subscribe({ topics: [source], fromBeginning: true })
     let copied = 0
     await new Promise((resolve, reject) => {
-      setTimeout(() => reject(new Error(`${copied} records copied in 60 s`)), 60000).unref()
+      setTimeout(() => reject(new Error(`${copied} records copied in 180 s`)), 180000).unref()
       consumer.run({
         autoCommit: false,
         eachBatch: async ({ batch, resolveOffset }) => {

@@ -209,12 +209,15 @@ class KafkaPython(Participant):
     def copy(self, command: Command) -> int:
         from kafka.structs import OffsetAndMetadata
 
+        from compat_tests.kafka_python.rejoining import remind
+
         consumer = self._consumer("read_committed", group_id=command["group"])
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
         count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
         while count < command["count"] and time.monotonic() < deadline:
             found = consumer.poll(500, max_records=command["batch"])
+            remind(consumer)
             if not found:
                 continue
             producer.begin_transaction()
@@ -336,8 +339,9 @@ class Aio(Participant):
         end = (await consumer.end_offsets([partition]))[partition]
         if command["isolation"] == "read_committed":
             # It tells the high watermark, and stops at the last stable offset.
-            await consumer.getmany(timeout_ms=500, max_records=1)
-            end = min(end, consumer.last_stable_offset(partition))
+            while (stable := consumer.last_stable_offset(partition)) is None:  # until the first Fetch is answered
+                await consumer.getmany(timeout_ms=500, max_records=1)
+            end = min(end, stable)
             await consumer.seek_to_beginning(partition)
         values = []
         deadline = time.monotonic() + PATIENCE_SECONDS

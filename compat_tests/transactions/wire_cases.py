@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from compat_tests.transactions.wire_world import Producer, World
+from compat_tests.transactions.wire_world import UNHURRIED_MS, Producer, World
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -109,7 +109,7 @@ def find_coordinator() -> Iterator[tuple[str, Case]]:
 
 
 def _init(
-    world: World, version: int, name: str | None, timeout_ms: int = 60_000, producer_id: int = -1, epoch: int = -1
+    world: World, version: int, name: str | None, timeout_ms: int = UNHURRIED_MS, producer_id: int = -1, epoch: int = -1
 ) -> Any:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
     if version >= 3:
@@ -402,7 +402,7 @@ def produce() -> Iterator[tuple[str, Case]]:
             if "epoch" in changed:
                 changed["epoch"] += producer.epoch
             request = world.produce_request(producer, version, *partitions, topic=topic, **changed)
-            answer = world.ask(request, version)
+            answer = world.ask_verified(request, version)
             for each in answer.responses if not isinstance(answer, str) else ():
                 each.name, each.topic_id = "", bytes(16)  # by name or by id, as the version has it
             return [answer, world.state(producer)]
@@ -429,7 +429,7 @@ def produce() -> Iterator[tuple[str, Case]]:
         told = []
         for sequence in (0, 0, 1, 3, 0):
             request = world.produce_request(producer, version, topic=topic, sequence=sequence)
-            told.append(world.ask(request, version).responses[0].partition_responses)
+            told.append(world.ask_verified(request, version).responses[0].partition_responses)
             for each in told[-1]:
                 each.log_append_time_ms = -1  # of a repeated batch Kafka tells its time even where that is the client's
         return told
@@ -445,7 +445,7 @@ def produce() -> Iterator[tuple[str, Case]]:
             request = world.produce_request(
                 producer, version, topic=topic, sequence=0 if transactional else 1, transactional=transactional
             )
-            told.append(world.ask(request, version).responses[0].partition_responses)
+            told.append(world.ask_verified(request, version).responses[0].partition_responses)
         return told
 
     yield "a batch beside the transaction", plain_in_open
@@ -551,7 +551,7 @@ def _commit(
 ) -> Any:
     name = topic or world.topic
     topic_id = world.topic_ids.get(name, Uuid(b"\1" * 16))
-    return world.ask(
+    return world.ask_verified(
         TxnOffsetCommitRequest(
             transactional_id=who.pop("name", producer.transactional_id),
             group_id=group,
@@ -630,7 +630,7 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
                     producer_epoch=producer.epoch,
                     group_id=group,
                 )
-                assert world.ask(request, 3).error_code == 0
+                world.until(lambda: world.ask(request, 3).error_code == 0)
             told = [_commit(world, version, producer, group)]
             told += [_offsets(world, group, stable) for stable in (False, True)]
             world.end(producer, commits)

@@ -9,21 +9,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from compat_tests.coordinators import await_group_coordinators, await_transaction_coordinators
 from compat_tests.groups.wire_world import Connection, plain
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.end_txn import EndTxnRequest
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
 
+UNHURRIED_MS = 600_000
+"""For a transaction; a slow machine may take long to come to its end."""
 TRANSIENT = (14, 15, 16, 51)
 """Loading, not available, not the coordinator, and the last transaction is not yet complete."""
+
+UNVERIFIED = frozenset({14, 15, 16, 19})
+"""Those three, and not enough replicas: what could not be verified just now."""
+
+
+def _errors(answer: Any) -> set[int]:
+    """All error codes of a plain answer."""
+    if isinstance(answer, dict):
+        own = {answer["error_code"]} if "error_code" in answer else set()
+        return own.union(*map(_errors, answer.values()))
+    return set().union(*map(_errors, answer)) if isinstance(answer, list) else set()
 
 
 @dataclass
@@ -45,8 +58,9 @@ class World:
         self._made = 0
         self._seen: dict[str, str] = {}
         self.topic_ids: dict[str, Uuid] = {}
-        self.until(lambda: not self.ask(FindCoordinatorRequest(key="any", key_type=0), 2).error_code)
-        self.until(lambda: not self.ask(FindCoordinatorRequest(key="any", key_type=1), 2).error_code)
+        # Some ids and groups have names that nobody waits for: "", "nobody".
+        await_group_coordinators(bootstrap)
+        await_transaction_coordinators(bootstrap)
         self.topic = self.new_topic()
 
     def close(self) -> None:
@@ -63,6 +77,17 @@ class World:
     def ask(self, request: Any, version: int) -> Any:
         """The response, CLOSED or SILENT."""
         return self.connection.ask(request, version)
+
+    def ask_verified(self, request: Any, version: int) -> Any:
+        """The response to Produce or TxnOffsetCommit, once it does not say that just now nothing could be verified.
+
+        A leader asks the transaction's coordinator before it writes.
+        """
+        answer = self.ask(request, version)
+        deadline = time.monotonic() + 120
+        while UNVERIFIED & _errors(plain(answer)) and time.monotonic() < deadline:
+            answer = self.ask(request, version)
+        return answer
 
     def new_topic(self, partitions: int = 3) -> str:
         """A topic whose leaders are known."""
@@ -104,7 +129,7 @@ class World:
         """Wait until no transaction of the producer is about to end."""
         self.until(lambda: not self.state(producer).startswith("Prepare"))
 
-    def init(self, transactional_id: str | None = None, timeout_ms: int = 60_000) -> Producer:
+    def init(self, transactional_id: str | None = None, timeout_ms: int = UNHURRIED_MS) -> Producer:
         """A producer whose id is fresh, or taken over."""
         name = self.new_id() if transactional_id is None else transactional_id
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
@@ -200,14 +225,9 @@ class World:
 
     def produce(self, producer: Producer, topic: str, sequence: int) -> None:
         """Write one record into partition 0."""
-
-        def written() -> bool:
-            request = self.produce_request(producer, 9, topic=topic, sequence=sequence)
-            code = self.ask(request, 9).responses[0].partition_responses[0].error_code
-            assert code in (0, 19), code  # 19: it could not be verified just now
-            return bool(code == 0)
-
-        self.until(written)
+        request = self.produce_request(producer, 9, topic=topic, sequence=sequence)
+        code = self.ask_verified(request, 9).responses[0].partition_responses[0].error_code
+        assert code == 0, code
 
     # Comparing
     def normal(self, response: Any) -> Any:

@@ -41,7 +41,7 @@ HALF = "half"
 ANSWER_SECONDS = 60
 
 _LONG_SESSIONS = {
-    f"group.{protocol}.{limit}session.timeout.ms": "600000"
+    f"group.{protocol}.{limit}session.timeout.ms": "3600000"
     for protocol in ("consumer", "share", "streams")
     for limit in ("max.", "")
 }

@@ -28,7 +28,7 @@ from tests.handlers.principals import NOBODY, Asked
 from tests.handlers.test_permissions import versions_of
 from tests.node.node_harness import running_node
 
-SECONDS = 900
+SECONDS = 2400
 """That only a hang takes."""
 
 EVERYTHING: tuple[Case | OnController, ...] = (*ASKED, *OF_CONTROLLER)

@@ -20,12 +20,12 @@ import pytest
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker
 from compat_tests.case import eventually
+from compat_tests.coordinators import await_group_coordinators, await_transaction_coordinators
 from compat_tests.wire_differential.allowed import ALLOWED
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.generator import EXCLUDED, GROUP_APIS, SOME_TIME, TOPICS, Generator
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -72,13 +72,8 @@ def prepare(bootstrap: str) -> Dialogue:
 
         written = talk.ask(request, 9).responses[0].partition_responses[0]
         assert written.error_code == 0, written
-    for key, kind in (("wd-group", 0), ("wd-somebody", 1)):
-        finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        eventually(
-            lambda finding=finding: talk.ask(finding, 4).coordinators[0].error_code == 0,  # type: ignore[misc]
-            f"the coordinator of {key}",
-        )
-    # Coordinators take a moment to load.
+    await_group_coordinators(bootstrap)
+    await_transaction_coordinators(bootstrap)
     for name in (None, "wd-somebody"):
         ids = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
         eventually(lambda ids=ids: talk.ask(ids, 4).error_code == 0, "producer ids")  # type: ignore[misc]

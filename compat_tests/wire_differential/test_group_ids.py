@@ -87,7 +87,7 @@ class Asking:
             )
         describe = DescribeGroupsRequest(groups=["g"])
         eventually(lambda: self.talk.ask(describe, 0).groups[0].error_code == 0, "the groups")
-        begin = InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000)
+        begin = InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=900_000)
         eventually(lambda: self.talk.ask(begin, 4).error_code == 0, "the transactions")
         begun = self.talk.ask(begin, 4)
         self.producer_id, self.producer_epoch = begun.producer_id, begun.producer_epoch

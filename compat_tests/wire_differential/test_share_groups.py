@@ -12,11 +12,12 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker
-from compat_tests.case import eventually
+from compat_tests.case import await_group_configs, eventually
+from compat_tests.coordinators import await_group_coordinators, await_share_coordinators
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.generator import id_marker
 from compat_tests.wire_differential.judged import beside_apache_kafka
-from kbroker.types import Uuid, uuid_to_str
+from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages import alter_share_group_offsets as alter_offsets
 from kbroker.wire.messages import delete_share_group_offsets as delete_offsets
@@ -48,6 +49,9 @@ DLQ = "dlq.wd"
 SHARE_APIS = (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)
 UNSUPPORTED_VERSION = 35
 RECORDS = 10
+PATIENT: dict[str, Any] = {"max_wait_ms": 50_000, "min_bytes": 1}
+"""For a ShareFetch that gets records: Apache Kafka unlocks a share partition a moment after its answer to the one
+before, and tells who does not wait that there is nothing."""
 LONG_LOCKS = (
     "group.share.max.record.lock.duration.ms=600000",
     "group.share.record.lock.duration.ms=600000",
@@ -79,6 +83,16 @@ def configure(kind: int, name: str, **values: str) -> configs.IncrementalAlterCo
     return configs.IncrementalAlterConfigsRequest(resources=[resource])
 
 
+def configured(talk: Dialogue, group: str, **values: str) -> None:
+    """Set properties of a group, and wait until the broker goes by them.
+
+    Apache Kafka tells of a change a moment before all its parts have it, and publishes one after the other.
+    """
+    for name in (group, f"after-{group}"):
+        assert not talk.ask(configure(32, name, **values), 1).responses[0].error_code
+        await_group_configs(talk.bootstrap, name, {key.replace("_", "."): value for key, value in values.items()})
+
+
 def prepared(bootstrap: str) -> Dialogue:
     """A broker with a topic of three partitions, of which the first has ten records, each in a batch of its own."""
     talk = Dialogue(bootstrap)
@@ -108,15 +122,9 @@ def prepared(bootstrap: str) -> Dialogue:
         "share_auto_offset_reset": "earliest",
         "share_delivery_count_limit": "2",
     }
-    assert not talk.ask(configure(32, GROUP, **wanted), 1).responses[0].error_code
-    for key_type, key in ((0, GROUP), (2, f"{GROUP}:{uuid_to_str(Uuid(talk.topic_ids[TOPIC]))}:0")):
-        finding = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-        eventually(lambda finding=finding: not talk.ask(finding, 6).coordinators[0].error_code, "the coordinator")  # type: ignore[misc]
-    asked = ShareGroupDescribeRequest(group_ids=[GROUP])
-    eventually(lambda: talk.ask(asked, 1).groups[0].error_code == 69, "the coordinator to be loaded")
-    for partition in range(3):
-        summary = state(read_summary, "g-loaded", partition)
-        eventually(lambda summary=summary: not first(talk.ask(summary, 1)).error_code, "the states to be loaded")  # type: ignore[misc]
+    configured(talk, GROUP, **wanted)
+    await_group_coordinators(bootstrap)
+    await_share_coordinators(bootstrap, Uuid(talk.topic_ids[TOPIC]))
     return talk
 
 
@@ -380,7 +388,7 @@ def begin(talk: Conversation, group: str, **values: str) -> Session:
     session = Session(talk, group)
     for each in talk.pair:
         if values:
-            assert not each.ask(configure(32, group, **values), 1).responses[0].error_code
+            configured(each, group, **values)
         assert not first(each.ask(state(initialize, group, state_epoch=1, start_offset=0), 0)).error_code
         session.first(each, 5)
     return session
@@ -434,7 +442,7 @@ def test_sessions_and_acknowledgements(pair: Pair) -> None:
     session.epoch -= 1
     session.fetch("a renewal with records", (3, 3, 4), is_renew_ack=True)
     session.fetch("a renewal without records", (3, 3, 4), is_renew_ack=True, max_records=0, max_bytes=0)
-    session.fetch("rejected, and the rest", (3, 3, 3))
+    session.fetch("rejected, and the rest", (3, 3, 3), **PATIENT)
     session.fetch("nothing is left")
     session.fetch("an unknown mode", share_acquire_mode=7)
     session.acknowledge("the end", (4, 4, 1), share_session_epoch=-1)
@@ -477,7 +485,7 @@ def test_dead_letters(pair: Pair, copy: str) -> None:
     session = begin(talk, group, **values)
     session.acknowledge("two rejected", (0, 0, 3), (2, 2, 3))
     session.acknowledge("one released", (1, 1, 2))
-    session.fetch("again", max_records=1)
+    session.fetch("again", max_records=1, **PATIENT)
     session.acknowledge("released once more", (1, 1, 2))
     for each, count in zip(pair, before, strict=True):
         eventually(lambda each=each, count=count: len(letters(each)) == count + 3, "three dead letters")  # type: ignore[misc]

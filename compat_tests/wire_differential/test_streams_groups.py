@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.brokers import Broker
 from compat_tests.case import eventually
+from compat_tests.coordinators import await_group_coordinators
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.coordinator.partitioner import partition_for
@@ -21,7 +22,6 @@ from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbea
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -127,10 +127,7 @@ def prepared(bootstrap: str) -> Dialogue:
     ]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=GROUP, configs=configs)
     assert talk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
-    finding = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
-    eventually(lambda: talk.ask(finding, 4).coordinators[0].error_code == 0, "the coordinator")
-    asked = StreamsGroupDescribeRequest(group_ids=[GROUP])
-    eventually(lambda: talk.ask(asked, 1).groups[0].error_code == 69, "the coordinator to be loaded")
+    await_group_coordinators(bootstrap)
     return talk
 
 

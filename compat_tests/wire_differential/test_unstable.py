@@ -13,9 +13,9 @@ from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNodes
 from compat_tests.case import eventually
 from compat_tests.clients import skip_without
+from compat_tests.coordinators import await_transaction_coordinators
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 
 UNSTABLE = "unstable.api.versions.enable=true"
@@ -44,11 +44,11 @@ def test_init_producer_id(addresses: tuple[str, str]) -> None:
     assert ours[INIT_PRODUCER_ID] == theirs[INIT_PRODUCER_ID] == (0, 6)
     assert ours == {key: versions for key, versions in theirs.items() if key in ours}
     talks = [Dialogue(each) for each in addresses]
-    find = FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
     first = InitProducerIdRequest(transactional_id="other", transaction_timeout_ms=60_000)
     for talk in talks:
-        eventually(lambda talk=talk: not talk.ask(find, 4).coordinators[0].error_code, "the coordinator")  # type: ignore[misc]
-        eventually(lambda talk=talk: not talk.ask(first, 4).error_code, "the transactions")  # type: ignore[misc]
+        await_transaction_coordinators(talk.bootstrap)
+        # Producer ids come from the controller, in blocks.
+        eventually(lambda talk=talk: not talk.ask(first, 4).error_code, "producer ids")  # type: ignore[misc]
 
     found: list[tuple[Any, ...]] = []
     for transactional_id in (None, "", "tx"):

@@ -345,7 +345,7 @@ def in_a_terminal(broker: RunningBroker, *words: str, typed: bytes = b"") -> tup
     process = started(broker, *words, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         if select.select([ours], [], [], 1)[0]:
             try:

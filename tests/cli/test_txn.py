@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+
+from kbroker.client import Client
+from kbroker.client.transactions import describe_transaction
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -27,8 +32,17 @@ def transactions(broker):  # type: ignore[no-untyped-def]
         assert producer.flush(120) == 0
         if name == "done":
             producer.commit_transaction(120)
+            _await_ended(broker.bootstrap_servers, name)
         producers.append(producer)
     return producers
+
+
+def _await_ended(bootstrap: str, transactional_id: str) -> None:
+    """A commit is answered before its markers are in each partition."""
+    deadline = time.monotonic() + 180
+    with Client(bootstrap, timeout=60) as client:
+        while (state := describe_transaction(client, transactional_id).state) != "CompleteCommit":
+            assert time.monotonic() < deadline, state
 
 
 def test_ids_are_listed_with_their_state(kb) -> None:  # type: ignore[no-untyped-def]

@@ -26,7 +26,7 @@ from kbroker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from kbroker.wire.record_batch import Record, iter_records
-from tests.client.fake_broker import FakeBroker
+from tests.client.fake_broker import FakeBroker, with_time
 
 
 def record(value: bytes | None, key: bytes | None = None) -> Record:
@@ -218,31 +218,37 @@ def test_trouble_that_stays_is_an_error_and_what_is_open_is_counted() -> None:
     def always(request: Any, version: int) -> Any:
         return produce_answer(6)(request, version)
 
-    with (
-        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: always}, partitions=1) as broker,
-        Client(broker.bootstrap, timeout=1) as client,
-    ):
-        producer = Producer(client, "t", [0], on_refused=never)
-        producer.send(record(b"x"), 0)
-        with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
-            producer.flush()
-        assert producer.stored == {}
+    def run(seconds: float) -> None:
+        with (
+            FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: always}, partitions=1) as broker,
+            Client(broker.bootstrap, timeout=seconds) as client,
+        ):
+            producer = Producer(client, "t", [0], on_refused=never)
+            producer.send(record(b"x"), 0)
+            with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
+                producer.flush()
+            assert producer.stored == {}
+
+    with_time(run, 1, 20)
 
 
 def test_the_reason_for_trying_again_outlives_a_last_try_without_an_answer() -> None:
-    tries = iter(range(1_000))
+    def run(seconds: float) -> None:
+        tries = iter(range(1_000))
 
-    def once(request: Any, version: int) -> Any:
-        return produce_answer(6)(request, version) if next(tries) == 0 else None
+        def once(request: Any, version: int) -> Any:
+            return produce_answer(6)(request, version) if next(tries) == 0 else None
 
-    with (
-        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: once}, partitions=1) as broker,
-        Client(broker.bootstrap, timeout=1) as client,
-    ):
-        producer = Producer(client, "t", [0], on_refused=never)
-        producer.send(record(b"x"), 0)
-        with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
-            producer.flush()
+        with (
+            FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: once}, partitions=1) as broker,
+            Client(broker.bootstrap, timeout=seconds) as client,
+        ):
+            producer = Producer(client, "t", [0], on_refused=never)
+            producer.send(record(b"x"), 0)
+            with pytest.raises(ClientError, match="NOT_LEADER_OR_FOLLOWER"):
+                producer.flush()
+
+    with_time(run, 1, 20)
 
 
 def test_a_broker_without_producer_ids_gets_plain_batches() -> None:
@@ -258,44 +264,47 @@ def test_a_broker_without_producer_ids_gets_plain_batches() -> None:
 
 
 def test_another_producer_sends_a_batch_without_an_answer_as_it_was() -> None:
-    with (
-        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: lost}, partitions=2) as broker,
-        Client(broker.bootstrap, timeout=0.3) as client,
-    ):
-        producer = Producer(client, "t", [0, 1], on_refused=never, batch_bytes=60)
-        for number in range(6):
-            producer.send(record(b"%d" % number), number, number % 2)
-        with pytest.raises(ClientError):
-            producer.flush()
-        rest = producer.remainder()
-        assert producer.unfinished == 6
-        assert rest.unanswered == {0: Unanswered([0, 2], 77, 3, 0), 1: Unanswered([1, 3], 77, 3, 0)}
-        assert sorted(rest.unsent) == [4, 5]
-        first = {parse_header(batch).records_count for batch in batches_of(broker)}
-        assert first == {2}
+    def run(seconds: float) -> None:
+        with (
+            FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: lost}, partitions=2) as broker,
+            Client(broker.bootstrap, timeout=seconds) as client,
+        ):
+            producer = Producer(client, "t", [0, 1], on_refused=never, batch_bytes=60)
+            for number in range(6):
+                producer.send(record(b"%d" % number), number, number % 2)
+            with pytest.raises(ClientError):
+                producer.flush()
+            rest = producer.remainder()
+            assert producer.unfinished == 6
+            assert rest.unanswered == {0: Unanswered([0, 2], 77, 3, 0), 1: Unanswered([1, 3], 77, 3, 0)}
+            assert sorted(rest.unsent) == [4, 5]
+            first = {parse_header(batch).records_count for batch in batches_of(broker)}
+            assert first == {2}
 
-        broker.requests.clear()
-        broker.answers[ProduceRequest] = produce_answer(0)
-        broker.answers[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(producer_id=78, producer_epoch=0)
-        other = Producer(client, "t", [0, 1], on_refused=never, resume=rest)
-        for number in (4, 5, 6, 1, 2, 3):  # of partition 0 one record is missing
-            other.send(record(b"%d" % number), number, number % 2)
-        other.flush()
-        assert {partition: each.count for partition, each in other.stored.items()} == {1: 3}
-        with pytest.raises(ClientError, match="1 records that may have been stored did not come again"):
+            broker.requests.clear()
+            broker.answers[ProduceRequest] = produce_answer(0)
+            broker.answers[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(producer_id=78, producer_epoch=0)
+            other = Producer(client, "t", [0, 1], on_refused=never, resume=rest)
+            for number in (4, 5, 6, 1, 2, 3):  # of partition 0 one record is missing
+                other.send(record(b"%d" % number), number, number % 2)
+            other.flush()
+            assert {partition: each.count for partition, each in other.stored.items()} == {1: 3}
+            with pytest.raises(ClientError, match="1 records that may have been stored did not come again"):
+                other.finish_unanswered()
+            left = other.remainder()
+            assert left.unanswered == {0: Unanswered([0, 2], 77, 3, 0)} and sorted(left.unsent) == [4, 6]
+            other.send(record(b"0"), 0, 0)
+            left = other.remainder()
+            assert left.unanswered == {0: Unanswered([2, 0], 77, 3, 0)}, "it is whole, and still may have been stored"
+            assert sorted(left.unsent) == [4, 6]
             other.finish_unanswered()
-        left = other.remainder()
-        assert left.unanswered == {0: Unanswered([0, 2], 77, 3, 0)} and sorted(left.unsent) == [4, 6]
-        other.send(record(b"0"), 0, 0)
-        left = other.remainder()
-        assert left.unanswered == {0: Unanswered([2, 0], 77, 3, 0)}, "it is whole, and still may have been stored"
-        assert sorted(left.unsent) == [4, 6]
-        other.finish_unanswered()
-        other.flush()
-        assert other.stored[0].count == 4 and other.unfinished == 0
-    headers = [parse_header(batch) for batch in batches_of(broker)]
-    sent = sorted((each.producer_id, each.base_sequence, each.records_count) for each in headers)
-    assert sent == [(77, 0, 2), (77, 0, 2), (78, 0, 1), (78, 0, 2)], "what is new has an id of its own"
+            other.flush()
+            assert other.stored[0].count == 4 and other.unfinished == 0
+        headers = [parse_header(batch) for batch in batches_of(broker)]
+        sent = sorted((each.producer_id, each.base_sequence, each.records_count) for each in headers)
+        assert sent == [(77, 0, 2), (77, 0, 2), (78, 0, 1), (78, 0, 2)], "what is new has an id of its own"
+
+    with_time(run, 0.3, 5, 40)
 
 
 def test_a_batch_that_is_being_built_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kbroker.wire.record_batch import Record, build_batch
-from tests.client.fake_broker import FakeBroker
+from tests.client.fake_broker import FakeBroker, with_time
 
 
 def records(*values: bytes) -> list[Record]:
@@ -132,12 +132,15 @@ def test_trouble_that_passes(code: int) -> None:
 
 
 def test_trouble_that_stays() -> None:
-    with (
-        FakeBroker({FetchRequest: lambda request, version: fetched(b"", code=6)}, partitions=1) as broker,
-        Client(broker.bootstrap, timeout=0.2) as client,
-        pytest.raises(ResponseError, match="NOT_LEADER"),
-    ):
-        list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
+    def run(seconds: float) -> None:
+        with (
+            FakeBroker({FetchRequest: lambda request, version: fetched(b"", code=6)}, partitions=1) as broker,
+            Client(broker.bootstrap, timeout=seconds) as client,
+            pytest.raises(ResponseError, match="NOT_LEADER"),
+        ):
+            list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
+
+    with_time(run, 0.2, 20)
 
 
 def test_what_may_not_be_read_is_not_tried_again() -> None:

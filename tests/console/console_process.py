@@ -165,7 +165,7 @@ def console_process(*words: str) -> Iterator[ConsoleProcess]:
         console.stop()
 
 
-def eventually(check: Callable[[], bool], what: str, timeout: float = 60) -> None:
+def eventually(check: Callable[[], bool], what: str, timeout: float = 180) -> None:
     """Wait for a condition."""
     until = time.monotonic() + timeout
     while not check():

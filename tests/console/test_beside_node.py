@@ -105,7 +105,7 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--console", str(port)]
         done = subprocess.run(
-            [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=30
+            [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=120
         )
     assert done.returncode == 1
     assert f"kbroker: cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr

@@ -22,7 +22,7 @@ ROWS = "".join(f'{{"value": "{number}"}}\n' for number in range(COUNT))
 
 @pytest.fixture(scope="module")
 def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.bootstrap_servers, timeout=5) as made:
+    with Client(broker.bootstrap_servers, timeout=60) as made:
         create_topics(made, [NewTopic(name, 1, 1) for name in ("wire", "encode", "plain", "from", "to")])
         yield made
 

@@ -68,11 +68,11 @@ def produce(client: Client, name: str, *timestamps: int) -> None:
 def joined(broker: RunningBroker, group: str) -> Iterator[tuple[Connection, Any]]:
     """A member that has joined a group, and is to lead it."""
     host, port = broker.bootstrap_servers.split(":")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     connection = Connection(host, int(port), client_id="member", deadline=deadline)
     try:
         request = join_request(
-            group, "", [(ASSIGNOR, subscription("t"))], session_timeout_ms=30_000, rebalance_timeout_ms=30_000
+            group, "", [(ASSIGNOR, subscription("t"))], session_timeout_ms=600_000, rebalance_timeout_ms=600_000
         )
         connection.send(request, version=3)
         answer = connection.receive(deadline)

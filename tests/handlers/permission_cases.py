@@ -188,7 +188,7 @@ def _producer(world: World) -> dict[str, Any]:
 def _join(group: str) -> Told:
     return {
         "group_id": group,
-        "session_timeout_ms": 600_000,  # longer than it takes to ask all on a slow machine
+        "session_timeout_ms": 1_800_000,  # longer than it takes to ask all on a slow machine
         "rebalance_timeout_ms": 600_000,
         "protocol_type": "consumer",
         "group_instance_id": "instance",
@@ -542,7 +542,7 @@ async def prepare(ask: Ask) -> World:
     await ask("StreamsGroupHeartbeat", _streams_heartbeat(STREAMS))
     await ask("FindCoordinator", {"key_type": 2, "coordinator_keys": [f"{SHARE}:{uuid_to_str(world.topic_id)}:0"]})
     await ask("ReadShareGroupStateSummary", _share_partition(world, leader_epoch=-1))
-    producer = await ask("InitProducerId", {"transactional_id": TRANSACTION, "transaction_timeout_ms": 600_000})
+    producer = await ask("InitProducerId", {"transactional_id": TRANSACTION, "transaction_timeout_ms": 900_000})
     world = World(world.topic_id, producer.producer_id, producer.producer_epoch)
     await ask("AddPartitionsToTxn", _add_partitions(world, 1))
     await ask("CreateDelegationToken", {"owner_principal_type": "", "owner_principal_name": "", "max_lifetime_ms": -1})

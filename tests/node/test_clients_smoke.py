@@ -48,7 +48,7 @@ def test_confluent_kafka(node: RunningBroker, codec: str, acks: str) -> None:
     )
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     got: list[bytes] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(got) < len(VALUES) and time.monotonic() < deadline:
         got += [message.value() for message in consumer.consume(1000, 1.0) if not message.error()]
     assert got == VALUES

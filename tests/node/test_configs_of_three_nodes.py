@@ -66,7 +66,7 @@ def test_a_subscription_to_clients_metrics_is_every_nodes(cluster: RunningCluste
 
 
 def _until(client: Client, name: str) -> str | None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         [entry] = describe_configs(client, ResourceType.CLIENT_METRICS, name, keys=["interval.ms"])
         if entry.value == "1000" or time.monotonic() > deadline:

@@ -104,7 +104,7 @@ class Fools:
 
 def led_by(cluster: RunningCluster, node: ClusterNode) -> list[int]:
     """The partitions that a broker leads, once it leads some: brokers may hear of an election later than its asker."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     with cluster.client() as client:
         while True:
             client.ask_controller(ElectLeadersRequest(topic_partitions=None, timeout_ms=5000), lambda _: None)

@@ -120,7 +120,7 @@ class Load:
 
     def wait(self, partitions: set[int], counts: dict[int, int]) -> None:
         """Until each has more than that many acknowledged."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while any(self.count(partition) <= counts[partition] for partition in partitions):
             self.producer.poll(0.05)
             assert time.monotonic() < deadline, (partitions, counts, self.failed)
@@ -168,7 +168,7 @@ def test_a_file_system_that_is_full(node: Node, small: Path) -> None:
     for number in range(ROUNDS):
         free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
         ballast.write_bytes(bytes(max(0, free - rng.randrange(1_000, 400_000))))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while node.told()[str(node.small)] == 0:
             for _ in range(100):
                 load.write(rng.choice(sorted(everything)))
@@ -213,7 +213,7 @@ def test_the_only_log_dir_is_full(tmp_path: Path, small: Path) -> None:
         load = Load(node.bootstrap)
         ballast = small / "ballast"
         ballast.write_bytes(bytes(os.statvfs(small).f_bavail * os.statvfs(small).f_frsize - 1_500_000))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while node.lives:
             for _ in range(100):
                 load.write(load.sent % PARTITIONS)

@@ -18,7 +18,7 @@ from metrics_pages import LISTENER, found, port_of, scrape, value
 from kbroker.testing import running_broker
 
 RECORDS = 6
-SECONDS = 60
+SECONDS = 180
 
 
 def test_records_in_flight_and_lag() -> None:

@@ -23,7 +23,7 @@ from kbroker.rules import ConfigChanges, ConsumerGroup, NewTopic, PolicyViolatio
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 from tests.every_node import await_topics
 
-SECONDS = 30
+SECONDS = 180
 
 
 def until(condition: Callable[[], object], what: str) -> None:

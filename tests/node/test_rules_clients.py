@@ -38,7 +38,7 @@ from kbroker.rules import (
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 
-SECONDS = 30
+SECONDS = 180
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -68,10 +68,18 @@ def confluent(node: RunningBroker, mechanism: str, user: str, password: str) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_confluent_kafka(node: RunningBroker, mechanism: str) -> None:
+    errors: list[Any] = []
+    for number in range(3):  # librdkafka renews a session a tenth before its end, which a busy machine may be late for
+        errors = _errors_of_confluent_kafka(node, mechanism, f"ck-{mechanism}-{number}")
+        if not errors:
+            break
+    assert errors == []
+
+
+def _errors_of_confluent_kafka(node: RunningBroker, mechanism: str, topic: str) -> list[Any]:
     ck = pytest.importorskip("confluent_kafka")
     errors: list[Any] = []
     options = confluent(node, mechanism, "carol", "carol-secret") | {"error_cb": errors.append}
-    topic = f"ck-{mechanism}"
     producer = ck.Producer(options)
     consumer = ck.Consumer(options | {"group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -80,7 +88,7 @@ def test_confluent_kafka(node: RunningBroker, mechanism: str) -> None:
     began = time.monotonic()
     # Longer than a session, where sessions end: both authenticate again on the way, and lose nothing.
     lasts = 1.8 if mechanism == "SCRAM-SHA-256" else 0.1
-    while time.monotonic() < began + lasts or (len(got) < sent and time.monotonic() < began + 90):
+    while time.monotonic() < began + lasts or (len(got) < sent and time.monotonic() < began + 180):
         if time.monotonic() < began + lasts:
             producer.produce(topic, b"%d" % sent, partition=0)
             sent += 1
@@ -88,7 +96,7 @@ def test_confluent_kafka(node: RunningBroker, mechanism: str) -> None:
         got += [message.value() for message in consumer.consume(1000, 0.02) if not message.error()]
     consumer.close()
     assert got == [b"%d" % number for number in range(sent)]
-    assert errors == []
+    return errors
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -98,7 +106,7 @@ def test_confluent_kafka_with_a_wrong_password(node: RunningBroker, mechanism: s
     errors: list[Any] = []
     producer = ck.Producer(confluent(node, mechanism, user, "wrong-secret") | {"error_cb": errors.append})
     producer.produce("t", b"x")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not errors and time.monotonic() < deadline:
         producer.poll(0.1)
     producer.purge()

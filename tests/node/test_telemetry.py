@@ -38,7 +38,7 @@ from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.telemetry.test_otlp import Point, payload, point
 
 MOST_BYTES = 100_000
-SECONDS = 30
+SECONDS = 180
 
 
 class Peer(SimpleNamespace):

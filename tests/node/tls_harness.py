@@ -71,7 +71,7 @@ def refusal(client: Mapping[str, Any]) -> str:
     admin = AdminClient({**client, "error_cb": errors.append})
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=0.5)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(error.code() == KafkaError._SSL for error in errors) and time.monotonic() < deadline:
         admin.poll(0.1)
     return " ".join(error.str() for error in errors)
@@ -113,7 +113,7 @@ def logged(broker: RunningBroker) -> list[logging.LogRecord]:
 
 def refusals(broker: RunningBroker) -> list[str]:
     """All that the node has said, once it has said that it refused a connection: its client may know that before."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         texts = [record.getMessage() for record in logged(broker)]
         if any("refused a connection" in text for text in texts):
@@ -152,7 +152,7 @@ def until(condition: Callable[[], bool], broker: RunningBroker) -> None:
     async def look(node: Any) -> None:
         await node.security.look(node._dynamic_config.with_prefix("listener.name."))
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         broker.in_broker_async(look)
         if condition():

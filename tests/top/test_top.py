@@ -159,7 +159,7 @@ class Screen:
 
     def await_(self, seen: Callable[[str], object]) -> str:
         """The screen, once it fulfils a condition."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not seen(self.text):
             assert time.monotonic() < deadline, self.text
             self.read(0.5)
@@ -190,7 +190,7 @@ def terminal(broker: RunningBroker, *words: str, **others: str) -> Iterator[tupl
     )
     try:
         yield screen, process.pid, before
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while process.poll() is None:
             assert time.monotonic() < deadline, screen.text
             screen.read(0.05)
