@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -22,9 +20,6 @@ from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.registry import API_KEYS
-
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
-
 from tests.handlers.permission_cases import ABSENT, GROUP, KEYS, TOPIC, Told, World
 from tests.handlers.principals import NOBODY, Asked
 from tests.handlers.test_permissions import UNSTABLE, prepared

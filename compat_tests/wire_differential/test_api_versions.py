@@ -4,18 +4,13 @@ answers but for the differences that ``tests/node/test_api_versions.py`` lists."
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafkaError, tool
 from compat_tests.api_versions import VERSIONS, told_by, unfolded
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
-
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
-
 from tests.node.test_api_versions import FACTS, expected
 
 Node = ApacheBroker | KbrokerBroker

@@ -8,7 +8,6 @@ from now.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -33,9 +32,6 @@ from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenR
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
-
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests" / "node"))
-
 from tests.node.node_harness import Client, running_node
 from tests.node.token_harness import try_login
 

@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from api_cases import build
-from node_harness import batch
-
 from kbroker.handlers.permissions import PERMISSIONS, Permission
 from kbroker.types import ZERO_UUID, Uuid, uuid_to_str
 from kbroker.wire.registry import API_KEYS
 from tests.handlers.principals import Asked
+from tests.node.api_cases import build
+from tests.node.node_harness import batch
 
 TOPIC = "topic-x"
 MISSING = "missing-x"

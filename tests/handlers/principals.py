@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from node_harness import Client, Node
-
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
+from tests.node.node_harness import Client, Node
 
 Asked = tuple[AclOperation, ResourceType]
 

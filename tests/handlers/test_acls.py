@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tests.node.node_harness import run, running_node
 
 # LITERAL, TOPIC, READ, ALLOW
 PATTERN, RESOURCE, OPERATION, PERMISSION = 3, 2, 3, 3

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import ZERO, Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.compression import CompressionType
@@ -26,6 +25,7 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.node.node_harness import ZERO, Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 STAMPED = 1_600_000_000_000
 

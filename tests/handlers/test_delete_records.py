@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.node.progress import Progress
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.node.node_harness import batch, produce_request, run, running_node
 
 END = 3
 """Records that each topic has."""

@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 
 import trio
-from node_harness import Client, batch, produce_request, run, running_node
-from quorum_harness import three_nodes
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages import alter_replica_log_dirs as alter
 from kbroker.wire.messages import create_topics as ct
 from kbroker.wire.messages import describe_producers as dp
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.node.node_harness import Client, batch, produce_request, run, running_node
+from tests.node.quorum_harness import three_nodes
 
 
 async def described(client: Client, *topics: tuple[str, list[int]]) -> list[dp.PartitionResponse]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, batch, produce_request, run, running_node
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers import duplicates_in_request
@@ -29,6 +28,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from tests.node.node_harness import Client, batch, produce_request, run, running_node
 
 
 def test_an_answer_is_given_again_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:

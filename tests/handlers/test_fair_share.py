@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import run, running_node
-from test_client_quotas import set_quota
 
 from kbroker.handlers import fair_share, list_offsets
 from kbroker.node import dispatcher, fetch_reader, long_request, reply_queue, timestamp_lookup_queue
@@ -79,6 +77,8 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.handlers.principals import connect_as, under
+from tests.node.node_harness import run, running_node
+from tests.node.test_client_quotas import set_quota
 
 PARTS = 120
 NAMES = [f"n{index}" for index in range(PARTS)]

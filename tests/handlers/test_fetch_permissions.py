@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, batch, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode
 from kbroker.replication.fetch_session import TRACKED_PARTITIONS
@@ -15,6 +14,7 @@ from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from tests.handlers.principals import ButOneTopic, connect_as, under
+from tests.node.node_harness import Client, batch, produce_request, run, running_node, values
 
 READ = (AclOperation.READ, ResourceType.TOPIC)
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import trio
-from node_harness import Client, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -17,6 +16,7 @@ from kbroker.sim.classic_member import ASSIGNOR, heartbeat_request, join_request
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest
 from tests.handlers.principals import ByName, connect_as, under
+from tests.node.node_harness import Client, run, running_node
 
 GROUP = "readers"
 READ = (AclOperation.READ, ResourceType.GROUP)

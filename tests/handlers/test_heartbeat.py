@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from node_harness import run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.shortcuts.heartbeat import HeartbeatShortcut
@@ -13,6 +12,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.node.node_harness import run, running_node
 from tests.shortcuts import short_way
 
 

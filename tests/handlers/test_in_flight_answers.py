@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, batch, produce_request, run, running_node
-from share_member import ACCEPT, RELEASE, Member, begin
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import in_flight_answers
@@ -26,6 +24,8 @@ from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from tests.handlers.principals import connect_as, under
+from tests.node.node_harness import Client, batch, produce_request, run, running_node
+from tests.node.share_member import ACCEPT, RELEASE, Member, begin
 from tests.node.share_state_harness import GROUP
 
 FEW = {"share_coordinator_state_topic_num_partitions": "1", "offsets_topic_num_partitions": "1"}

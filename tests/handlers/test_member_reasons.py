@@ -6,12 +6,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from node_harness import Node, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.node.node_harness import Node, run, running_node
 
 
 async def joined(node: Node, reason: str | None) -> JoinGroupResponse:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.permissions import BROKER_PERMISSIONS, PERMISSIONS, Permission, Shown
@@ -38,6 +37,7 @@ from tests.handlers.permission_cases import (
     user_of,
 )
 from tests.handlers.principals import NOBODY, Asked, connect_as, under
+from tests.node.node_harness import Client, Node, run, running_node
 
 ADMIN = "admin"
 

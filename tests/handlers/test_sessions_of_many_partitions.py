@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, batch, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.fetch import READ_COMMITTED
@@ -18,6 +17,7 @@ from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node, values
 
 MANY = 24
 

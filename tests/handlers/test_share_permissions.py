@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Node, batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -20,6 +19,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.handlers.principals import connect_as, under
+from tests.node.node_harness import Node, batch, produce_request, run, running_node
 from tests.node.share_member import share_fetch, until
 
 GROUP = "workers"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.errors import ErrorCode as E
 from kbroker.node.partition import Partition
@@ -40,6 +39,7 @@ from kbroker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.conftest import FAST_START
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 READ_COMMITTED = 1
 ID = "transactional-id"

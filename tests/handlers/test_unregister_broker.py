@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node_harness import batch, produce_request, run, running_node
-
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tests.node.node_harness import batch, produce_request, run, running_node
 
 
 def test_unknown_brokers_are_refused_and_the_node_itself_comes_back_with_a_restart(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node_harness import run
-from quorum_harness import LISTENER, three_nodes
-
 from kbroker.errors import ErrorCode as E
 from kbroker.wire.messages.unregister_controller import UnregisterControllerRequest
+from tests.node.node_harness import run
+from tests.node.quorum_harness import LISTENER, three_nodes
 
 
 def test_a_controller_that_is_gone_is_forgotten_and_comes_back_with_a_restart(tmp_path: Path) -> None:

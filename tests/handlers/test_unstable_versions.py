@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, run, running_node
 
 from kbroker.errors import ErrorCode as E
 from kbroker.handlers.registration import BROKER, registrations
@@ -14,6 +13,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.node.node_harness import Client, run, running_node
 
 KEY = 22
 NO_TIMEOUT_MS = 2**31 - 1

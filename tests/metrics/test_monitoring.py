@@ -6,10 +6,10 @@ import json
 import re
 
 import pytest
-from expressions import ALERTS, DASHBOARD, metric_names, of_alerts, of_dashboard
 
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect, Kind
+from tests.metrics.expressions import ALERTS, DASHBOARD, metric_names, of_alerts, of_dashboard
 
 USUAL = {
     "UnderReplicatedPartitions",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from published_metric_names import PUBLISHED
 
 from kbroker.metrics.absent import ABSENT
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect, Kind, group_names, mbean_names
+from tests.metrics.published_metric_names import PUBLISHED
 
 
 @pytest.mark.parametrize("dialect", Dialect)

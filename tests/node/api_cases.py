@@ -10,14 +10,13 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from node_harness import CLUSTER_ID, Client, batch
-from quorum_harness import LISTENER, Quorum
-from token_harness import user
-
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.types import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import FieldSpec, TypeSpec, struct_spec
+from tests.node.node_harness import CLUSTER_ID, Client, batch
+from tests.node.quorum_harness import LISTENER, Quorum
+from tests.node.token_harness import user
 
 Told = Mapping[str, Any]
 

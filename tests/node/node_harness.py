@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from patient_clock import run_patiently
 
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
@@ -23,6 +22,7 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicCo
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch, iter_records
+from tests.node.patient_clock import run_patiently
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 ZERO = bytes(16)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from node_harness import CLUSTER_ID, Client, Node
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig
@@ -21,6 +20,7 @@ from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.types import random_uuid
+from tests.node.node_harness import CLUSTER_ID, Client, Node
 
 LISTENER = "CONTROLLER"
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from node_harness import Client, fetch_request
-from share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
@@ -15,6 +13,8 @@ from kbroker.wire.messages import incremental_alter_configs as alter
 from kbroker.wire.messages import share_acknowledge
 from kbroker.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
 from kbroker.wire.record_batch import Record, iter_records
+from tests.node.node_harness import Client, fetch_request
+from tests.node.share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 GROUP_TYPE = 32

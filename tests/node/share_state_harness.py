@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import trio
-from node_harness import Client
 
 from kbroker.share_state import SharePartitionKey, StateBatch
 from kbroker.types import Uuid
@@ -18,6 +17,7 @@ from kbroker.wire.messages import (
     write_share_group_state,
 )
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.node.node_harness import Client
 
 GROUP = "workers"
 

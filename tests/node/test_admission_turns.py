@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, run, running_node
-from quorum_harness import three_nodes
 
 from kbroker.node import handshake_thread
 from kbroker.node.admission_turns import AdmissionTurns
@@ -27,6 +25,8 @@ from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, run, running_node
+from tests.node.quorum_harness import three_nodes
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LINE = f'{MODULE} required username="alice" password="secret" user_alice="secret";'

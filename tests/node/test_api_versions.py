@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from node_harness import run
-from quorum_harness import LISTENER, quorum
 
 from compat_tests.api_versions import VERSIONS, request, told, unfolded
+from tests.node.node_harness import run
+from tests.node.quorum_harness import LISTENER, quorum
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "facts" / "api_versions.json").read_text("utf-8"))
 

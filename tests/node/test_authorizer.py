@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import Client, configuration, run, running_node
-from quorum_harness import Quorum, three_nodes
 
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.requester import principal_bytes
@@ -28,6 +26,8 @@ from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
+from tests.node.node_harness import Client, configuration, run, running_node
+from tests.node.quorum_harness import Quorum, three_nodes
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -105,9 +105,9 @@ def test_whether_everybody_may_use_what_has_no_acl(tmp_path: Path, text: str, ex
 def test_a_plain_node_has_none_and_imports_none(tmp_path: Path) -> None:
     program = f"""
 import sys, trio
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from node_harness import running_node
+from tests.node.node_harness import running_node
 
 async def test():
     async with running_node(Path({str(tmp_path)!r})) as node:

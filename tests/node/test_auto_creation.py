@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import run
-from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.node.node_harness import run
+from tests.node.quorum_harness import Quorum, quorum
 
 PARTITIONS, FACTOR = "num.partitions", "default.replication.factor"
 

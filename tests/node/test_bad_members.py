@@ -12,11 +12,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import CLUSTER_ID, batch, produce_request, run
-from quorum_harness import Quorum, quorum
-from test_log_dirs import FaultyDisk
-from test_quorum import vote
-from test_replication import TOPIC, create, leader_of, replica
 
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
@@ -30,6 +25,11 @@ from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kbroker.wire.messages.begin_quorum_epoch import PartitionData as BeginPartition
 from kbroker.wire.messages.begin_quorum_epoch import TopicData as BeginTopic
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from tests.node.node_harness import CLUSTER_ID, batch, produce_request, run
+from tests.node.quorum_harness import Quorum, quorum
+from tests.node.test_log_dirs import FaultyDisk
+from tests.node.test_quorum import vote
+from tests.node.test_replication import TOPIC, create, leader_of, replica
 
 OTHER_CLUSTER = "BBBBBBBBBBBBBBBBBBBBBw"
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import run
-from quorum_harness import quorum, three_nodes
 
 from kbroker.errors import FatalError
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
@@ -18,6 +16,8 @@ from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests.node.node_harness import run
+from tests.node.quorum_harness import quorum, three_nodes
 
 
 def test_a_controller_that_makes_a_mistake_ends_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import run
-from quorum_harness import Quorum, quorum
 
 from kbroker.types import Uuid
 from kbroker.wire.messages.alter_partition_reassignments import (
@@ -27,6 +25,8 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.node.node_harness import run
+from tests.node.quorum_harness import Quorum, quorum
 
 _TOPIC = 2
 

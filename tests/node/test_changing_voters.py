@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from node_harness import run
-from quorum_harness import LISTENER, Quorum, quorum
-
 from kbroker.cli.cluster_plan import free_ports
+from tests.node.node_harness import run
+from tests.node.quorum_harness import LISTENER, Quorum, quorum
 
 
 async def all_know(cluster: Quorum, voters: list[int]) -> None:

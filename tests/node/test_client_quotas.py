@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 from trio.testing import MockClock
 
 from kbroker.errors import ErrorCode
@@ -23,6 +22,7 @@ from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from kbroker.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 
 Test = Callable[[MockClock], Coroutine[Any, Any, None]]
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node_harness import Client, run
-from quorum_harness import quorum
-
 from kbroker.errors import ErrorCode
 from kbroker.handlers.requester import principal_bytes
 from kbroker.security.principal import ANONYMOUS
@@ -23,6 +20,8 @@ from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource
 from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
+from tests.node.node_harness import Client, run
+from tests.node.quorum_harness import quorum
 
 RATE = "leader.replication.throttled.rate"
 _BROKER = 4

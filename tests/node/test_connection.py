@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from node_harness import batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
@@ -24,6 +23,7 @@ from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 

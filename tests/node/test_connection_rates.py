@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import trio
-from node_harness import Client, configuration
-from test_client_quotas import node, run, set_quota, settled
 from trio.testing import MockClock
 
 from kbroker.node.connection_rates import KEPT_ADDRESSES, ConnectionRates
@@ -17,6 +15,8 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.node.node_harness import Client, configuration
+from tests.node.test_client_quotas import node, run, set_quota, settled
 
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
@@ -119,9 +119,8 @@ def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(tmp_path
 
 
 async def set_quota_over(client: Client, rate: float | None) -> None:
-    from test_client_quotas import alteration
-
     from kbroker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+    from tests.node.test_client_quotas import alteration
 
     entry = alteration({"ip": "127.0.0.1"}, connection_creation_rate=rate)
     answer = await client.ask(AlterClientQuotasRequest(entries=[entry]))

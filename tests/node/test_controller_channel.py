@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from node_harness import run, running_node
 
 from kbroker.env import RealEnv
 from kbroker.node.controller_channel import MAX_IDLE, ControllerChannel
 from kbroker.node.peer import Peer, PeerRefused
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
+from tests.node.node_harness import run, running_node
 
 
 def test_a_connection_is_used_again_until_the_other_end_closes_it(tmp_path: Path) -> None:

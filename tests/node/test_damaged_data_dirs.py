@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from process_harness import ROOT
+
+from tests.node.process_harness import ROOT
 
 NOISE = bytes(range(256)) * 3
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Node, run, running_node
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.metrics.traffic import Traffic
@@ -23,6 +22,7 @@ from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
+from tests.node.node_harness import Node, run, running_node
 
 DLQ = "dlq.jobs"
 SOURCE = Source("workers", "jobs", 0)

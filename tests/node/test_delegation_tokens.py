@@ -10,21 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Node, batch, produce_request, run, running_node
-from token_harness import (
-    DAY,
-    KEY,
-    PROPERTIES,
-    Later,
-    create,
-    creation,
-    described,
-    expire,
-    login,
-    renew,
-    try_login,
-    user,
-)
 
 from kbroker.errors import ErrorCode as E
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -39,6 +24,21 @@ from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenR
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.handlers.principals import ByName
+from tests.node.node_harness import Node, batch, produce_request, run, running_node
+from tests.node.token_harness import (
+    DAY,
+    KEY,
+    PROPERTIES,
+    Later,
+    create,
+    creation,
+    described,
+    expire,
+    login,
+    renew,
+    try_login,
+    user,
+)
 
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
 

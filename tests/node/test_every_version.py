@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 import trio
-from api_cases import ALL, CASES, RACKS, World, build
-from node_harness import Client
-from quorum_harness import LISTENER, quorum
-from test_forwarded_requests import in_envelope
-from token_harness import PROPERTIES
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.forwarding import error_codes
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec
+from tests.node.api_cases import ALL, CASES, RACKS, World, build
+from tests.node.node_harness import Client
+from tests.node.quorum_harness import LISTENER, quorum
+from tests.node.test_forwarded_requests import in_envelope
+from tests.node.token_harness import PROPERTIES
 
 NODES = 4
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import run
-from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.image import PartitionImage
@@ -19,6 +17,8 @@ from kbroker.wire.messages import broker_registration as api
 from kbroker.wire.messages import incremental_alter_configs as configs
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests.node.node_harness import run
+from tests.node.quorum_harness import Quorum, quorum
 
 DEFAULTS = {"broker_session_timeout_ms": "9000", "broker_heartbeat_interval_ms": "2000"}
 """Apache Kafka's: the tests expect results that do not wait for them."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from node_harness import Client, run, running_node
 
 from kbroker.errors import FatalError
 from kbroker.raft_metadata.raft.snapshot import BOOTSTRAP_FILE, encode_snapshot
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.records.metadata import FeatureLevelRecord
+from tests.node.node_harness import Client, run, running_node
 
 ELR = "eligible.leader.replicas.version"
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, batch, produce_request, run, running_node
 
 from kbroker.node import connection
 from kbroker.node.reply_queue import ReplyQueue
@@ -20,6 +19,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.node.node_harness import Client, batch, produce_request, run, running_node
 
 REQUESTS = 1000
 

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, configuration, run
-from quorum_harness import LISTENER, Quorum, quorum
 
 from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
@@ -45,6 +43,8 @@ from kbroker.wire.messages.describe_quorum import (
 )
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.registry import API_KEYS
+from tests.node.node_harness import Client, configuration, run
+from tests.node.quorum_harness import LISTENER, Quorum, quorum
 
 DESCRIBE_QUORUM = 55
 DESCRIPTION = DescribeQuorumRequest(

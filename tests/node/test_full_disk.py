@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_harness import CommandNode
 
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from tests.node.process_harness import CommandNode
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")

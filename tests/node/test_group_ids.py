@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, run, running_node
-from quorum_harness import three_nodes
 
 from kbroker.errors import ErrorCode as E
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -29,6 +27,8 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.node.node_harness import Client, run, running_node
+from tests.node.quorum_harness import three_nodes
 
 OFFSETS = "__consumer_offsets"
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, Node, configuration, run, running_node
-from test_sasl_hostile import FRAMES, LONGEST_SECONDS, MOST_GROWTH, damaged, resident_bytes
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
@@ -27,6 +25,8 @@ from kbroker.testing.kdc import Kdc, missing_program, running_kdc
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, Node, configuration, run, running_node
+from tests.node.test_sasl_hostile import FRAMES, LONGEST_SECONDS, MOST_GROWTH, damaged, resident_bytes
 from tests.security.sasl.equal_times import Attempt, take_the_same_time
 
 pytest.importorskip("gssapi", reason="the extra kbroker[gssapi] is not installed")

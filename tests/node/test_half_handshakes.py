@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, Node, running_node
-from tls_harness import AUTHORITY, properties
 
 from kbroker.value_types import replace
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, Node, running_node
+from tests.node.tls_harness import AUTHORITY, properties
 
 pytest.importorskip("cryptography")
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import trio
 import trio.testing
-from node_harness import run
-from quorum_harness import Quorum, quorum, three_nodes
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker import Broker
@@ -23,6 +21,8 @@ from kbroker.sim.quorum.disk import SimSnapshots
 from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import NoOpRecord
+from tests.node.node_harness import run
+from tests.node.quorum_harness import Quorum, quorum, three_nodes
 
 
 def on_a_clock_that_jumps(test: Callable[[], Awaitable[None]]) -> None:

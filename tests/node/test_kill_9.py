@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_harness import CommandNode
+
+from tests.node.process_harness import CommandNode
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import CLUSTER_ID, Client, run
-from quorum_harness import LISTENER, Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.node.node_harness import CLUSTER_ID, Client, run
+from tests.node.quorum_harness import LISTENER, Quorum, quorum
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 

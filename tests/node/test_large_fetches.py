@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.node import fetch_reader
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
 
 
 def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_path: Path) -> None:

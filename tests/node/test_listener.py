@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, run, running_node
 
 from kbroker.node.listener import ACCEPT_AGAIN_SECONDS, Listener
 from kbroker.node.memory_budget import MemoryBudget
@@ -22,6 +21,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.node.node_harness import Client, run, running_node
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import Node, fetch_request, produce_request, run, running_node
 
 from kbroker.log.checkpoint_files import CLEANER_OFFSETS, read_offsets
 from kbroker.log.compaction.compactor import compact
@@ -41,6 +40,7 @@ from kbroker.wire.messages.offset_commit import (
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kbroker.wire.record_batch import Record, build_batch, iter_records
+from tests.node.node_harness import Node, fetch_request, produce_request, run, running_node
 
 TOPIC = TopicPartition("compacted", 0)
 SETTINGS = CleanerSettings(1, 1 << 20, 1 << 16, 1e300, 10)

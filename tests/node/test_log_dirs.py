@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
@@ -33,6 +32,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 ONE, TWO = "data", "more"
 

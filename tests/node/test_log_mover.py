@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import configuration
 
 from kbroker.log.dirs.log_move import MoveInterrupted
 from kbroker.node.log_mover import catch_up
 from kbroker.node.replication_throttles import ReplicationThrottles
 from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, ResourceType
+from tests.node.node_harness import configuration
 
 SIZE = 4_000_000
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import trio
-from metrics_pages import Values, ask, found, scrape, value
-from node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
-from quorum_harness import three_nodes
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import RealEnv
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from kbroker.log.disk import OsDisk, OsFile
 from kbroker.node import log_opening
+from tests.node.metrics_pages import Values, ask, found, scrape, value
+from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.node.quorum_harness import three_nodes
 
 SEGMENTS = 4
 """Of each partition: a batch fills more than half of the smallest segment."""

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from node_harness import Node, run, running_node
-from test_forwarded_requests import in_envelope
 
 from kbroker.node.long_steps import GAP, LongSteps
 from kbroker.wire.messages.alter_partition_reassignments import (
@@ -18,6 +16,8 @@ from kbroker.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.node.node_harness import Node, run, running_node
+from tests.node.test_forwarded_requests import in_envelope
 
 
 def test_steps_are_made_one_by_one() -> None:

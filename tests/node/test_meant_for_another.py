@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from node_harness import CLUSTER_ID, Node, run, running_node
-from quorum_harness import LISTENER, three_nodes
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.node.node_harness import CLUSTER_ID, Node, run, running_node
+from tests.node.quorum_harness import LISTENER, three_nodes
 
 E = ErrorCode
 

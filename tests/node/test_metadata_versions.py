@@ -6,8 +6,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from node_harness import batch, fetch_request, produce_request, run, values
-from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.image import DIR_MIGRATING
@@ -17,6 +15,8 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.records.metadata import RegisterBrokerRecord, RegisterControllerRecord
+from tests.node.node_harness import batch, fetch_request, produce_request, run, values
+from tests.node.quorum_harness import Quorum, quorum
 
 APART = {1: "controller", 2: "broker"}
 

@@ -11,9 +11,6 @@ import pytest
 import trio
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
-from node_harness import produce_request, run
-from quorum_harness import quorum
 
 from kbroker import types
 from kbroker.client.cluster import Client
@@ -28,6 +25,9 @@ from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from kbroker.wire.record_batch import Record, build_batch
 from tests.metrics.expressions import of_alerts, of_dashboard
 from tests.metrics.published_metric_names import PUBLISHED
+from tests.node.metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
+from tests.node.node_harness import produce_request, run
+from tests.node.quorum_harness import quorum
 
 REQUESTS = 150
 """Beyond the first 64, which are all measured."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
 
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from tests.every_node import await_topics
+from tests.node.metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
 
 SECONDS = "kafka_consumergroup_lag_seconds"
 HELD = "kbroker_partition_last_stable_offset_held_seconds"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from metrics_pages import LISTENER, ask, port_of, scrape, value
 
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker, running_broker
+from tests.node.metrics_pages import LISTENER, ask, port_of, scrape, value
 
 RECORDS, SIZE = 120, 500
 

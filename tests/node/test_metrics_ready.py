@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import trio
-from metrics_pages import ask
-from node_harness import run
-from quorum_harness import quorum
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import RealEnv
 from kbroker.node.metrics.service import MetricsService
+from tests.node.metrics_pages import ask
+from tests.node.node_harness import run
+from tests.node.quorum_harness import quorum
 
 
 def a_node(*, controller: int = 1, own: Any = None, is_broker: bool = True, listeners: int = 1) -> Any:

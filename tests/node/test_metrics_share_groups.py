@@ -13,9 +13,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from metrics_pages import LISTENER, found, port_of, scrape, value
 
 from kbroker.testing import running_broker
+from tests.node.metrics_pages import LISTENER, found, port_of, scrape, value
 
 RECORDS = 6
 SECONDS = 180

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 import trio
-from metrics_pages import LISTENER, Values, scrape, value
-from node_harness import Client, Node, run, running_node
 
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.later import Later
@@ -23,6 +21,8 @@ from kbroker.node import observed_requests
 from kbroker.node.metrics import event_loop, measured
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from tests.node.metrics_pages import LISTENER, Values, scrape, value
+from tests.node.node_harness import Client, Node, run, running_node
 
 SECOND_NS = 1_000_000_000
 STAGES = ("requestqueue", "local", "remote", "responsequeue", "responsesend")

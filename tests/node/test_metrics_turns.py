@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 import trio
-from node_harness import Node, run, running_node
 
 from kbroker.groups import group_admin
 from kbroker.groups.classic_group import ClassicGroup
@@ -27,6 +26,7 @@ from kbroker.node.metrics.otlp import feed
 from kbroker.node.metrics.page import LINES, MetricsPage
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_groups import ListGroupsRequest
+from tests.node.node_harness import Node, run, running_node
 
 T = TypeVar("T")
 

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import batch, produce_request, run
-from quorum_harness import quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import UNDEFINED_EPOCH
@@ -23,6 +21,8 @@ from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tests.node.node_harness import batch, produce_request, run
+from tests.node.quorum_harness import quorum
 
 HOLD_SECONDS = 20.0
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)

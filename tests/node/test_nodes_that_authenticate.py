@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import Client, run
-from quorum_harness import LISTENER, Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.requester import principal_bytes
@@ -22,6 +20,8 @@ from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, run
+from tests.node.quorum_harness import LISTENER, Quorum, quorum
 
 PASSWORDS = {"node": "n0de", "admin": "adm1n", "alice": "al1ce"}
 USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())

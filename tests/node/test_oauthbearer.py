@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, configuration, run, running_node
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
@@ -22,6 +21,7 @@ from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, Node, configuration, run, running_node
 
 PREFIX = "listener.name.plaintext.oauthbearer"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

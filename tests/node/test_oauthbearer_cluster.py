@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from node_harness import Client, batch, produce_request, run
-from quorum_harness import LISTENER, quorum
 
 from kbroker.config.security.oauth import JWT_BEARER
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, batch, produce_request, run
+from tests.node.quorum_harness import LISTENER, quorum
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 

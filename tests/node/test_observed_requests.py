@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import batch, produce_request, run, running_node
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Registration
@@ -24,6 +23,7 @@ from kbroker.node.observed_requests import (
 from kbroker.round import Round
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.node.node_harness import batch, produce_request, run, running_node
 
 
 class Events(list[str]):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import Client, batch, produce_request, run
-from process_harness import CommandNode
 
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.node.node_harness import Client, batch, produce_request, run
+from tests.node.process_harness import CommandNode
 
 
 @pytest.mark.parametrize("files", [256, 512])

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from metrics_pages import LISTENER, Values, port_of, ports_of, scrape, total
-from otlp_receiver import Key, Receiver, hang, number, refuse, running_receiver, talk_nonsense
 
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
@@ -23,6 +21,8 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
+from tests.node.metrics_pages import LISTENER, Values, port_of, ports_of, scrape, total
+from tests.node.otlp_receiver import Key, Receiver, hang, number, refuse, running_receiver, talk_nonsense
 from tests.telemetry.test_otlp import Point, payload, point
 
 RECORDS, COMMITTED, SIZE = 50, 20, 100

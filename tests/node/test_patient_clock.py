@@ -6,7 +6,8 @@ import time
 
 import pytest
 import trio
-from patient_clock import STEP_SECONDS, WORK, PatientClock, run_patiently
+
+from tests.node.patient_clock import STEP_SECONDS, WORK, PatientClock, run_patiently
 
 
 def test_what_keeps_the_loop_from_its_turn_does_not_count() -> None:

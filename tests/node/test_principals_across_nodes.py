@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, run
-from quorum_harness import LISTENER, Quorum, three_nodes
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.requester import principal_bytes
@@ -32,6 +30,8 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.node.node_harness import Client, run
+from tests.node.quorum_harness import LISTENER, Quorum, three_nodes
 
 ALICE = KafkaPrincipal("User", "alice")
 NODE = ANONYMOUS

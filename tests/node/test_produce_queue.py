@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
@@ -27,6 +26,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
+from tests.node.node_harness import Client, batch, fetch_request, produce_request, run, running_node, values
 
 
 class Env:

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import trio
-from node_harness import batch, produce_request, run, running_node
 
 from kbroker.log.log_config import LogConfig
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import incremental_alter_configs as incremental
+from tests.node.node_harness import batch, produce_request, run, running_node
 
 
 def test_producers_are_forgotten_after_the_time_that_is_set_now(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import run
-from quorum_harness import quorum
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
+from tests.node.node_harness import run
+from tests.node.quorum_harness import quorum
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH])

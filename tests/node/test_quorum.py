@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import CLUSTER_ID, run
-from quorum_harness import quorum
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.handlers.registration import BOTH, registrations
@@ -47,6 +45,8 @@ from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
 from kbroker.wire.records.metadata import TopicRecord
+from tests.node.node_harness import CLUSTER_ID, run
+from tests.node.quorum_harness import quorum
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import CLUSTER_ID, run, running_node
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
@@ -18,6 +17,7 @@ from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, Reply, Vo
 from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 from kbroker.raft_metadata.raft.types import OffsetAndEpoch
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
+from tests.node.node_harness import CLUSTER_ID, run, running_node
 
 
 class Nobody:

@@ -8,10 +8,10 @@ from typing import Any
 
 import trio
 import trio.testing
-from node_harness import configuration, run
 
 from kbroker.env import RealEnv
 from kbroker.node.replica_manager import ReplicaManager
+from tests.node.node_harness import configuration, run
 
 
 def test_a_task_that_is_begun_before_the_manager_runs_is_started_with_it_and_one_afterwards_is_not(

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import batch, fetch_request, produce_request, run, values
-from quorum_harness import Quorum, quorum, three_nodes
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import fair_share
@@ -44,6 +42,8 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tests.node.node_harness import batch, fetch_request, produce_request, run, values
+from tests.node.quorum_harness import Quorum, quorum, three_nodes
 
 TOPIC = "replicated"
 

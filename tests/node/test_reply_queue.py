@@ -12,7 +12,6 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from node_harness import run
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
@@ -25,6 +24,7 @@ from kbroker.types import FileRegion
 from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.heartbeat import HeartbeatResponse
 from kbroker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
+from tests.node.node_harness import run
 
 HEARTBEAT = 12
 FRAME = 10

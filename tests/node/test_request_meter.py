@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from node_harness import configuration
 
 from kbroker.node.client_quotas import KEPT_METERS, ClientQuotas, RequestMeter
 from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
 from kbroker.security.principal import KafkaPrincipal
+from tests.node.node_harness import configuration
 
 ONE_PERCENT = ClientLimits(None, None, Limit(1.0, ("u", "c")), None)
 

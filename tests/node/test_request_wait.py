@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import fetch_request, run, running_node
 
 from kbroker.env import EpollPoller, RealEnv, RealStream
 from kbroker.node.connection import Connection
@@ -23,6 +22,7 @@ from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
 from kbroker.replication.purgatory import Purgatory
 from kbroker.wire.framing import FrameReader
+from tests.node.node_harness import fetch_request, run, running_node
 
 NEVER = float("inf")
 

@@ -10,8 +10,6 @@ import ssl
 from pathlib import Path
 
 import trio
-from node_harness import Client, Node, batch, produce_request, run
-from quorum_harness import Quorum, quorum
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import parse_properties
@@ -21,6 +19,8 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, Node, batch, produce_request, run
+from tests.node.quorum_harness import Quorum, quorum
 
 SECURE = "SECURE"
 SECURE_CONTROLLER = "SECURE_CONTROLLER"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, configuration, run, running_node
 
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
@@ -31,6 +30,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.primitives import encode_uvarint
+from tests.node.node_harness import Client, Node, configuration, run, running_node
 
 SECRETS = ("alice-secret", "broker-secret", "carol-secret", "wrong-secret")
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

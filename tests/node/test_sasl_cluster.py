@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
-from quorum_harness import LISTENER, Quorum, quorum
 
 from kbroker.env import RealEnv
 from kbroker.node.metadata_plane import MetadataPlane
@@ -26,6 +24,8 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
+from tests.node.node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
+from tests.node.quorum_harness import LISTENER, Quorum, quorum
 
 MECHANISM = "SCRAM-SHA-512"
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

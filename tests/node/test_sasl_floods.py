@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from test_sasl_hostile import admission, request
 
 from kbroker.node.admission import Admitted, Refused
 from kbroker.node.sasl import admission as sasl_admission
@@ -22,6 +21,7 @@ from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.test_sasl_hostile import admission, request
 
 
 class FakeStream:

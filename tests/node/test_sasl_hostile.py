@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import configuration
 
 from kbroker.env import RealEnv
 from kbroker.handlers.registration import BROKER, registrations
@@ -45,6 +44,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import configuration
 
 LONGEST_SECONDS = 1
 """Of processor time, for one frame."""

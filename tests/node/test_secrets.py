@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import pytest
 import trio
-from node_harness import Client, running_node
-from tls_harness import NODE, properties
 
 from kbroker.handlers import alter_user_scram_credentials
 from kbroker.node.sasl.threads import LoginThreads
@@ -24,6 +22,8 @@ from kbroker.wire.messages import incremental_alter_configs as incremental
 from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, running_node
+from tests.node.tls_harness import NODE, properties
 from tests.secret_forms import forms, shown_in
 
 pytest.importorskip("cryptography")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Node, run, running_node
-from share_state_harness import GROUP, delete, errors, find, initialize, read, summary, until_loaded, write
 
 from kbroker.errors import ErrorCode
 from kbroker.later import Later
@@ -18,6 +16,8 @@ from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.node.node_harness import Node, run, running_node
+from tests.node.share_state_harness import GROUP, delete, errors, find, initialize, read, summary, until_loaded, write
 
 FEW = {"share_coordinator_state_topic_num_partitions": "3"}
 

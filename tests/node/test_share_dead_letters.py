@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, produce_request, run, running_node
-from quorum_harness import Quorum, three_nodes
-from share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, Member, begin, configure, records_of, until
-from share_state_harness import GROUP, errors, find, read, summary
 
 from kbroker.errors import ErrorCode
 from kbroker.node import led_share_partition, share_dead_letters
@@ -20,6 +16,10 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicCo
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.record_batch import Record, build_batch
+from tests.node.node_harness import Client, Node, produce_request, run, running_node
+from tests.node.quorum_harness import Quorum, three_nodes
+from tests.node.share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, Member, begin, configure, records_of, until
+from tests.node.share_state_harness import GROUP, errors, find, read, summary
 
 DLQ = "dlq.jobs"
 NAME = {"errors_deadletterqueue_topic_name": DLQ}

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from node_harness import Client, Node, produce_request, run, running_node
-from node_harness import batch as records
-from share_member import GROUP_TYPE, Member, configure, share_fetch, until
-from share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.node.node_harness import Client, Node, produce_request, run, running_node
+from tests.node.node_harness import batch as records
+from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch, until
+from tests.node.share_state_harness import GROUP, errors, find, initialize, until_loaded
 
 FEW = {"share_coordinator_state_topic_num_partitions": "1"}
 GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from node_harness import run
-from process_harness import ROOT
-from quorum_harness import quorum
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.errors import FatalError
 from kbroker.node.start_limit import StartLimit
+from tests.node.node_harness import run
+from tests.node.process_harness import ROOT
+from tests.node.quorum_harness import quorum
 
 
 def test_a_broker_whose_controllers_are_not_there_ends(tmp_path: Path) -> None:

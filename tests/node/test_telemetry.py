@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 import trio
 from confluent_kafka import Producer
-from metrics_pages import LISTENER, found, port_of, scrape
-from metrics_pages import value as value_of
-from node_harness import run, running_node
 
 from kbroker.cli.client import latest_pushes
 from kbroker.client.cluster import Client
@@ -35,6 +32,9 @@ from kbroker.testing import running_broker
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
+from tests.node.metrics_pages import LISTENER, found, port_of, scrape
+from tests.node.metrics_pages import value as value_of
+from tests.node.node_harness import run, running_node
 from tests.telemetry.test_otlp import Point, payload, point
 
 MOST_BYTES = 100_000

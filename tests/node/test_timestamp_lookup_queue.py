@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import batch, produce_request, run, running_node
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.partition_log import PartitionLog
@@ -17,6 +16,7 @@ from kbroker.node import timestamp_lookup_queue
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.node.node_harness import batch, produce_request, run, running_node
 
 
 def by_time(partitions: int, topic: str = "t", timestamp: int = 1000) -> ListOffsetsRequest:

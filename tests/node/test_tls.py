@@ -20,8 +20,21 @@ import trio
 from confluent_kafka.admin import (
     AdminClient,
 )
-from node_harness import run, running_node
-from tls_harness import (
+
+from kbroker.config import BrokerConfig
+from kbroker.env import RealEnv
+from kbroker.errors import FatalError
+from kbroker.node import listeners
+from kbroker.node.listener import ConnectionLimits
+from kbroker.node.security import NodeSecurity
+from kbroker.node.tls import ListenerTls
+from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.tls.authority import Authority, Issued
+from kbroker.testing import RunningBroker, running_broker
+from kbroker.testing.cluster import RunningCluster
+from tests.conftest import FAST_START
+from tests.node.node_harness import run, running_node
+from tests.node.tls_harness import (
     ALICE,
     AUTHORITY,
     HOSTS,
@@ -39,19 +52,6 @@ from tls_harness import (
     refusal,
     refusals,
 )
-
-from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
-from kbroker.errors import FatalError
-from kbroker.node import listeners
-from kbroker.node.listener import ConnectionLimits
-from kbroker.node.security import NodeSecurity
-from kbroker.node.tls import ListenerTls
-from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.tls.authority import Authority, Issued
-from kbroker.testing import RunningBroker, running_broker
-from kbroker.testing.cluster import RunningCluster
-from tests.conftest import FAST_START
 
 
 @pytest.fixture(autouse=True)

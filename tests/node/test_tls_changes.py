@@ -17,7 +17,9 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from tls_harness import (
+
+from kbroker.testing import running_broker
+from tests.node.tls_harness import (
     ALICE,
     AUTHORITY,
     HOSTS,
@@ -30,8 +32,6 @@ from tls_harness import (
     serial,
     until,
 )
-
-from kbroker.testing import running_broker
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import trio
-from tls_harness import AUTHORITY, properties
 
 from kbroker.config.security import SecurityValues
 from kbroker.env import RealStream
@@ -22,6 +21,7 @@ from kbroker.node import listener
 from kbroker.node.tls_stream import EXPECTED, PIECE, TlsStream
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.testing import RunningBroker, running_broker
+from tests.node.tls_harness import AUTHORITY, properties
 
 NODE = AUTHORITY.issue("CN=localhost", ["localhost"])
 SERVER = server_context(

@@ -6,10 +6,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from node_harness import Client, run
-from quorum_harness import Quorum, quorum
-from token_harness import DAY, PROPERTIES, Later, create, creation, described, expire, login, renew, try_login, user
-
 from kbroker.errors import ErrorCode as E
 from kbroker.handlers.requester import principal_bytes
 from kbroker.raft_metadata.metadata_version import DELEGATION_TOKENS
@@ -17,6 +13,21 @@ from kbroker.security.principal import KafkaPrincipal, TokenPrincipal
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.create_delegation_token import CreateDelegationTokenResponse
 from kbroker.wire.messages.envelope import EnvelopeRequest
+from tests.node.node_harness import Client, run
+from tests.node.quorum_harness import Quorum, quorum
+from tests.node.token_harness import (
+    DAY,
+    PROPERTIES,
+    Later,
+    create,
+    creation,
+    described,
+    expire,
+    login,
+    renew,
+    try_login,
+    user,
+)
 
 Test = Callable[[Quorum, Later], Awaitable[None]]
 

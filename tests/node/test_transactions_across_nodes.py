@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from node_harness import Client, batch, fetch_request, run, values
-from quorum_harness import Quorum, quorum
 
 from kbroker.errors import ErrorCode
 from kbroker.node.broker_requests import MARKERS, MOST_CONNECTIONS, BrokerRequests, MarkerQuestion
@@ -25,6 +23,8 @@ from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.node.node_harness import Client, batch, fetch_request, run, values
+from tests.node.quorum_harness import Quorum, quorum
 
 ID = "transactional-id"
 TOPIC = "t"

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import CLUSTER_ID, run
-from quorum_harness import quorum
 
 from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
@@ -16,6 +14,8 @@ from kbroker.node.broker import Broker
 from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.storage import format_log_dirs
+from tests.node.node_harness import CLUSTER_ID, run
+from tests.node.quorum_harness import quorum
 
 
 @pytest.mark.parametrize("answered", [True, False])

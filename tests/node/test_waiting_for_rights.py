@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from node_harness import Client, batch, fetch_request, produce_request, run, values
-from quorum_harness import Quorum, three_nodes
-from share_member import begin, share_fetch
-from share_state_harness import GROUP, find
-
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.handlers.principals import connect_as
+from tests.node.node_harness import Client, batch, fetch_request, produce_request, run, values
+from tests.node.quorum_harness import Quorum, three_nodes
+from tests.node.share_member import begin, share_fetch
+from tests.node.share_state_harness import GROUP, find
 
 SECURE = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

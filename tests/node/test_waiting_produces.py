@@ -7,15 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from node_harness import Client, Node, batch, run, running_node
-from node_harness import produce_request as produce
-
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.node.replica_manager import ReplicaManager
 from kbroker.replication.offset_waiter import Appended
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.node.node_harness import Client, Node, batch, run, running_node
+from tests.node.node_harness import produce_request as produce
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 

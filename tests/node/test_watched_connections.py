@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node
 
 from kbroker.explorer.exchange import Exchange, Skipped
 from kbroker.node.dispatcher import Dispatcher
@@ -25,6 +24,7 @@ from kbroker.node.reply_queue import ReplyQueue
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node
 
 METRICS = {"prometheus_metrics_reporter_listener": "http://127.0.0.1:0"}
 CLIENTS, REQUESTS = 6, 40

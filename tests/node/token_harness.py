@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from node_harness import Client, Node
-
 from kbroker.env import RealEnv
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
 from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
@@ -18,6 +16,7 @@ from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenR
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.node.node_harness import Client, Node
 
 KEY = "the-key-of-tokens"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -14,6 +13,7 @@ from kbroker.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.node.node_harness import batch, produce_request, run, running_node
 from tests.shortcuts import short_way
 
 

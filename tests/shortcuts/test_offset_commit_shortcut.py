@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, Node, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
@@ -19,6 +18,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.node.node_harness import Client, Node, run, running_node
 from tests.shortcuts import short_way
 
 Offsets = dict[tuple[str, int], int]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trio
-from node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
 
 from kbroker.env import EpollPoller
 from kbroker.errors import ApiError, ErrorCode
@@ -24,6 +23,7 @@ from kbroker.wire.framing import request_parts
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import TopicProduceData
 from tests.handlers.test_transactions import ID, Producer, contents, open_producer, read
+from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.shortcuts import short_way
 
 

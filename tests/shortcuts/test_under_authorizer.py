@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_harness import Client, Node, batch, produce_request, run, running_node
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.produce import STEP_BATCHES
@@ -28,6 +27,7 @@ from kbroker.wire.messages.offset_commit import (
 )
 from tests.handlers.principals import Asked, ButOneTopic, connect_as, under
 from tests.handlers.test_transactions import open_producer
+from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
 from tests.shortcuts import short_way
 
 REPEATS = 100

@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import pytest
-from wire_support import RandomMessages, class_versions, message_classes, plain, same
 
 from kbroker.types import ZERO_UUID, FileRegion, Uuid
 from kbroker.wire.codec_source import contains_records
@@ -28,6 +27,7 @@ from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.records.consumer_group import ConsumerGroupMemberMetadataValue
 from kbroker.wire.records.metadata import PartitionChangeRecord
+from tests.wire.wire_support import RandomMessages, class_versions, message_classes, plain, same
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)

@@ -6,7 +6,6 @@ import importlib
 from typing import Any
 
 import pytest
-from wire_support import NoDefinitions, kafka_definitions, message_classes, snake_case
 
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.types import ZERO_UUID
@@ -21,6 +20,7 @@ from kbroker.wire.schema import (
     parse_versions,
     struct_spec,
 )
+from tests.wire.wire_support import NoDefinitions, kafka_definitions, message_classes, snake_case
 
 TYPES = {
     "int8": "Int8",

@@ -7,7 +7,6 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from wire_support import RandomMessages, message_classes
 
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import UnknownApi, WireError
@@ -22,6 +21,7 @@ from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, Me
 from kbroker.wire.primitives import MAX_ARRAY, MAX_ELEMENTS, encode_uvarint
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
+from tests.wire.wire_support import RandomMessages, message_classes
 
 ALL = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
 

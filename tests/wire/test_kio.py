@@ -7,11 +7,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from wire_support import INTEGERS, RandomMessages, message_classes, same
 
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import TypeSpec, struct_spec
+from tests.wire.wire_support import INTEGERS, RandomMessages, message_classes, same
 
 pytest.importorskip("kio")
 

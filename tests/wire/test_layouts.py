@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from wire_support import RandomMessages, message_classes, same
 
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
@@ -19,6 +18,7 @@ from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import TopicRecord
 from kbroker.wire.schema import struct_spec
+from tests.wire.wire_support import RandomMessages, message_classes, same
 
 ALL = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
 

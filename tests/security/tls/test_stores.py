@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import keytool_stores
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
@@ -21,6 +20,7 @@ from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.security.tls.material import load, mismatch
 from kbroker.security.tls.stores import MAX_STORE_BYTES, read_key_store, read_trust_store
+from tests.security.tls import keytool_stores
 
 AUTHORITY = Authority.create()
 NODE = AUTHORITY.issue("CN=localhost", ["localhost", "127.0.0.1"])
