@@ -76,7 +76,7 @@ def await_share_coordinators(bootstrap: str, topic_id: Uuid) -> None:
 
 
 def _names(rest: str = "") -> Collection[str]:
-    """One name of each partition."""
+    """A name of each partition."""
     names: dict[int, str] = {}
     for number in itertools.count():
         name = f"any-{number}{rest}"

@@ -98,9 +98,9 @@ def test_a_request_that_is_looked_for_stays_among_more_than_are_kept(
     page.route("**/explorer/events", lambda route: route.fulfill(content_type="text/event-stream", body=body))
     page.goto(page.url.split("#")[0] + "#/explorer?filter=seldom")
     state = page.locator(".explorer .state")
+    expect(state).to_contain_text("1000 older ones are kept no more")
     expect(page.locator(".exchanges tbody tr")).to_have_count(1)
     page.get_by_label("Filter: words").fill("often")
-    expect(state).to_contain_text("1000 older ones are kept no more")
     page.get_by_label("Filter: words").fill("seldom")
     expect(page.locator(".exchanges tbody tr")).to_have_count(1)
 

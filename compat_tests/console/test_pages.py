@@ -318,18 +318,17 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
 
 
 def test_who_holds_which_record_of_a_share_group(open_page: OpenPage, bootstrap: str, broker: Broker) -> None:
-    for _ in range(3):
+    for is_last in (False, False, True):
         packing = Packing(bootstrap)
         try:
             _see_who_holds_which(open_page, packing, broker)
         except AssertionError:
-            if not packing.is_over:
+            if is_last or not packing.is_over:
                 raise  # and else a slow machine was too slow for their locks
         else:
             return
         finally:
             packing.close()
-    raise AssertionError("a minute is too short, three times")
 
 
 def _see_who_holds_which(open_page: OpenPage, packing: Packing, broker: Broker) -> None:
@@ -350,12 +349,12 @@ def _see_who_holds_which(open_page: OpenPage, packing: Packing, broker: Broker) 
         ["2–3", "2", held, "1", "packer-1"],
         ["4–5", "2", held, "1", "packer-2"],
     ]
-    eventually(lambda: told() == begun, "all that is held")
+    eventually(lambda: told() == begun, "all that is held", 40)
     [first, *_] = rows(page, "In flight")
     assert first[:2] == [packing.topic, "0"] and first[7] == "127.0.0.1" and re.fullmatch(r"\d+ s", first[8])
     packing.finish()
     rest = [["1", "1", held, "2", "packer-2"], ["4–5", "2", held, "1", "packer-2"]]
-    eventually(lambda: told() == rest, "what is accepted is not in flight any more")
+    eventually(lambda: told() == rest, "what is accepted is not in flight any more", 40)
     page.get_by_role("link", name="4–5").click()
     expect(page.get_by_role("heading", name=packing.topic)).to_be_visible()
 

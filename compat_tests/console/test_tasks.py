@@ -268,7 +268,8 @@ def test_protobuf_is_read_as_json(
     from tests.schemas.protobuf_files import INT64, STRING, classes_of, encoded, file_of, message_of
 
     file = file_of("orders.proto", "shop", message_of("Order", {"number": INT64, "buyer": STRING}))
-    head = b"\0" + registry.add("proto", encoded(file), "PROTOBUF").to_bytes(4, "big") + b"\0"
+    schema = registry.add("proto", encoded(file), "PROTOBUF")
+    head = b"\0" + schema.to_bytes(4, "big") + b"\0"
     order = classes_of(file)("shop.Order")(number=7, buyer="Ann").SerializeToString()
     with cluster.client() as client:
         create_topics(client, [NewTopic("protobuf", 1, 1, {"retention.ms": "-1"})])
@@ -283,7 +284,7 @@ def test_protobuf_is_read_as_json(
     expect(found.first).to_contain_text('"buyer"')
     found.first.click()
     expect(page.locator("tr.detail")).to_contain_text('"buyer": "Ann"')
-    expect(page.locator("tr.detail")).to_contain_text("Schema 1, Protobuf")
+    expect(page.locator("tr.detail")).to_contain_text(f"Schema {schema}, Protobuf")
     page.get_by_label("Filter", exact=True).fill("$.buyer = Ann")
     page.get_by_role("button", name="Read", exact=True).click()
     expect(found).to_have_count(1)

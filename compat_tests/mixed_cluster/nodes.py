@@ -36,7 +36,7 @@ PROPERTIES: Mapping[str, str] = {
     # Who is killed is missed soon.
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
-    # Who is only slow, or stands still for a test, stays in sync; who is missed leaves the ISR with its session.
+    # A node that is slow, or stands still for a test, stays in sync; one that is missed leaves with its session.
     "replica.lag.time.max.ms": "300000",
     "group.share.record.lock.duration.ms": "60000",
     # Leaders move when a test has them move.

@@ -103,6 +103,7 @@ def test_voters_become_changeable(startable: None, tmp_path: Path, kind: str) ->
         # One of the other kind goes, and comes back.
         other = nodes[1] if kind == "jvm" else first
         key = voters[other.node_id]
+        # An answer may be lost to a time-out though the voter is removed, and added, all the same.
         removal = RemoveRaftVoterRequest(cluster_id=first.cluster_id, voter_id=other.node_id, voter_directory_id=key)
         wait_for(lambda: view.ask(nodes[2], removal).error_code in (0, VOTER_NOT_FOUND), "the removal")
         left = {node_id: key for node_id, key in voters.items() if node_id != other.node_id}

@@ -86,6 +86,7 @@ class World:
         answer = self.ask(request, version)
         deadline = time.monotonic() + 120
         while UNVERIFIED & _errors(plain(answer)) and time.monotonic() < deadline:
+            time.sleep(0.05)
             answer = self.ask(request, version)
         return answer
 

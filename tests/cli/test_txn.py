@@ -43,6 +43,7 @@ def _await_ended(bootstrap: str, transactional_id: str) -> None:
     with Client(bootstrap, timeout=60) as client:
         while (state := describe_transaction(client, transactional_id).state) != "CompleteCommit":
             assert time.monotonic() < deadline, state
+            time.sleep(0.05)
 
 
 def test_ids_are_listed_with_their_state(kb) -> None:  # type: ignore[no-untyped-def]

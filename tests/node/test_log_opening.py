@@ -32,10 +32,15 @@ class Gate(OsDisk):
     def __init__(self, name: str) -> None:
         self._name = name
         self._open = threading.Event()
+        self.reached = threading.Event()
+        self.opened: list[str] = []
+        """The names of the files, in their order."""
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
+        self.opened.append(Path(path).name)
         if path.endswith(self._name):
-            assert self._open.wait(60)
+            self.reached.set()
+            assert self._open.wait(600)
         return super().open(path, create=create)
 
     def let_go(self) -> None:
@@ -167,12 +172,13 @@ def test_a_stop_is_heard_while_logs_are_opened_and_the_next_start_begins_anew(tm
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
-            while not (tmp_path / "data" / ".lock").exists():
+            while not gate.reached.is_set():
                 await trio.sleep(0.02)
-            await trio.sleep(0)
             nursery.cancel_scope.cancel()
-            nursery.start_soon(in_thread, gate.let_go)
-        assert not served
+            with trio.CancelScope(shield=True):
+                await trio.testing.wait_all_tasks_blocked()  # all have heard of it
+            gate.let_go()
+        assert not served and f"{3:020d}.log" not in gate.opened
         assert not (tmp_path / "data" / CLEAN_SHUTDOWN).exists()
 
     async def start_again() -> None:

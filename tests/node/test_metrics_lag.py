@@ -104,6 +104,7 @@ def test_an_open_transaction_is_named(broker: RunningBroker) -> None:
     deadline = time.monotonic() + 180
     while found(scrape(port_of(broker)), HELD, topic="held"):  # its marker may be on its way
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   let paused = false;
   let missed = 0;
   let skipped = 0;
+  const reasons = new Set(); // why, in words
   let forgotten = 0; // older ones that are not kept any more
   let fitting = 0;
   let saved = ""; // what has become of the last file
@@ -92,6 +93,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   function empty() {
     kept.splice(0); // the latest stay known: what was cleared does not come back
     skipped = forgotten = 0;
+    reasons.clear();
     saved = "";
     redraw();
   }
@@ -104,7 +106,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     if (saved) parts.push(saved);
     if (silent) parts.push(silent);
     if (paused) parts.push(`paused, ${missed} new since`);
-    if (skipped) parts.push(`${skipped} not shown: a node spends 2% of a processor on showing requests`);
+    if (skipped) parts.push(`${skipped} not shown: ${[...reasons].join("; ")}`);
     state.textContent = parts.join(" · ");
   }
 
@@ -258,7 +260,9 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     } else redraw();
   });
   source.addEventListener("skipped", (event) => {
-    for (const count of Object.values(JSON.parse(event.data).counts)) skipped += count;
+    const { counts, why } = JSON.parse(event.data);
+    for (const count of Object.values(counts)) skipped += count;
+    reasons.add(why);
     tell();
   });
   source.addEventListener("nodes", (event) => {

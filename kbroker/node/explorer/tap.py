@@ -54,8 +54,8 @@ MAX_PENDING_BYTES: Final = 16 << 20
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
 
-TOO_FAST: Final = "more requests than are shown"
-TOO_FAST_OF_OTHERS: Final = "more requests than are shown, of other watchers' clients, too"
+TOO_FAST: Final = "a node spends 2% of a processor on showing requests"
+TOO_FAST_OF_OTHERS: Final = f"{TOO_FAST}, of other watchers' clients, too"
 
 
 class Requests(Protocol):

@@ -1,4 +1,4 @@
-// Who is connected, with which program, user and TLS: the explorer with its table of clients open.
+// The clients that are connected, with program, user and TLS: the explorer with its table of clients open.
 
 import { showIn } from "./explorer.js";
 

@@ -276,7 +276,7 @@ function reset(told, again) {
   const time = h("input", { type: "datetime-local", step: "1", required: true });
   time.value = localTime(told.now - HOUR_MS);
   const valueField = field("Number", value, "Negative goes back");
-  const timeField = field("Time", time, `At first an hour ago, in this browser's time zone (${zone()})`);
+  const timeField = field("Time", time, `An hour ago to begin with; in this browser's time zone (${zone()})`);
   const preview = h("div", { class: "preview", role: "status" });
   const trouble = h("p", { class: "form-trouble", role: "alert" });
   const apply = h("button", { type: "button", class: "primary", disabled: true }, "Reset");
