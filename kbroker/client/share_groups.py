@@ -88,8 +88,12 @@ def describe_any_group(client: Client, group_id: str) -> GroupDescription:
         for describe in (describe_share_group, describe_streams_group):
             try:
                 return describe(client, group_id)
-            except (ApiNotServed, ResponseError):
+            except ApiNotServed:
                 continue
+            except ResponseError as other:
+                # Any other error may be of a group that is there, as of one with a topic that the user may not see.
+                if other.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                    raise
         raise
 
 

@@ -436,6 +436,8 @@ class LogManager:
     ) -> Callable[[], list[tuple[LogDir, OSError]]]:
         """Collect what the checkpoint files are to say; the result writes those that changed, in any thread.
 
+        A log without one of ``high_watermarks`` keeps that of the last start: a node may stop before it has partitions.
+
         It returns the log dirs that failed, which are then to be marked offline here.
         """
         tasks: list[tuple[LogDir, Callable[[], None]]] = []
@@ -445,7 +447,7 @@ class LogManager:
                 if high_watermarks is not None:
                     marks = {
                         tp: offset
-                        for tp, offset in high_watermarks.items()
+                        for tp, offset in {**self.high_watermarks, **high_watermarks}.items()
                         if self._dir_of.get(tp) is log_dir and (log := self._logs.get(tp)) and log.is_on_disk
                     }
                 task = self._checkpoints.collect(

@@ -76,11 +76,11 @@ class Listeners:
     ) -> None:
         """Accept connections on all listeners that are not open yet, or on those named in ``only``.
 
-        ``serve`` runs each in ``nursery``. The limits hold for the connections of all that one call opens.
+        ``serve`` runs each in ``nursery``. The limits hold for the connections of all that one call opens, and
+        for those of controllers' listeners apart: clients keep no broker away from its controller.
         """
         config = self._config
-        quota = ConnectionQuota(self._limits(config, config))
-        self._quotas.append(quota)
+        quotas: dict[bool, ConnectionQuota] = {}
         memory = config.queued_max_request_bytes
         budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
         configured = {listener.name: listener for listener in config.listeners}
@@ -89,6 +89,10 @@ class Listeners:
             if name in opened or (only is not None and name not in only):
                 continue
             is_controller = name in config.controller_listener_names
+            if is_controller not in quotas:
+                quotas[is_controller] = ConnectionQuota(self._limits(config, config))
+                self._quotas.append(quotas[is_controller])
+            quota = quotas[is_controller]
             server = ListenerServer(
                 name,
                 stream_listener,

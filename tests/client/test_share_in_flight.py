@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.cli.share_group import UNTOLD, add_in_flight, print_share_partitions
-from kbroker.client import Client, ResponseError
+from kbroker.client import Client, ResponseError, share_groups
 from kbroker.client.groups import GroupDescription, GroupMember
 from kbroker.client.share_groups import InFlight, PartitionInFlight, share_in_flight
 from kbroker.errors import ErrorCode
@@ -92,3 +92,28 @@ def test_what_is_refused_or_gone_says_so() -> None:
     assert "TOPIC_AUTHORIZATION_FAILED" in str(found[HERE]) and "UNKNOWN_TOPIC_OR_PARTITION" in str(found[GONE])
     found, _ = asked(answer(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     assert {getattr(each, "code", None) for each in found.values()} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+
+
+def test_a_group_that_is_there_is_never_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may not see one topic of a Streams group is told so: its reset would be of other topics."""
+
+    def refuse(code: ErrorCode) -> Any:
+        def describe(client: object, group_id: str) -> GroupDescription:
+            raise ResponseError(code, group_id)
+
+        return describe
+
+    for name, code in (
+        ("describe_group", ErrorCode.GROUP_ID_NOT_FOUND),
+        ("describe_share_group", ErrorCode.UNSUPPORTED_VERSION),
+        ("describe_streams_group", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ):
+        monkeypatch.setattr(share_groups, name, refuse(code))
+    client: Any = None
+    with pytest.raises(ResponseError) as caught:
+        share_groups.describe_any_group(client, "g")
+    assert caught.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    monkeypatch.setattr(share_groups, "describe_streams_group", refuse(ErrorCode.GROUP_ID_NOT_FOUND))
+    with pytest.raises(ResponseError) as caught:
+        share_groups.describe_any_group(client, "g")
+    assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND

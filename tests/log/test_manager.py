@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
+from kbroker.log.dirs.start_up import OpeningProgress
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -66,6 +67,10 @@ def test_logs_come_back_after_a_clean_stop() -> None:
     assert manager.log_dirs[0].broker_epoch == 77
     assert manager.high_watermarks == {A: 3, B: 1}
     assert not disk.exists("/data/.kafka_cleanshutdown")
+    # A node that stops before it has partitions knows of no other.
+    manager.close(high_watermarks={B: 0})
+    manager = start(disk)
+    assert manager.high_watermarks == {A: 3, B: 0}
     log = manager.get_log(A)
     assert log is not None
     assert log.topic_id == ID
@@ -216,17 +221,10 @@ def test_a_log_that_may_be_in_an_offline_directory_is_not_made_anew() -> None:
 
 def test_directories_are_opened_side_by_side(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("one", "two", "three")]
-    seen: list[tuple[int, int]] = []
+    progress = OpeningProgress()
 
     def begin() -> LogManager:
-        seen.clear()
-        return LogManager.open(
-            paths,
-            OsDisk(),
-            now_ms=NOW,
-            rng=random.Random(1),
-            on_progress=lambda done, total: seen.append((done, total)),
-        )
+        return LogManager.open(paths, OsDisk(), now_ms=NOW, rng=random.Random(1), progress=progress)
 
     manager = begin()
     for partition in range(30):
@@ -234,7 +232,7 @@ def test_directories_are_opened_side_by_side(tmp_path: Path) -> None:
     manager.release()
     manager = begin()
     assert [len(manager.logs_in(log_dir)) for log_dir in manager.log_dirs] == [10, 10, 10]
-    assert seen == [(number, 30) for number in range(1, 31)]
+    assert progress.total == 30 and [each.logs_left for each in progress.dirs] == [0, 0, 0]
     for log in manager:
         assert read_all(log) == [(0, b"%d" % log.topic_partition.partition)]
     manager.close()

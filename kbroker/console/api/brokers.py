@@ -22,7 +22,7 @@ async def describe_broker(call: Call) -> Json:
     broker = call.number("id", highest=2**31 - 1)
     topics = await call.view.catalogue.get(fresh=False)
     told = await call.ask(lambda client: _describe(client, broker))
-    return {**told, **replicas_of(broker, topics.all)}
+    return {**told, **await call.compute(lambda: replicas_of(broker, topics.all))}
 
 
 def replicas_of(broker: int, topics: Sequence[TopicDescription]) -> dict[str, Json]:

@@ -288,6 +288,8 @@ function reset(told, again) {
     by: to.value === "shift" ? value.value : "",
     at: to.value === "time" ? withZone(time.value) : "",
   });
+  let seen = {}; // the reset whose preview is shown
+  const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(other);
   const adjust = () => {
     valueField.hidden = !["offset", "shift"].includes(to.value);
     timeField.hidden = to.value !== "time";
@@ -305,7 +307,10 @@ function reset(told, again) {
         event.preventDefault();
         fill(trouble);
         try {
-          const plan = await get("group/reset", asked());
+          const wanted = asked();
+          const plan = await get("group/reset", wanted);
+          if (!isSame(wanted, asked())) return; // the fields have changed meanwhile
+          seen = wanted;
           fill(
             preview,
             planTable(plan.rows),
@@ -321,12 +326,12 @@ function reset(told, again) {
         apply.disabled = true;
         fill(trouble);
         try {
-          toast((await post("group/reset", asked())).done);
+          toast((await post("group/reset", seen)).done);
           close();
           again().catch(() => {});
         } catch (error) {
           fill(trouble, error.message);
-          apply.disabled = false;
+          apply.disabled = !isSame(seen, asked());
         }
       });
       return h(
