@@ -105,10 +105,14 @@ of a second on look-ups at most; where that did not suffice, the value is missin
 scrape has found is kept until the committed offset changes.
 
 Where the coordinator has no replica, the partition's leader is asked for the batch by a Fetch, so that the value is the
-same on whichever node. Fifty places share a request, with 16 KiB for each; a larger batch, and the first one left where
-others were deleted, is asked for alone. A scrape asks about 1,000 places at most, and waits a second for the answers.
-An answer counts until the committed offset changes, or for five minutes; without one the value is missing. The bytes
-count as sent by the leader.
+same on whichever node. Fifty places share a request, with 1 KiB for each; those with larger batches share others, with
+4 and 16 KiB, and what is larger still is asked for alone. Where records are deleted, the first one left counts. A
+scrape asks about 1,000 places at most, and waits a second for the answers. An answer counts until the committed offset
+changes, or for five minutes, and for half a minute if there was no record; without one the value is missing.
+
+For the leader these are Fetches of a consumer: the bytes count as sent, and quotas of the user that brokers come as
+count them (without authentication `ANONYMOUS`, and the default user's), with the client id `broker-N-metrics`, N being
+the asking node. A leader that throttles them is not asked again before the next scrape, so the value may be missing.
 
 `kbroker_partition_last_stable_offset_held_seconds` names the producer whose open transaction holds up
 consumers with `read_committed`, and has the age of the transaction's first batch in the partition. The

@@ -53,6 +53,7 @@ class Leaders:
         """Put to each broker its questions, all at once, for `SCRAPE_SECONDS` at most; ``ask`` keeps the answers.
 
         A broker that is down or restarts gives none: what it leads stays unknown, and other figures tell of it.
+        Whatever is under way when the time ends costs the connection: ``ask`` had better end before.
         """
         with trio.move_on_after(SCRAPE_SECONDS):
             async with trio.open_nursery() as nursery:
