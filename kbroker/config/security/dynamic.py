@@ -29,10 +29,15 @@ TLS_STORES = frozenset(
 _OF_TLS = frozenset(key.name for key in tls.KEYS)
 
 
-def why_fixed(name: str, key: ConfigKey) -> str:
-    """The reason why a property of security, perhaps a listener's, is not changed while a node runs; or empty."""
+def why_fixed(name: str, key: ConfigKey | None) -> str:
+    """The reason why a property of security, perhaps a listener's, is not changed while a node runs; or empty.
+
+    ``key``: its `security_key`.
+    """
     if name.startswith(PROVIDERS):
         return f"{name} cannot be set over the wire: it makes a node read files, and stands in the node's own file"
+    if key is None:
+        return ""
     if key.name in rules.IN_FILE_ONLY:
         return f"{name} cannot be set over the wire: it names code, and stands in the node's own file"
     if key.name in sasl.AT_START:

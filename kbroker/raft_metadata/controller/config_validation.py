@@ -130,8 +130,7 @@ def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> Non
     from kbroker.config.security import dynamic, security_key
 
     for name in others:
-        key = security_key(name)
-        reason = "" if key is None else dynamic.why_fixed(name, key)
+        reason = dynamic.why_fixed(name, security_key(name))
         if reason:
             raise ApiError(ErrorCode.INVALID_REQUEST, reason)
     for name, missing in set_otherwise(configs, others).items():
