@@ -100,5 +100,5 @@ def _with_tools(home: Path) -> Path:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker for the tests of one file."""
-    with running_broker() as running:
+    with running_broker({"log.retention.ms": "-1"}) as running:  # records of tests are old
         yield running

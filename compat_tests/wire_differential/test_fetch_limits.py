@@ -19,7 +19,7 @@ from compat_tests.case import eventually
 from compat_tests.wire_differential.dialogue import Dialogue
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
@@ -81,7 +81,8 @@ def pair(broker: Broker) -> Iterator[tuple[Dialogue, Dialogue]]:
         talks = (Dialogue(ours), Dialogue(theirs))
         for talk in talks:
             stack.callback(talk.close)
-            wanted = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+            kept = CreatableTopicConfig(name="retention.ms", value="-1")  # the records are old
+            wanted = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, configs=[kept])
             talk.ask(CreateTopicsRequest(topics=[wanted]), 7)
             rng = random.Random(0)
             for _ in range(BATCHES):

@@ -94,7 +94,7 @@ def describe_any_group(client: Client, group_id: str) -> GroupDescription:
                 # Any other error may be of a group that is there, as of one with a topic that the user may not see.
                 if other.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                     raise
-        raise
+        raise ResponseError(error.code, f"group {group_id}") from None  # the same words for each broker's
 
 
 def describe_share_group(client: Client, group_id: str) -> GroupDescription:

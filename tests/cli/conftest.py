@@ -13,7 +13,7 @@ from tests.cli_command import Run, command_for
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker that does not tell readers of empty topics to wait."""
-    with running_broker() as running:
+    with running_broker({"log.retention.ms": "-1"}) as running:  # records of tests are old
         yield running
 
 
