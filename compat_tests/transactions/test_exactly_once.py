@@ -6,6 +6,7 @@ librdkafka speak transaction version 1, those in Java version 2.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -109,7 +110,7 @@ def _committed(bootstrap: str, group: str, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "java"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + int(os.environ.get("KBROKER_COPY_SEEDS", "1"))))
 def test_a_copy_is_exact_while_everybody_is_killed(
     client: str, seed: int, own_broker: ApacheBroker | KbrokerBroker, pytestconfig: pytest.Config
 ) -> None:
