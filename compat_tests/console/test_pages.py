@@ -291,6 +291,11 @@ def test_the_lag_of_a_group_and_its_reset(open_page: OpenPage, world: World, con
         )
 
     eventually(is_told, "the lags of three partitions, in records and in time")
+    # A list that was left, and is drawn late, is not what the address says.
+    late = "async () => (await import('/js/router.js')).note('groups', {filter: 'late'})"
+    address = page.url
+    page.evaluate(late)
+    assert page.url == address
     page.get_by_role("button", name="Reset offsets").click()
     page.go_back()
     expect(page.get_by_role("dialog")).to_have_count(0)

@@ -18,9 +18,9 @@ export function go(path, params) {
   location.hash = href(path, params);
 }
 
-/** Remember a state in the address without drawing the page anew. */
+/** Remember a state in the address without drawing the page anew: of the page that is there, if it has not been left meanwhile. */
 export function note(path, params) {
-  history.replaceState(null, "", href(path, params));
+  if (parse(location.hash).path === path) history.replaceState(null, "", href(path, params));
 }
 
 /** The life of one page: what it started ends when another is shown. */
