@@ -279,7 +279,7 @@ class Listener:
             self._listener.close()
 
     async def _wait_for_room(self, stream: Stream, lack: str) -> None:
-        """As Kafka's acceptor: the client waits accepted, and those after it stay with the system."""
+        """Have an accepted client wait for room, as Kafka's acceptor does; those after it stay with the system."""
         self._log_refusal("this port", "full", f"clients wait to be accepted: {lack}")
         try:
             await self._quota.wait_for_room(self.name)

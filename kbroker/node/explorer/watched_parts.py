@@ -39,12 +39,14 @@ class Watch(Protocol):
     """Counts what is not seen, by API key."""
     ways: bytes
     """A constant of this module for each API key."""
-    begun: Any
-    """The request that is served, if it is seen, and until its answer is known."""
     is_left: bool
     """Whether the next request is one that has come, and could not be served then."""
     leaves: bool
     """Whether to ``leave`` after this request."""
+
+    @property
+    def begun(self) -> object:
+        """The request that is served, if it is seen, and until its answer is known; else None."""
 
     def met(self, frame: memoryview) -> None:
         """The first request is there. The dispatcher has another class afterwards."""
@@ -58,7 +60,7 @@ class Watch(Protocol):
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """The request's answer comes later."""
 
-    def answered(self, response: Any, queued: int) -> None:
+    def answered(self, response: object, queued: int) -> None:
         """Its handler has answered: the last of the queue's ``slots``, or behind the first ``queued`` ``parts``."""
 
     def served(self, round: Round | None) -> None:

@@ -114,7 +114,7 @@ class WatchedRequests:
         if self.begun is not None:
             self._later = later, api_key, version, correlation_id
 
-    def answered(self, response: Any, queued: int) -> None:
+    def answered(self, response: object, queued: int) -> None:
         """Show what the handler has answered."""
         begun = None if self.begun is None else self._take_begun()
         if begun is None:
