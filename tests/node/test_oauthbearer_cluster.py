@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from kbroker.errors import ErrorCode
 from kbroker.config.security.oauth import JWT_BEARER
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -95,7 +96,8 @@ def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.Lo
                 admin = await logged_in(await cluster.node(1).connect(), token)
                 topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
                 created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
-                assert created.topics[0].error_code == 0
+                # A request is forwarded once more if the node's own token ends while the controller answers.
+                assert created.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
                 await cluster.topics_everywhere(["t"])
                 asked = provider.requests.count("/token")
                 # Replication goes on over the ends of the nodes' tokens.
