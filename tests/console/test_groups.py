@@ -216,12 +216,12 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     """Clients that commit the offset after the last record that they were given stay there, with lag."""
     create_topics(client, [NewTopic("paid", 1, 1)])
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"})
-    producer.init_transactions(60)
+    producer.init_transactions(180)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         producer.produce("paid", b"order")
-        producer.flush(60)
-        end(60)
+        assert producer.flush(180) == 0
+        end(180)
     paid = TopicPartition("paid", 0)
     eventually(
         lambda: known(list_offsets(client, {paid: LATEST}, read_committed=True))[paid].offset == 4, "the markers"

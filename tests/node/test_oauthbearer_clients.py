@@ -146,13 +146,13 @@ def test_aiokafka(node: RunningBroker, provider: TokenProvider) -> None:
         async def token(self) -> str:
             return provider.token("alice", **self._claims)
 
-    async def send(tokens: Tokens) -> int:
+    async def send(tokens: Tokens, patience_ms: int) -> int:
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=node.bootstrap_servers,
             security_protocol="SASL_PLAINTEXT",
             sasl_mechanism="OAUTHBEARER",
             sasl_oauth_token_provider=tokens,
-            request_timeout_ms=3000,
+            request_timeout_ms=patience_ms,
         )
         try:
             await producer.start()
@@ -160,9 +160,9 @@ def test_aiokafka(node: RunningBroker, provider: TokenProvider) -> None:
         finally:
             await producer.stop()
 
-    assert asyncio.run(send(Tokens())) == 0
+    assert asyncio.run(send(Tokens(), 120_000)) == 0
     with pytest.raises(aiokafka.errors.KafkaError):
-        asyncio.run(send(Tokens(exp=1)))
+        asyncio.run(send(Tokens(exp=1), 3000))
 
 
 def test_the_commands(
