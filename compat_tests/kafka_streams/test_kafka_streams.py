@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 DEAD_AFTER_MS = 6000
-"""Silence after which members are missed where one is killed. Others live longer: a slow machine may keep them silent."""
+"""Silence after which members are missed where one is killed. Others may be silent for longer, on a slow machine."""
 
 OPTIONS = (
     "group.streams.min.session.timeout.ms=1000",

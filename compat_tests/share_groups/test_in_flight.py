@@ -13,7 +13,6 @@ from compat_tests.share_groups.steps import SECONDS, make
 from kbroker.cli import main
 from kbroker.cli.share_group import UNTOLD
 
-
 LOCK_MS = 60_000
 """No lock ends while three members join and both reports are made."""
 

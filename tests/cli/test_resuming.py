@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def place_in(told: Result) -> Path:
     return Path(found[1])
 
 
+def await_silence(broker: RunningBroker) -> None:
+    """Wait until the broker has come to the end of all that was sent to it, by clients that do not wait any longer."""
+    deadline = time.monotonic() + 180
+    while broker.in_broker(lambda node: any(server._connections for server in node.listeners)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 WORDS = ("--batch-bytes", "2000", "--timeout", "1.2")
 """For a copy that is to stop: what is not refused is stored before its time is over."""
 PATIENT = ("--timeout", "120")
@@ -99,6 +108,7 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
         place = place_in(kb("import", str(file), "one", *WORDS, code=1))
         assert place == Path("kbroker-import-one.place")
         assert place_in(kb("import", str(file), "one", *WORDS, code=1)) == Path("kbroker-import-one-1.place")
+        await_silence(broker)  # nobody goes on from this place: what is heard of it later would be there twice
     resumed = ("--resume", str(place))
     told = kb("import", str(file), "two", *resumed, code=1).err
     assert told == f"kbroker: {place} is the place of another copy: import x.jsonl into one\n"
