@@ -249,8 +249,7 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
             told = [running.process.stdout.readline() for _ in range(3)]
             assert str(Path("data/security/client.properties")) in told[0] and "admin.properties" in told[1]
             # Whichever node is asked hears of the last one's admission a moment later than that one.
-            health = ("cluster", "health", "--complete")
-            eventually(lambda: command("admin", *health).returncode == 0, "healthy")
+            eventually(lambda: command("admin", "cluster", "health", "--complete").returncode == 0, "healthy")
             if start == "first":
                 assert command("client", "topic", "create", "orders", "-p", "3").returncode == 0
                 assert "CLUSTER_AUTHORIZATION_FAILED" in command("client", "acl", "list").stderr
