@@ -205,9 +205,15 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
 
 
 def lag_of(console: ConsoleProcess, group: str) -> Any:
-    """The line of a group in the list of lags."""
-    [row] = [row for row in console.get("groups/lags").json["rows"] if row["group"] == group]
-    return row
+    """The line of a group in the list of lags, where it is while no broker is slow to answer."""
+    found: list[Any] = []
+
+    def is_told() -> bool:
+        found[:] = [row for row in console.get("groups/lags").json["rows"] if row["group"] == group]
+        return bool(found)
+
+    eventually(is_told, f"the lag of {group}")
+    return found[0]
 
 
 def test_a_group_before_markers_and_aborted_records_has_all(
