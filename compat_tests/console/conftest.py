@@ -33,7 +33,7 @@ FLAGS = [
 
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 """A limit that only a broken page reaches, in Chromium beside others on a slow machine."""
 
 UNHURRIED = """(() => {
@@ -156,7 +156,7 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     assert complaints == []
 
 
-def eventually(check: Callable[[], bool], what: str, timeout: float = 120) -> None:
+def eventually(check: Callable[[], bool], what: str, timeout: float = 300) -> None:
     """Wait for something that is not in the page."""
     until = time.monotonic() + timeout
     while not check():

@@ -25,7 +25,7 @@ from kbroker.wire.record_batch import Record
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Dialog, Locator, Page, Route, expect
 
-PATIENCE = 60_000
+PATIENCE = 180_000
 ROWS = 12_000
 LONG = "x" * 200
 """Makes the file four pieces."""

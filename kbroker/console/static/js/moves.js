@@ -72,13 +72,20 @@ export async function movePartitions(topic) {
     fill(preview);
   };
   for (const input of [partitions, replicas, ...brokers.map((each) => each.input)]) input.addEventListener("input", forget);
-  const look = async () => {
+  const asked = () => {
     const chosen = brokers.filter((each) => each.input.checked).map((each) => each.id);
+    return { name: topic.name, partitions: partitions.value, brokers: chosen.join(","), replicas: replicas.value };
+  };
+  const look = async () => {
+    const wanted = asked();
+    const isWanted = () => JSON.stringify(wanted) === JSON.stringify(asked()); // else the fields have changed meanwhile
     try {
-      const asked = { name: topic.name, partitions: partitions.value, brokers: chosen.join(","), replicas: replicas.value };
-      plan = await get("topic/move", asked);
+      const found = await get("topic/move", wanted);
+      if (!isWanted()) return;
+      plan = found;
       fill(preview, drawPlan(plan));
     } catch (error) {
+      if (!isWanted()) return;
       plan = null;
       fill(preview, problem(error));
     }
