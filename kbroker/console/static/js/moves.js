@@ -1,6 +1,6 @@
 // Partitions that move to other brokers: planned, seen before it is done, done, followed, cancelled.
 
-import { get, post, session } from "./api.js";
+import { get, getWanted, post, session } from "./api.js";
 import { openForm } from "./dialog.js";
 import { field, fill, h, problem, table, tick, toast } from "./dom.js";
 import { bytes, number, plural } from "./format.js";
@@ -77,15 +77,11 @@ export async function movePartitions(topic) {
     return { name: topic.name, partitions: partitions.value, brokers: chosen.join(","), replicas: replicas.value };
   };
   const look = async () => {
-    const wanted = asked();
-    const isWanted = () => JSON.stringify(wanted) === JSON.stringify(asked()); // else the fields have changed meanwhile
     try {
-      const found = await get("topic/move", wanted);
-      if (!isWanted()) return;
-      plan = found;
+      plan = await getWanted("topic/move", asked);
       fill(preview, drawPlan(plan));
     } catch (error) {
-      if (!isWanted()) return;
+      if (error.name === "AbortError") return;
       plan = null;
       fill(preview, problem(error));
     }
