@@ -27,6 +27,10 @@ from compat_tests.shapes.shaped import SHAPES
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 
+LONG_LOCKS = "group.share.max.record.lock.duration.ms=600000"
+"""For members of share groups that hold records while they are looked at, however slow the machine is."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
     group.addoption(
@@ -79,7 +83,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker under test."""
-    yield from broker_under_test(request)
+    yield from broker_under_test(request, LONG_LOCKS)
 
 
 @pytest.fixture(scope="session")

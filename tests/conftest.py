@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from kbroker.node.rules import assignors, policies, waited
 from kbroker.testing import RunningBroker, running_broker
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +97,18 @@ def _with_tools(home: Path) -> Path:
     written.chmod(0o755)
     written.replace(script)
     return tools
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rules_are_waited_for() -> Iterator[None]:
+    """Rules in Python that say nothing of it have as long as a rule may have: their threads may get no turn before."""
+    longest = waited.MAX_TIMEOUT_SECONDS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waited.WaitedCalls.__init__, "__defaults__", (longest, math.inf))
+        for kind in (assignors, policies):
+            patch.setattr(kind, "TIMEOUT_SECONDS", longest)
+        patch.setattr(assignors, "GRACE_SECONDS", math.inf)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -309,7 +309,7 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
                 break
             except confluent_kafka.KafkaException:
                 assert time.monotonic() < deadline
-        (committed,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=30)
+        (committed,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=120)
         consumer.close()
         assert committed.offset == 5
         assert commits.hits == 1

@@ -52,13 +52,13 @@ def _is_warning(line: str) -> bool:
 
 @pytest.fixture
 def topic(tools: ToolDriver, bootstrap: str) -> str:
-    """A topic with configs of its own and four records in one partition of three."""
+    """A topic with configs of its own; what is written to it stays for longer than any test takes."""
     name = f"image-tools-{uuid.uuid4().hex[:8]}"
     create = ["--create", "--topic", name, "--partitions", "3"]
     for config in (
-        "retention.ms=100000",
+        "retention.ms=100000000",
         "cleanup.policy=compact,delete",
-        "segment.ms=50000",
+        "segment.ms=50000000",
         "max.message.bytes=9999",
     ):
         create += ["--config", config]
@@ -71,7 +71,7 @@ def test_topics(both: Both, topic: str) -> None:
     assert topic in both("kafka-topics", "--list").splitlines()
     assert topic not in both("kafka-topics", "--list", "--topic", "image-tools-none|other").splitlines()
     both("kafka-topics", "--list", "--exclude-internal")
-    assert "retention.ms=100000" in both("kafka-topics", "--describe", "--topic", topic)
+    assert "retention.ms=100000000" in both("kafka-topics", "--describe", "--topic", topic)
     both("kafka-topics", "--describe", "--topic", f"{topic}-none")
     both("kafka-topics", "--describe", "--topic", f"{topic}-none", "--if-exists")
     both("kafka-topics", "--describe", "--under-replicated-partitions")

@@ -33,8 +33,15 @@ FLAGS = [
 
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 """A limit that only a broken page reaches, in Chromium beside others on a slow machine."""
+
+UNHURRIED = """(() => {
+  const own = window.setTimeout;
+  window.setTimeout = (work, ms, ...more) => own(work, ms >= 1500 ? 20 * ms : ms, ...more);
+})()"""
+"""A page that lets a person's time pass slowly: a line that passes stays until it is seen, the second key of two may
+come late. What it asks again after a second or less it asks as ever."""
 
 SCREENSHOTS = Path(__file__).parents[2] / "out" / "screenshots"
 
@@ -126,6 +133,7 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     def open_at(place: str, *, url: str | None = None, expect: tuple[int, ...] = (), **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         contexts.append(context)
+        context.add_init_script(UNHURRIED)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
 
@@ -148,7 +156,7 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     assert complaints == []
 
 
-def eventually(check: Callable[[], bool], what: str, timeout: float = 120) -> None:
+def eventually(check: Callable[[], bool], what: str, timeout: float = 300) -> None:
     """Wait for something that is not in the page."""
     until = time.monotonic() + timeout
     while not check():

@@ -25,7 +25,7 @@ from kbroker.wire.record_batch import Record
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Dialog, Locator, Page, Route, expect
 
-PATIENCE = 60_000
+PATIENCE = 180_000
 ROWS = 12_000
 LONG = "x" * 200
 """Makes the file four pieces."""
@@ -259,13 +259,13 @@ def test_a_parquet_file_goes_on_where_it_was_with_the_console(
 
 
 def test_the_browser_asks_before_a_copy_is_left(
-    open_page: OpenPage, cluster: RunningCluster, impatient: RunningConsole, tmp_path: Path
+    open_page: OpenPage, holding: RunningBroker, keeping: RunningConsole, tmp_path: Path
 ) -> None:
-    with cluster.client() as client:
+    with Client(holding.bootstrap_servers) as client:
         create_topics(client, [NewTopic("left", 1, 1)])
     file = tmp_path / "rows.jsonl"
     file.write_text('{"value": "one"}\n')
-    page = open_page("#/topic?name=left", url=impatient.url)
+    page = open_page("#/topic?name=left", url=keeping.url)
     asked: list[str] = []
 
     def stay(dialog: Dialog) -> None:

@@ -57,7 +57,7 @@ def writer(cluster: RunningCluster) -> Producer:
 def write(producer: Producer, topic: str, *values: str) -> None:
     for value in values:
         producer.produce(topic, value.encode(), partition=0)
-        assert producer.flush(60) == 0
+        assert producer.flush(180) == 0
 
 
 def open_explorer(open_page: OpenPage, console: RunningConsole) -> Page:

@@ -14,7 +14,7 @@ pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 pytest.importorskip("confluent_kafka")
 from playwright.sync_api import expect
 
-PATIENCE = 60_000
+PATIENCE = 180_000
 """ms: a group is said to stand after ten seconds, and the machine may be slow."""
 
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, eventually
-from compat_tests.console.world import HOSTILE, World
+from compat_tests.console.conftest import NO_PLAYWRIGHT, PATIENCE_MS, OpenPage, eventually
+from compat_tests.console.world import HOSTILE, STAYS, World
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
@@ -34,7 +34,7 @@ class Hostile:
             producer.flush()
             assert refused == []
         settings = {"bootstrap.servers": world.bootstrap, "client.id": self.name}
-        group = {"group.id": self.name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        group = {"group.id": self.name, "auto.offset.reset": "earliest", "enable.auto.commit": False, **STAYS}
         self.consumer = confluent_kafka.Consumer({**settings, **group})
         self.consumer.subscribe([self.topic])
         until = time.monotonic() + 120
@@ -43,14 +43,14 @@ class Hostile:
         self.consumer.commit(message, asynchronous=False)
         patient = {"transactional.id": self.name, "transaction.timeout.ms": 600_000}
         self.producer = confluent_kafka.Producer({**settings, **patient})
-        self.producer.init_transactions(60)
+        self.producer.init_transactions(120)
         self.producer.begin_transaction()
         self.producer.produce(self.topic, b"open")
-        self.producer.flush(60)
+        assert self.producer.flush(120) == 0
 
     def close(self) -> None:
         """End the transaction and leave the group."""
-        self.producer.abort_transaction(60)
+        self.producer.abort_transaction(120)
         self.consumer.close()
 
 
@@ -91,7 +91,7 @@ def test_a_config_that_is_html_is_text(open_page: OpenPage, world: World) -> Non
     page = open_page("#/topics")
 
     def with_html(route: Route) -> None:
-        told = route.fetch().json()
+        told = route.fetch(timeout=PATIENCE_MS).json()
         for entry in told:
             entry["value"] = HOSTILE
         route.fulfill(json=told)

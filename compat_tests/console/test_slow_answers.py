@@ -42,3 +42,31 @@ def test_groups_that_are_not_asked_for_their_lags_are_told_of(open_page: OpenPag
     page.route("**/api/groups/lags", lambda route: route.fulfill(json=told))
     page.goto(f"{page.url.split('#')[0]}#/{place}")
     expect(page.get_by_text("Of 1,234 groups 200 were asked for their lags.")).to_be_visible()
+
+
+def test_an_answer_to_an_earlier_question_is_not_shown(open_page: OpenPage) -> None:
+    """The first of two questions is answered last: whether somebody may read, when it is whether they may write."""
+    page = open_page("#/access", expect=(409,))
+    held: list[Route] = []
+
+    def answer(route: Route) -> None:
+        if "operation=READ" in route.request.url:
+            held.append(route)
+        else:
+            route.fulfill(json={"allowed": False, "reason": "no ACL allows it", "note": ""})
+
+    page.route("**/api/acls/check**", answer)
+    page.get_by_label("Who").fill("User:alice")
+    page.get_by_label("Name").fill("orders")
+    page.get_by_label("May").select_option("READ")
+    page.get_by_role("button", name="Ask the rules").click()
+    eventually(lambda: page.evaluate("true") and bool(held), "the first question is asked")
+    page.get_by_label("May").select_option("WRITE")
+    page.get_by_role("button", name="Ask the rules").click()
+    expect(page.locator(".answer")).to_contain_text("no ACL allows it")
+    with page.expect_response(re.compile("operation=READ")):
+        held[0].fulfill(json={"allowed": True, "reason": "everybody may read", "note": ""})
+    page.evaluate("() => new Promise((done) => setTimeout(done, 50))")  # for what the page does with it
+    expect(page.locator(".answer")).to_contain_text("no ACL allows it")
+    page.get_by_label("Name").fill("payments")
+    expect(page.locator(".answer")).to_be_empty()

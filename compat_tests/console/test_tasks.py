@@ -92,10 +92,10 @@ def in_transaction(cluster: RunningCluster, transactional_id: str, topic: str) -
     options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}
     options["transaction.timeout.ms"] = 600_000
     producer = confluent_kafka.Producer(options)
-    producer.init_transactions(60)
+    producer.init_transactions(180)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(180) == 0
     return producer
 
 
@@ -184,7 +184,7 @@ def test_a_transaction_is_aborted_by_the_keyboard_alone(
     assert page.evaluate("document.activeElement !== document.body || document.hasFocus()")
     eventually(lambda: audited(changing, "abort-transaction", "mover"), "it is audited")
     with pytest.raises(confluent_kafka.KafkaException):
-        producer.commit_transaction(60)
+        producer.commit_transaction(180)
 
 
 def test_a_record_is_produced_on_a_phone(open_page: OpenPage, changing: RunningConsole) -> None:
@@ -250,6 +250,7 @@ def test_a_transaction_is_ended_in_one_partition(
     open_page: OpenPage, cluster: RunningCluster, changing: RunningConsole
 ) -> None:
     producer = in_transaction(cluster, "left", "left-open")
+    await_topics(cluster, "left-open")  # which is made by its first record
     page = open_page("#/topic?name=left-open&tab=groups", url=changing.url)
     held = page.get_by_role("table", name="Open transactions")
     expect(held).to_contain_text("left")

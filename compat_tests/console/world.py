@@ -14,6 +14,9 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 
+STAYS = {"session.timeout.ms": 300_000, "max.poll.interval.ms": 3_600_000}
+"""For a member that is only looked at: it stays, though nobody polls and however slow the machine is."""
+
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 
 

@@ -353,7 +353,7 @@ class AiokafkaMember(Member):
     async def close(self, command: dict[str, Any]) -> None:
         self._closed = True
         # Its records come from a task of their own, which reads to the end of its poll.
-        await asyncio.wait([asyncio.wrap_future(self._task)], timeout=10 * POLL_SECONDS)
+        await asyncio.wait([asyncio.wrap_future(self._task)], timeout=300 * POLL_SECONDS)
         self.revoked(set(self.owned))
         await self._consumer.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -51,10 +52,10 @@ def _same_settings(judge: ApacheBroker) -> list[str]:
     port = judge.bootstrap.rsplit(":", 1)[1]
     controller_port = settings["controller.quorum.bootstrap.servers"].rsplit(":", 1)[1]
     del settings["log.dirs"]
-    return [
-        f"{name}={value}".replace(controller_port, "{controller_port}").replace(port, "{port}")
-        for name, value in settings.items()
-    ]
+    given = [f"{name}={value}" for name, value in settings.items()]
+    for number, place in ((controller_port, "{controller_port}"), (port, "{port}")):
+        given = [re.sub(rf":{number}\b", f":{place}", each) for each in given]  # of addresses, and of no other number
+    return given
 
 
 @pytest.fixture

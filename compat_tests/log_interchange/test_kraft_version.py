@@ -59,11 +59,9 @@ def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
     first.stop()
     second.start()
     assert level(place) is None
-    tool(
-        "kafka-features",
-        *("--bootstrap-server", place.bootstrap, "upgrade", "--feature", "kraft.version=1"),
-        check=True,
-    )
+    # A controller registers what it supports a moment after it has started.
+    upgrade = ("kafka-features", "--bootstrap-server", place.bootstrap, "upgrade", "--feature", "kraft.version=1")
+    wait_for(lambda: tool(*upgrade).returncode == 0, "the level to be raised")
     # The broker's own image follows the controller's.
     wait_for(lambda: level(place) == "1-1", "the level to be known")
     known = voter(place)

@@ -15,6 +15,9 @@ from compat_tests.security.world import OPEN, World
 
 T = TypeVar("T")
 
+PATIENCE_SECONDS = 60.0
+"""For a record to be stored or refused, on a slow machine too: a login and metadata may come before that."""
+
 
 class KeptProducer(Protocol):
     """A producer that stays connected."""
@@ -39,12 +42,13 @@ def _refusal(error: Exception) -> ClientError:
 
 
 class _KafkaPython:
-    def __init__(self, bootstrap: str, security: Security) -> None:
+    def __init__(self, bootstrap: str, security: Security, patience: float) -> None:
         import kafka
 
+        self._patience = patience
         self._producer = kafka.KafkaProducer(
             bootstrap_servers=bootstrap,
-            max_block_ms=15_000,
+            max_block_ms=int(patience * 1000),
             retries=0,
             metadata_max_age_ms=500,
             **security.kafka_python(),
@@ -54,7 +58,7 @@ class _KafkaPython:
         from kafka.errors import KafkaError
 
         try:
-            self._producer.send(topic, value).get(15)
+            self._producer.send(topic, value).get(self._patience)
         except KafkaError as error:
             raise _refusal(error) from error
 
@@ -75,15 +79,16 @@ class _KafkaPython:
 
 
 class _ConfluentKafka:
-    def __init__(self, bootstrap: str, security: Security) -> None:
+    def __init__(self, bootstrap: str, security: Security, patience: float) -> None:
         from confluent_kafka import Producer
 
+        self._patience = patience
         self._throttled = [0.0]
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "log_level": 0,
-                "message.timeout.ms": 10_000,
+                "message.timeout.ms": int(patience * 1000),
                 "topic.metadata.refresh.interval.ms": 500,
                 "throttle_cb": lambda event: self._throttled.append(event.throttle_time * 1000),
                 **security.librdkafka(),
@@ -96,11 +101,11 @@ class _ConfluentKafka:
         errors: list[Any] = []
         try:
             self._producer.produce(topic, value, on_delivery=lambda error, message: errors.append(error))
-            self._producer.flush(20)
+            self._producer.flush(2 * self._patience)
         except KafkaException as known:  # what its metadata has told already
             errors.append(known.args[0])
         if not errors:
-            raise ClientError("TIMED_OUT", "no answer in 20 s")
+            raise ClientError("TIMED_OUT", f"no answer in {2 * self._patience:.0f} s")
         (error,) = errors
         if error is not None:
             raise ClientError(error_name(error.code()) if error.code() >= 0 else error.name(), error.str())
@@ -131,7 +136,7 @@ class _Loop:
 
 
 class _Aiokafka:
-    def __init__(self, bootstrap: str, security: Security) -> None:
+    def __init__(self, bootstrap: str, security: Security, patience: float) -> None:
         from aiokafka import AIOKafkaProducer
 
         async def begin() -> AIOKafkaProducer:
@@ -177,20 +182,22 @@ class _InDriver:
         pass
 
 
-_PRODUCERS: dict[str, Callable[[str, Security], KeptProducer]] = {
+_PRODUCERS: dict[str, Callable[[str, Security, float], KeptProducer]] = {
     "kafka-python": _KafkaPython,
     "confluent-kafka": _ConfluentKafka,
     "aiokafka": _Aiokafka,
 }
 
 
-def kept_producer(world: World, name: str, listener: str, security: Security) -> KeptProducer:
-    """A producer of the client `name` that stays connected."""
+def kept_producer(
+    world: World, name: str, listener: str, security: Security, patience: float = PATIENCE_SECONDS
+) -> KeptProducer:
+    """A producer of the client `name` that stays connected; it tries for `patience` seconds where it has a say."""
     client = world.client(name, listener, security)
     if isinstance(client, LineDriverClient):
         return _InDriver(client)
     client.close()
-    return _PRODUCERS[name](world.servers.bootstrap(listener), security)
+    return _PRODUCERS[name](world.servers.bootstrap(listener), security, patience)
 
 
 class KeptConsumer(Protocol):

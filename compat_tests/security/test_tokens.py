@@ -25,7 +25,7 @@ class Raw:
 
     def __init__(self, world: World) -> None:
         host, _, port = world.servers.bootstrap("TOKENS").partition(":")
-        self._socket = socket.create_connection((host, int(port)), 20)
+        self._socket = socket.create_connection((host, int(port)), 120)
         self._talk = Conversation("raw")
         assert self._ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
 
@@ -64,7 +64,7 @@ LET_IN = {
     "extensions": lambda provider: first(provider.token(), more="traceId=7\x01other=a b\x01"),
     "a scheme in capitals": lambda provider: first(provider.token()).replace(b"Bearer", b"BEARER"),
     "scopes": lambda provider: first(provider.token(scope=["a", "b"])),
-    "just over, within the skew": lambda provider: first(provider.token(iat=1, exp=time.time() - 5)),
+    "just over, within the skew": lambda provider: first(provider.token(iat=1, exp=time.time() - 1)),
 }
 BAD_TOKENS: dict[str, Token] = {
     "another issuer": lambda provider: provider.token(iss="https://elsewhere"),

@@ -59,14 +59,16 @@ def test_a_topics_life(tool: Tool) -> None:
     assert tool("kafka-topics", "--delete", "--topic", "orders", "--if-exists").out == ""
 
 
-def test_console(tool: Tool, broker: RunningBroker) -> None:
+def test_console(tool: Tool, kb: Run, broker: RunningBroker) -> None:
     produce = [sys.executable, "-m", "kbroker.cli.kafka_tools", "kafka-console-producer", "--topic", "lines"]
     produce += ["--bootstrap-server", broker.bootstrap_servers, "--property", "parse.key=true"]
     produce += ["--property", "key.separator=:"]
     done = subprocess.run(produce, input="a:1\nb:2\nnone\nc:3\n", capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "") and "line 3" in done.stderr
-    consume = ("kafka-console-consumer", "--topic", "lines", "--from-beginning", "--timeout-ms", "300")
-    told = tool(*consume, "--property", "print.key=true", "--property", "print.offset=true")
+    assert kb("topic", "offsets", "lines", "--json").json[0]["end_offset"] == 2
+    consume = ("kafka-console-consumer", "--topic", "lines", "--from-beginning", "--timeout-ms", "120000")
+    shown = ("--property", "print.key=true", "--property", "print.offset=true")
+    told = tool(*consume, *shown, "--max-messages", "2")
     assert told.out == "Offset:0\ta\t1\nOffset:1\tb\t2\n"
     assert told.err == "Processed a total of 2 messages\n"
     assert tool(*consume, "--max-messages", "1").out == "1\n"

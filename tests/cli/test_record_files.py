@@ -102,7 +102,7 @@ def test_exports_that_cannot_be(kb: Run, make: Callable[[str], str], tmp_path: P
     assert "Parquet needs a file" in kb("export", topic, "--to", "-", "--format", "parquet", code=2).err
     assert "cannot write" in kb("export", topic, "--to", str(tmp_path / "no" / "x.csv"), code=1).err
     assert "nothing before it" in kb("export", topic, "--to", str(tmp_path / "x.csv"), "--filter", "=", code=2).err
-    assert "nowhere" in kb("export", "nowhere", "--to", str(tmp_path / "x.csv"), "--timeout", "1", code=1).err
+    assert "nowhere" in kb("export", "nowhere", "--to", str(tmp_path / "x.csv"), "--timeout", "3", code=1).err
     assert not list(tmp_path.glob("x.csv*"))
     (tmp_path / "others").write_text("theirs")
     (tmp_path / "y.csv.partial").symlink_to(tmp_path / "others")

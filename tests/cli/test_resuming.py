@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +58,18 @@ def place_in(told: Result) -> Path:
     return Path(found[1])
 
 
-WORDS = ("--batch-bytes", "2000", "--timeout", "0.4")
+def await_silence(broker: RunningBroker) -> None:
+    """Wait until the broker has come to the end of all that was sent to it, by clients that do not wait any longer."""
+    deadline = time.monotonic() + 180
+    while broker.in_broker(lambda node: any(server._connections for server in node.listeners)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+WORDS = ("--batch-bytes", "2000", "--timeout", "1.2")
+"""For a copy that is to stop: what is not refused is stored before its time is over."""
+PATIENT = ("--timeout", "120")
+"""After them: for one that is to come to its end, however slow the machine is."""
 
 
 @pytest.mark.parametrize("command", ["import", "replay"])
@@ -81,7 +93,7 @@ def test_a_copy_goes_on_and_stores_nothing_twice(kb: Run, broker: RunningBroker,
     assert told.json["stored"] == 0 and told.json["unknown"] > 0 and told.json["resume"] == str(place)
     assert place_in(told) == place
     before = len(values(kb, target))
-    told = kb(*words, "--resume", str(place), "--json")
+    told = kb(*words, *PATIENT, "--resume", str(place), "--json")
     stored = values(kb, target)
     assert len(stored) > before and sorted(stored) == sorted(f"value {n}" for n in range(COUNT))
     assert command == "replay" or in_order(kb, target)
@@ -96,6 +108,7 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
         place = place_in(kb("import", str(file), "one", *WORDS, code=1))
         assert place == Path("kbroker-import-one.place")
         assert place_in(kb("import", str(file), "one", *WORDS, code=1)) == Path("kbroker-import-one-1.place")
+        await_silence(broker)  # nobody goes on from this place: what is heard of it later would be there twice
     resumed = ("--resume", str(place))
     told = kb("import", str(file), "two", *resumed, code=1).err
     assert told == f"kbroker: {place} is the place of another copy: import x.jsonl into one\n"
@@ -106,9 +119,9 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
     short = here / "shorter" / "x.jsonl"
     short.parent.mkdir()
     short.write_text('{"value": "value 0"}\n')
-    told = kb("import", str(short), "one", *resumed, *WORDS, code=1).err
+    told = kb("import", str(short), "one", *resumed, *WORDS, *PATIENT, code=1).err
     assert "records that may have been stored did not come again" in told
-    assert place_in(kb("import", str(short), "one", *resumed, *WORDS, code=1)) == place
+    assert place_in(kb("import", str(short), "one", *resumed, *WORDS, *PATIENT, code=1)) == place
     kb("import", str(file), "one", *resumed, "-q")
     assert sorted(values(kb, "one")) == sorted(f"value {n}" for n in range(COUNT))
     kb("topic", "delete", "one", "--yes")
@@ -140,11 +153,11 @@ def test_a_place_is_of_one_process(kb: Run, broker: RunningBroker, here: Path) -
         place = place_in(kb(*words, code=1))
     with place.open("rb") as held:
         lock(held.fileno())
-        told = kb(*words, "--resume", str(place), code=1).err
+        told = kb(*words, *PATIENT, "--resume", str(place), code=1).err
     assert told == f"kbroker: another process goes on from {place}\n"
     before = place.stat().st_mtime - 90_000
     os.utime(place, (before, before))
-    told = kb(*words, "--resume", str(place), "-q").err
+    told = kb(*words, *PATIENT, "--resume", str(place), "-q").err
     assert "is more than a day old" in told and "records may be stored twice if brokers have forgotten" in told
 
 
@@ -187,7 +200,7 @@ def test_without_producer_ids_it_is_told_what_may_come_twice(kb: Run, broker: Ru
         told = kb(*words, code=1).err
     found = re.search(r"--resume (\S+); (\d+) records may be stored twice then", told)
     assert found is not None, told
-    kb(*words, "--resume", found[1], "-q")
+    kb(*words, *PATIENT, "--resume", found[1], "-q")
     stored = values(kb, "plain")
     assert set(stored) == {f"value {n}" for n in range(COUNT)} and len(stored) > COUNT
 

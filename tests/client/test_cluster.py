@@ -66,7 +66,7 @@ def test_bad_addresses(text: str) -> None:
 
 
 def test_the_next_address_is_tried_when_one_is_dead() -> None:
-    with FakeBroker() as broker, Client(f"127.0.0.1:1,{broker.bootstrap}", timeout=5) as client:
+    with FakeBroker() as broker, Client(f"127.0.0.1:1,{broker.bootstrap}", timeout=60) as client:
         assert client.partitions_of("t") == [0, 1]
         assert client.cluster_id == "fake"
 

@@ -43,8 +43,10 @@ def test_the_session_tells_what_the_console_does(console: ConsoleProcess) -> Non
 
 
 def test_the_overview(console: ConsoleProcess) -> None:
+    # A broker that is slow to answer is in trouble for a while.
+    eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well")
     told = console.get("overview").json
-    assert told["troubles"] == [] and told["partitions"] == 3
+    assert told["partitions"] == 3
     assert [broker["leads"] for broker in told["brokers"]] == [3]
     assert [(node["role"], node["behind"]) for node in told["quorum"]] == [("leader", 0)]
     assert told["metadata_version"].startswith("4.")

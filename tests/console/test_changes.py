@@ -53,11 +53,12 @@ def filled(broker: RunningBroker) -> Iterator[RunningBroker]:
     with Client(broker.bootstrap_servers) as client:
         create_topics(client, [NewTopic(TOPIC, 2, 1)])
     options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": TRANSACTION}
+    options["transaction.timeout.ms"] = "600000"  # it stays open for as long as the tests of this file take
     producer = confluent_kafka.Producer(options)
-    producer.init_transactions(60)
+    producer.init_transactions(180)
     producer.begin_transaction()
     producer.produce(TOPIC, b"open", partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(180) == 0
     with Client(broker.bootstrap_servers) as client:
         assert not commit_offsets(client, "g", {TopicPartition(TOPIC, 0): 1})
     yield broker

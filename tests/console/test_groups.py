@@ -23,6 +23,7 @@ from kbroker.client.topics import (
     describe_topics,
     list_offsets,
 )
+from kbroker.console.standing import STANDS_MS
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
@@ -35,9 +36,17 @@ from tests.console.console_process import ConsoleProcess, eventually
 BEGIN = time.time_ns() // 1_000_000 - 300_000
 
 
+LONG_SESSIONS = {
+    f"group.{protocol}.{limit}session.timeout.ms": "3600000"
+    for protocol in ("consumer", "share", "streams")
+    for limit in ("max.", "")
+}
+"""Members beat once, and are there until the last test."""
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with running_broker(properties={"unstable.api.versions.enable": "true"}) as running:
+    with running_broker(properties={"unstable.api.versions.enable": "true", **LONG_SESSIONS}) as running:
         yield running
 
 
@@ -184,6 +193,7 @@ def test_all_types_are_listed(client: Client, console: ConsoleProcess) -> None:
 
 
 def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, console: ConsoleProcess) -> None:
+    began = time.monotonic()
     commit_offsets(client, "offsets-only", {TopicPartition("work", 0): 4, TopicPartition("work", 1): 10})
     told = console.get("group", group="offsets-only").json
     behind, done = told["partitions"]
@@ -200,14 +210,21 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     # The looks at the list and at the group are those of one course.
     assert {lag for _, lag, _ in told["course"]} <= {0, 6} and told["course"][-1][1] == 6 == row.pop("course")[-1]
     assert told["course"][-1][2] >= 290
-    told = {"lag": 6, "waiting": 6, "stands_since": None, "goes_on": False}
+    assert row.pop("stands_since") is None or time.monotonic() - began > STANDS_MS / 1000
+    told = {"lag": 6, "waiting": 6, "goes_on": False}
     assert row == {"group": "offsets-only", "state": "Empty", **told}
 
 
 def lag_of(console: ConsoleProcess, group: str) -> Any:
-    """The line of a group in the list of lags."""
-    [row] = [row for row in console.get("groups/lags").json["rows"] if row["group"] == group]
-    return row
+    """The line of a group in the list of lags, where it is while no broker is slow to answer."""
+    found: list[Any] = []
+
+    def is_told() -> bool:
+        found[:] = [row for row in console.get("groups/lags").json["rows"] if row["group"] == group]
+        return bool(found)
+
+    eventually(is_told, f"the lag of {group}")
+    return found[0]
 
 
 def test_a_group_before_markers_and_aborted_records_has_all(
@@ -216,12 +233,12 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     """Clients that commit the offset after the last record that they were given stay there, with lag."""
     create_topics(client, [NewTopic("paid", 1, 1)])
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"})
-    producer.init_transactions(60)
+    producer.init_transactions(180)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         producer.produce("paid", b"order")
-        producer.flush(60)
-        end(60)
+        assert producer.flush(180) == 0
+        end(180)
     paid = TopicPartition("paid", 0)
     eventually(
         lambda: known(list_offsets(client, {paid: LATEST}, read_committed=True))[paid].offset == 4, "the markers"

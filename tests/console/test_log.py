@@ -34,15 +34,15 @@ def broker(data: Path) -> Iterator[RunningBroker]:
                     producer = Producer(client, name, [0], on_refused=print)
                     producer.send(Record(0, time.time_ns() // 1_000_000, b"k%d" % number, b"no-4111" * (size // 7)), 0)
                     producer.flush()
-        transactional = confluent_kafka.Producer(
-            {"bootstrap.servers": running.bootstrap_servers, "transactional.id": "mover", "compression.type": "gzip"}
-        )
+        # The last transaction stays open for as long as the tests of this file take.
+        named = {"transactional.id": "mover", "transaction.timeout.ms": 600_000, "compression.type": "gzip"}
+        transactional = confluent_kafka.Producer({"bootstrap.servers": running.bootstrap_servers, **named})
         transactional.init_transactions(120)
         for end in (transactional.commit_transaction, transactional.abort_transaction):
             transactional.begin_transaction()
             transactional.produce("orders", b"<b>tea</b>" * 20, b"tea")
             transactional.flush(120)  # an abort throws away what is not sent yet
-            end(20)
+            end(180)
         transactional.begin_transaction()
         transactional.produce("orders", b"open")
         transactional.flush(120)

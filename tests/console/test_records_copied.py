@@ -199,7 +199,7 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
         create_topics(client, [NewTopic(name, 2, 1) for name in ("whole", "whole-again")])
     rows = "".join(f'{{"key": "k{number % 9}", "value": "{number}"}}\n' for number in range(300))
     expected = sorted(str(number) for number in range(300))
-    with console_process("-b", broker.bootstrap_servers, "--writes", "--timeout", "1") as page:
+    with console_process("-b", broker.bootstrap_servers, "--writes", "--timeout", "3") as page:
 
         def values(topic: str) -> list[str]:
             with Client(broker.bootstrap_servers) as client:
@@ -257,7 +257,7 @@ def test_an_export_that_breaks_off_says_why(broker: RunningBroker) -> None:
         producer = Producer(client, "broken", [0], on_refused=print)
         producer.send(Record(0, 1_700_000_000_000, None, b"v"), 0)
         producer.flush()
-    with console_process("-b", broker.bootstrap_servers, "--timeout", "1") as page:
+    with console_process("-b", broker.bootstrap_servers, "--timeout", "3") as page:
         assert page.get("records/export/outcome", export="x-1").json == {"outcome": None}
         with broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="broken"):
             with pytest.raises(http.client.IncompleteRead):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -229,7 +230,9 @@ def test_a_clock_that_is_ahead(doctor: Doctor) -> None:
     with running_broker(QUIET) as broker:
         broker.advance(300)
         found = doctor("-b", broker.bootstrap_servers)
-    assert list(found) == ["clocks"] and "300.0 s ahead" in found["clocks"][0]["text"]
+    assert list(found) == ["clocks"]
+    told = re.search(r" is ([\d.]+) s ahead of this machine's", found["clocks"][0]["text"])
+    assert told is not None and 150 < float(told[1]) <= 300.1, "less by the time that the answer was on its way"
 
 
 def test_properties_of_the_node(doctor: Doctor) -> None:

@@ -88,7 +88,7 @@ async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatc
     client = await connected(node)
     comers = [socket.create_connection(port) for _ in range(STORM)]
     for comer in comers:
-        comer.settimeout(10)
+        comer.settimeout(120)
     try:
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.setattr(SaslConversation, "handshake", handshake)

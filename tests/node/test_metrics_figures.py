@@ -55,7 +55,10 @@ def page(broker: RunningBroker) -> Values:
     assert producer.flush(120) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.subscribe(["limited"])
-    consumer.poll(1)
+    deadline = time.monotonic() + 120
+    while not consumer.assignment():  # who is about to join cannot commit
+        consumer.poll(0.1)
+        assert time.monotonic() < deadline
     consumer.commit(offsets=[TopicPartition("limited", 0, 0)], asynchronous=False)
     scraped = scrape(port_of(broker))
     consumer.close()

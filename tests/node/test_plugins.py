@@ -24,6 +24,8 @@ from kbroker.testing import RunningBroker, running_broker, running_cluster
 from tests.every_node import await_topics
 
 SECONDS = 180
+MINUTES = 31_415_926
+"""A value that is to be told nowhere. No port and no directory of a test has a number like it."""
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -360,7 +362,7 @@ def test_the_controller_of_three_nodes_asks_its_policies(tmp_path: Path) -> None
 def provided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, Path]]:
     """A broker with two values from a file."""
     path = tmp_path_factory.mktemp("secrets")
-    (path / "values.properties").write_text("minutes = 77\nword = geheim\n")
+    (path / "values.properties").write_text(f"minutes = {MINUTES}\nword = geheim\n")
     properties = {
         "config.providers": "file",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
@@ -374,8 +376,8 @@ def provided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running
 
 def test_values_of_providers_are_used_and_not_described(provided: tuple[RunningBroker, Path]) -> None:
     broker, _ = provided
-    assert broker.config.log_retention_minutes == 77
-    assert "77" not in repr(broker.config) and "geheim" not in repr(broker.config)
+    assert broker.config.log_retention_minutes == MINUTES
+    assert str(MINUTES) not in repr(broker.config) and "geheim" not in repr(broker.config)
     with Client(broker.bootstrap_servers) as client:
         create_topics(client, [ClientTopic("t", 1, 1)])
         described = describe_configs(client, ResourceType.BROKER, "1")
@@ -384,7 +386,7 @@ def test_values_of_providers_are_used_and_not_described(provided: tuple[RunningB
     assert entries["log.retention.minutes"].sensitive and entries["log.retention.minutes"].value is None
     assert entries["config.providers"].value == "file"
     shown = [value for entry in (*described, *of_topic) for value in (entry.value, *(s.value for s in entry.synonyms))]
-    assert not {"77", "geheim", str(77 * 60_000)}.intersection(shown)
+    assert not {str(MINUTES), "geheim", str(MINUTES * 60_000)}.intersection(shown)
     assert not [record for record in broker.logs if "geheim" in record.getMessage()]
     assert not [
         record for record in broker.logs if record.levelno >= logging.WARNING and "provider" in record.getMessage()
@@ -402,4 +404,4 @@ def test_nothing_is_looked_up_over_the_wire(provided: tuple[RunningBroker, Path]
         with pytest.raises(ResponseError) as caught:
             text = f"${{file:{path}/values.properties:minutes}}"
             alter_configs(client, ResourceType.BROKER, node, [ConfigChange("log.cleaner.threads", Operation.SET, text)])
-        assert "77" not in str(caught.value)
+        assert str(MINUTES) not in str(caught.value)

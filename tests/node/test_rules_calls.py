@@ -108,6 +108,23 @@ def test_a_slow_rule_has_a_tenth_of_the_time_though_it_is_never_late() -> None:
     calls.close()
 
 
+def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine, where nothing is known of the rule by then."""
+    whole, turn = WaitedCalls._work, threading.Event()
+
+    def late(calls: WaitedCalls, jobs: Any) -> None:
+        assert turn.wait(60)
+        whole(calls, jobs)
+
+    monkeypatch.setattr(WaitedCalls, "_work", late)
+    calls = WaitedCalls(Clock(), timeout=0.01)
+    thread = threading.Timer(0.1, turn.set)
+    thread.start()
+    assert calls.call(lambda question: f"{question} is answered", "a question") == "a question is answered"
+    thread.join()
+    calls.close()
+
+
 def test_a_fast_rule_is_always_asked() -> None:
     clock = Clock()
     calls = WaitedCalls(clock, timeout=30, grace=0.25)

@@ -31,6 +31,7 @@ def test_a_policy_has_its_time_for_all_that_one_request_names() -> None:
     def slow(topic: NewTopic) -> None:
         clock.seconds += 0.2
 
+    slow.timeout_seconds = 0.5  # type: ignore[attr-defined]
     config = BrokerConfig.from_properties(
         {
             "node.id": "1",

@@ -108,7 +108,7 @@ def test_an_authority_that_is_removed_is_not_trusted_any_more(tmp_path: Path) ->
     context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(given) as broker:
         with (
-            socket.create_connection((broker.host, broker.port), 10) as plain,
+            socket.create_connection((broker.host, broker.port), 120) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")

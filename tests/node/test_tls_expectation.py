@@ -173,7 +173,7 @@ def test_a_slow_client_is_looked_at_now_and_then(broker: RunningBroker) -> None:
             assert time.monotonic() < deadline, found
 
     with (
-        socket.create_connection((broker.host, broker.port), 10) as plain,
+        socket.create_connection((broker.host, broker.port), 120) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as client,
     ):
         frame = struct.pack(">ihhih", 1 << 20, 3, 9, 7, -1)

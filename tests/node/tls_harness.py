@@ -124,7 +124,7 @@ def refusals(broker: RunningBroker) -> list[str]:
 
 def handshake(broker: RunningBroker, context: ssl.SSLContext) -> bytes:
     """Shake hands and wait for the node to close."""
-    with socket.create_connection((broker.host, broker.port), 10) as plain:
+    with socket.create_connection((broker.host, broker.port), 120) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as client:
                 return client.recv(100)
@@ -138,7 +138,7 @@ def serial(broker: RunningBroker) -> int:
 
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
     with (
-        socket.create_connection((broker.host, broker.port), 10) as plain,
+        socket.create_connection((broker.host, broker.port), 120) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as client,
     ):
         der = client.getpeercert(True)

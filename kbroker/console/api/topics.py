@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -35,12 +36,16 @@ from kbroker.console.call import Call, Refused
 from kbroker.console.sizes import Sizes, ask_sizes
 from kbroker.console.topic_list import SORTS, branches, choose
 from kbroker.console.under_way import moving_partitions, show_move
+from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition, uuid_to_str
 
 MAX_PAGE: Final = 500
 _MAX_GROUPS: Final = 200
 _COUNT_SECONDS: Final = 3.0
+_ASK_AGAIN_SECONDS: Final = 0.02
+_HEARD_SECONDS: Final = 5.0
+"""A topic that was just created is waited for so long: the broker that is asked may be the last to hear of it."""
 
 
 async def list_page(call: Call) -> Json:
@@ -254,8 +259,23 @@ async def create_topic(call: Call) -> Json:
     details: Json = {"partitions": partitions, "replicas": replicas, "configs": dict(configs)}
 
     await call.write("create-topic", name, details, lambda client: known(create_topics(client, [topic])))
+    await call.ask(lambda client: await_heard(client, name))
     call.view.catalogue.forget()
     return {"done": f"topic {name} is created"}
+
+
+def await_heard(client: Client, name: str) -> None:
+    """Return once the broker that pages are asked of knows a topic that was just created, or after five seconds."""
+    until = time.monotonic() + _HEARD_SECONDS
+    try:
+        with patience(client, _HEARD_SECONDS):
+            while time.monotonic() < until:
+                found = describe_topics(client, [name]).get(name)
+                if not isinstance(found, ResponseError) or found.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return
+                time.sleep(_ASK_AGAIN_SECONDS)
+    except ClientError:
+        pass  # the topic is created all the same
 
 
 async def delete_topic(call: Call) -> Json:

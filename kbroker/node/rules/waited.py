@@ -1,9 +1,10 @@
 """Calls that the event loop waits for: those of rules that are asked within a request or a heartbeat.
 
 They run in a thread, so that one that hangs costs the node a moment and not its life. Each call has a time-out, after
-which nothing is asked for a while. A rule that is slow has a budget besides: in a row the node waits for it for its
-`grace` and one call more, and in the long run for a tenth of the time. Policies have no such budget, since the
-controller cannot do without their answer; theirs is by request (``node.rules.policies``).
+which nothing is asked for a while; it begins anew where its thread had no turn until then. A rule that is slow has a
+budget besides: in a row the node waits for it for its `grace` and one call more, and in the long run for a tenth of the
+time. Policies have no such budget, since the controller cannot do without their answer; theirs is by request
+(``node.rules.policies``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, Final
 
 from kbroker.errors import FatalError
@@ -49,7 +51,7 @@ class Raised(Exception):
 
 
 class _Job:
-    __slots__ = ("argument", "done", "error", "function", "is_late", "lock", "result")
+    __slots__ = ("argument", "done", "error", "function", "has_begun", "is_late", "lock", "result")
 
     def __init__(self, function: Callable[[Any], Any], argument: object) -> None:
         self.function = function
@@ -57,6 +59,7 @@ class _Job:
         self.done = threading.Lock()
         self.done.acquire()
         self.lock = threading.Lock()
+        self.has_begun = False
         self.is_late = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -109,7 +112,7 @@ class WaitedCalls:
             threading.Thread(target=self._work, args=(self._jobs,), name="kbroker-rules", daemon=True).start()
         job = _Job(function, argument)
         self._jobs.put(job)
-        if not job.done.acquire(timeout=self.timeout):
+        if not job.done.acquire(timeout=self.timeout) and not self._done_after_a_start(job):
             with job.lock:
                 is_late = job.is_late = not job.done.acquire(blocking=False)
                 self._stuck += is_late
@@ -121,11 +124,24 @@ class WaitedCalls:
             raise Raised(job.error) from None
         return job.result
 
+    def _done_after_a_start(self, job: _Job) -> bool:
+        """Whether a call ends in time that had not begun before: on a busy machine its thread may get no turn."""
+        if job.has_begun:
+            return False
+        until = monotonic() + MAX_TIMEOUT_SECONDS
+        has_begun = False
+        while not has_begun and monotonic() < until:
+            has_begun = job.has_begun
+            if job.done.acquire(timeout=self.timeout):
+                return True
+        return False
+
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while True:
             job = jobs.get()
             if job is None:
                 return
+            job.has_begun = True
             try:
                 job.result = job.function(job.argument)
             except BaseException as error:  # whatever it is, it is the rule's, and no reason to end anything

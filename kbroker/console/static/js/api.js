@@ -46,6 +46,16 @@ async function ask(path, options) {
 
 export const get = (path, params, signal) => ask(query(path, params), { signal });
 
+/** The answer for what is wanted now. One for what was wanted before, by fields that have changed, is an AbortError. */
+export async function getWanted(path, wanted, signal) {
+  const asked = wanted();
+  const isWanted = () => JSON.stringify(asked) === JSON.stringify(wanted());
+  const outcome = await get(path, asked, signal).then((told) => ({ told }), (error) => ({ error }));
+  if (!isWanted()) throw new DOMException("something else is wanted by now", "AbortError");
+  if (outcome.error) throw outcome.error;
+  return outcome.told;
+}
+
 export const post = (path, body) =>
   ask(`api/${path}`, {
     method: "POST",

@@ -1,6 +1,6 @@
 // Partitions that move to other brokers: planned, seen before it is done, done, followed, cancelled.
 
-import { get, post, session } from "./api.js";
+import { get, getWanted, post, session } from "./api.js";
 import { openForm } from "./dialog.js";
 import { field, fill, h, problem, table, tick, toast } from "./dom.js";
 import { bytes, number, plural } from "./format.js";
@@ -72,13 +72,16 @@ export async function movePartitions(topic) {
     fill(preview);
   };
   for (const input of [partitions, replicas, ...brokers.map((each) => each.input)]) input.addEventListener("input", forget);
-  const look = async () => {
+  const asked = () => {
     const chosen = brokers.filter((each) => each.input.checked).map((each) => each.id);
+    return { name: topic.name, partitions: partitions.value, brokers: chosen.join(","), replicas: replicas.value };
+  };
+  const look = async () => {
     try {
-      const asked = { name: topic.name, partitions: partitions.value, brokers: chosen.join(","), replicas: replicas.value };
-      plan = await get("topic/move", asked);
+      plan = await getWanted("topic/move", asked);
       fill(preview, drawPlan(plan));
     } catch (error) {
+      if (error.name === "AbortError") return;
       plan = null;
       fill(preview, problem(error));
     }

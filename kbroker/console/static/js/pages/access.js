@@ -1,6 +1,6 @@
 // Access: may somebody do something, and by which rule; all rules; users and quotas. Nothing is changed here.
 
-import { get } from "../api.js";
+import { get, getWanted } from "../api.js";
 import { badge, field, fill, h, problem, select, table } from "../dom.js";
 import { number } from "../format.js";
 
@@ -36,17 +36,15 @@ function checkForm(operations, scope) {
   };
   type.addEventListener("change", adjust);
   adjust();
+  const asked = () => ({ principal: principal.value, type: type.value, operation: operation.value, name: name.value, host: host.value });
+  for (const input of [principal, type, operation, name, host]) input.addEventListener("input", () => fill(answer));
   return h(
     "form",
     {
       onsubmit: async (event) => {
         event.preventDefault();
         try {
-          const told = await get(
-            "acls/check",
-            { principal: principal.value, type: type.value, operation: operation.value, name: name.value, host: host.value },
-            scope.signal,
-          );
+          const told = await getWanted("acls/check", asked, scope.signal);
           fill(
             answer,
             h("p", null, badge(told.allowed ? "yes" : "no", told.allowed ? "good" : "bad"), " ", told.reason, "."),
@@ -79,7 +77,7 @@ async function drawRules(box, scope) {
   const body = h("div");
   const load = async () => {
     try {
-      const told = await get("acls", { filter: filter.value }, scope.signal);
+      const told = await getWanted("acls", () => ({ filter: filter.value }), scope.signal);
       const titles = ["Principal", "Rule", "Operation", "Resource", "Pattern", "Name", "Host"];
       fill(
         body,

@@ -1,6 +1,6 @@
 // One group: who is in it, how far it is behind in each partition and why, in records and in time; what is in flight.
 
-import { get, post, session } from "../api.js";
+import { get, getWanted, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
 import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
 import { duration, localTime, moment, number, plural, withZone, zone } from "../format.js";
@@ -307,10 +307,8 @@ function reset(told, again) {
         event.preventDefault();
         fill(trouble);
         try {
-          const wanted = asked();
-          const plan = await get("group/reset", wanted);
-          if (!isSame(wanted, asked())) return; // the fields have changed meanwhile
-          seen = wanted;
+          const plan = await getWanted("group/reset", asked);
+          seen = asked();
           fill(
             preview,
             planTable(plan.rows),
@@ -319,7 +317,7 @@ function reset(told, again) {
           );
           apply.disabled = !plan.rows.length || plan.refusal !== "";
         } catch (error) {
-          fill(trouble, error.message);
+          if (error.name !== "AbortError") fill(trouble, error.message);
         }
       };
       apply.addEventListener("click", async () => {

@@ -1,6 +1,6 @@
 // Groups of every type.
 
-import { get } from "../api.js";
+import { get, getWanted } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { duration, number, plural } from "../format.js";
 import { sparkLine } from "../lag_chart.js";
@@ -46,7 +46,7 @@ export async function show(main, params, scope) {
   const load = async () => {
     note("groups", { filter: filter.value });
     try {
-      const [told] = await Promise.all([get("groups", { filter: filter.value }, scope.signal), loadLags()]);
+      const [told] = await Promise.all([getWanted("groups", () => ({ filter: filter.value }), scope.signal), loadLags()]);
       const all = told.total === told.all ? plural(told.all, "group") : `${number(told.total)} of ${number(told.all)}`;
       fill(count, all, told.total > told.rows.length ? `, ${number(told.rows.length)} shown: filter by name` : "", left && `. ${left}`);
       refill(

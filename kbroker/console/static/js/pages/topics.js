@@ -1,6 +1,6 @@
 // Topics: the list of any length, the tree by name, and a new topic.
 
-import { get, post, session } from "../api.js";
+import { get, getWanted, post, session } from "../api.js";
 import { openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, tick, toast } from "../dom.js";
 import { bytes, bytesRate, clock, number, plural, rate } from "../format.js";
@@ -153,8 +153,8 @@ class TopicTree {
   }
 
   async #level(prefix) {
-    const { filter, internal } = this.state;
-    const answer = await get("topics/tree", { prefix, filter, internal }, this.scope.signal);
+    const wanted = () => ({ prefix, filter: this.state.filter, internal: this.state.internal });
+    const answer = await getWanted("topics/tree", wanted, this.scope.signal);
     const rest = answer.total - answer.rows.length;
     const made = h(
       "ul",

@@ -1,6 +1,6 @@
 // Transactions: those that are open first, since when, and what they hold up.
 
-import { get, post, session } from "../api.js";
+import { getWanted, post, session } from "../api.js";
 import { confirmByName } from "../dialog.js";
 import { badge, fill, h, link, problem, refill, table, tick, toast } from "../dom.js";
 import { clock, duration, moment, number, plural } from "../format.js";
@@ -21,8 +21,7 @@ export async function show(main, params, scope) {
     note("transactions", { filter: filter.value, open: open.input.checked });
     try {
       const words = filter.value;
-      const told = await get("transactions", { filter: words }, scope.signal);
-      if (words !== filter.value) return;
+      const told = await getWanted("transactions", () => ({ filter: filter.value }), scope.signal);
       const rows = open.input.checked ? told.rows.filter((row) => row.open) : told.rows;
       const fits = open.input.checked ? rows.length : told.total;
       fill(count, fits === told.all ? plural(told.all, "transactional id") : `${number(fits)} of ${number(told.all)}`);
