@@ -256,7 +256,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
     produce(conf(broker, files), "after-garbage", b"one")
 
     def left(node: Any) -> int:
-        return max(server._quota.total for server in node.listeners)
+        return int(max(server._quota.total for server in node.listeners))
 
     deadline = time.monotonic() + 180
     while broker.in_broker(left) and time.monotonic() < deadline:
