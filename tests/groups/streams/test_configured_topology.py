@@ -13,7 +13,7 @@ from kbroker.wire.messages.streams_group_heartbeat import CopartitionGroup, KeyV
 from tests.groups.consumer_harness import FakeTopics
 
 
-def topic(name: str, partitions: int = 0, **configs: str) -> TopicInfo:
+def topic(name: str, partitions: int = 0, /, **configs: str) -> TopicInfo:
     pairs = [KeyValue(key=key, value=value) for key, value in configs.items()]
     return TopicInfo(name=name, partitions=partitions, topic_configs=pairs)
 
