@@ -42,6 +42,7 @@ from tests.node.tls_harness import (
     SECRET,
     STRANGER,
     WEEK_AGO,
+    client_files,
     conf,
     consume,
     handshake,
@@ -63,10 +64,7 @@ def all_levels(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PEM files for clients."""
-    path = tmp_path_factory.mktemp("tls")
-    (path / "ca.pem").write_text(AUTHORITY.certificate_pem)
-    (path / "alice.pem").write_text(ALICE.pem())
-    return path
+    return client_files(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")

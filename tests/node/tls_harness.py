@@ -42,6 +42,13 @@ def properties(node: Issued = NODE, **more: str) -> dict[str, str]:
     }
 
 
+def client_files(path: Path) -> Path:
+    """A directory, with PEM files for clients in it."""
+    (path / "ca.pem").write_text(AUTHORITY.certificate_pem)
+    (path / "alice.pem").write_text(ALICE.pem())
+    return path
+
+
 def conf(broker: RunningBroker, files: Path, certificate: str | None = "alice.pem", **more: Any) -> dict[str, Any]:
     """A client of librdkafka; ``ssl__ca__location`` stands for ``ssl.ca.location``."""
     own = {} if certificate is None else {"ssl.certificate.location": str(files / certificate)}
