@@ -15,7 +15,8 @@ import pytest
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.definition import UpdateMode
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
-from kbroker.config.security.dynamic import TLS_STORES
+from kbroker.config.fixed import why_fixed
+from kbroker.config.security.tls import STORES as TLS_STORES
 from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
@@ -203,3 +204,19 @@ def test_quotas_of_replication_exist_at_run_time_alone() -> None:
     """(``QuotaConfig.brokerQuotaConfigs``)"""
     changes = dict.fromkeys(DYNAMIC_BROKER_CONFIGS, "1000")
     validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=None)
+
+
+def test_a_reason_is_the_same_with_a_listener_s_prefix() -> None:
+    for name in ("ssl.cipher.suites", "sasl.jaas.config", "principal.builder.class", "ssl.provider"):
+        prefixed = f"listener.name.clients.{name}"
+        assert why_fixed(name) and why_fixed(prefixed) == why_fixed(name).replace(name, prefixed)
+    assert [why_fixed(f"listener.name.clients.{name}") for name in sorted(TLS_STORES)] == [""] * len(TLS_STORES)
+    assert "read files" in why_fixed("config.providers.mine.class") and not why_fixed("of.nobody")
+
+
+def test_a_listener_s_value_that_cannot_be_read_is_refused() -> None:
+    """With INVALID_REQUEST, as the others are: also of what kbroker lacks."""
+    changes = {"listener.name.clients.remote.log.reader.threads": "many"}
+    with pytest.raises(ApiError, match="Not a number of type INT") as caught:
+        validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=CONFIG.node_id)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST

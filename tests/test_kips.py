@@ -80,7 +80,7 @@ def test_what_the_code_names_is_not_called_missing() -> None:
 def test_apis_that_are_called_missing_are_those_that_are_missing() -> None:
     """Notes say "key 93 is missing", "keys 76 to 79 and 88 are missing"."""
     load_handlers()
-    served = registrations(BROKER) | registrations(CONTROLLER)
+    served = {**registrations(BROKER), **registrations(CONTROLLER)}
     missing: set[int] = set()
     for kip in KIPS:
         for keys in re.findall(r"keys? ([\d, toand]+) (?:is|are) missing", kip.note):
@@ -93,7 +93,7 @@ def test_apis_that_are_called_missing_are_those_that_are_missing() -> None:
 def test_versions_that_are_called_the_last_are() -> None:
     """Notes say "Fetch ends at version 18"."""
     load_handlers()
-    served = registrations(BROKER) | registrations(CONTROLLER)
+    served = {**registrations(BROKER), **registrations(CONTROLLER)}
     found = [claim for kip in KIPS for claim in re.findall(r"(\w+) ends at version (\d+)", kip.note)]
     assert found
     assert [(name, last) for name, last in found if served[api_named(name).key].versions[1] != int(last)] == []

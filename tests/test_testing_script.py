@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def script(broker: RunningBroker) -> Iterator[FaultScript]:
         yield FaultScript(broker)
 
 
-def groups_error(address: str, **options: str) -> int:
+def groups_error(address: str, **options: Any) -> int:
     with Client(address, **options) as client:
         return int(client.ask_any(ListGroupsRequest()).error_code)
 

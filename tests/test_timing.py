@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import pytest
 import trio
@@ -71,7 +72,9 @@ def test_what_is_due_is_called_in_order_and_once(steps: list[tuple[str, int]], l
     class Few(Deadlines):
         LEAST_STALE = least_stale
 
-    deadlines, made, called = Few(), [], []
+    deadlines = Few()
+    made: list[Any] = []
+    called: list[Any] = []
     expected: dict[int, int] = {}
     for step, value in steps:
         if step == "add":

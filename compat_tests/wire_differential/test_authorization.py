@@ -146,7 +146,7 @@ def test_denials_are_answered_as_by_apache_kafka(tmp_path: Path, apache: ApacheK
                 ("127.0.0.1", apache.port), ("127.0.0.1", apache.controller_port), USERS
             )
             settings = properties("CLIENTS://127.0.0.1:0", "CONTROLLER://127.0.0.1:0", USERS)
-            async with running_node(tmp_path, env=None, **settings) as node:
+            async with running_node(tmp_path, **settings) as node:
                 ports = node.broker.ports
                 pair = Pair(await AskedBroker.prepared(ports["CLIENTS"], ports["CONTROLLER"], USERS), theirs)
                 before = await pair.states()

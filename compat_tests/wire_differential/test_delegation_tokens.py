@@ -302,7 +302,7 @@ def _judge(tmp_path: Path, script: Callable[[Pair], Awaitable[None]], **more: st
         with trio.fail_after(SECONDS):
             theirs = Side({name: ("127.0.0.1", port) for name, port in ports.items()})
             own = _properties(",".join(f"{name}://127.0.0.1:0" for name in names), **more)
-            async with running_node(tmp_path, env=None, **own) as node:
+            async with running_node(tmp_path, **own) as node:
                 pair = Pair(Side(dict(node.broker.ports)), theirs)
                 await script(pair)
         assert pair.asked

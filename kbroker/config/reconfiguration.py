@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_checks import CORDONED
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.config.definition import ConfigKey, InvalidConfig
+from kbroker.config.definition import InvalidConfig
+from kbroker.config.fixed import OF_THE_NODE, RUNNING, why_fixed
 from kbroker.errors import FatalError
 
 _SYNONYM_GROUPS = (
@@ -26,24 +26,6 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
-_FIXED = ("listeners", "listener.security.protocol.map", "metric.reporters")
-
-
-def why_fixed(name: str, key: ConfigKey) -> str:
-    """The reason why the property ``name`` is not changed while a node runs although Apache Kafka changes it; or empty.
-
-    It has no effect here, or is read once. Such a property is neither described as one that can be changed nor taken.
-    ``name`` may have a listener's prefix.
-    """
-    if key.no_effect:
-        return f"{name} cannot be set: {key.no_effect}"
-    if key.name in _FIXED:
-        return f"{name} cannot be changed while kbroker runs"
-    if key.name in BROKER_CONFIGS:
-        return ""
-    from kbroker.config.security.dynamic import why_fixed
-
-    return why_fixed(name, key)
 
 
 def overridden(properties: Mapping[str, str], layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -79,9 +61,26 @@ def validate_reconfiguration(before: Mapping[str, str], after: Mapping[str, str]
     if wanted > threads * 2:
         raise _refused(f"Log cleaner threads cannot be increased to more than double the current value {threads}")
     _check_local_retention(new)
-    for name in _FIXED:
+    for name in OF_THE_NODE:
         if old.values[name] != new.values[name]:
-            raise _refused(f"{name} cannot be changed while kbroker runs")
+            raise _refused(why_fixed(name))
+
+
+def check_security(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Judge a broker's dynamic properties of its listeners' security (Kafka's ``DynamicSecurityConfigs``).
+
+    ``before`` are those it has already, which may stay. :class:`InvalidConfig`.
+    """
+    from kbroker.config.security import security_key, tls
+
+    for name, text in configs.items():
+        key = security_key(name)
+        if key is None or before.get(name) == text:
+            continue
+        reason = RUNNING.format(name) if name in tls.STORES else why_fixed(name)
+        if reason:
+            raise InvalidConfig(reason)
+        key.parse(text)
 
 
 def _without_directories(properties: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo
     from kbroker.log.verification_guard import VerificationGuard
     from kbroker.round import Round
+    from kbroker.wire.schema import Records
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ def _flush_first(
     return delayed
 
 
-def _check_records(records: Any, version: int, transactional_id: str | None) -> None:
+def _check_records(records: Records | None, version: int, transactional_id: str | None) -> None:
     """Refuse records that the version forbids, and a transaction without its id; the log judges all else."""
     if records is None:
         raise ApiError(

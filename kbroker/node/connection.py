@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
     from kbroker.handlers.context import Services
     from kbroker.handlers.registration import Registration
+    from kbroker.handlers.services.connection import Awaited
     from kbroker.node.memory_budget import MemoryBudget
     from kbroker.node.observed_requests import RequestObservers
     from kbroker.node.refusal_log import RefusalLog
@@ -413,7 +414,7 @@ class Connection:
         """Whether a request of another API waits behind the Fetch that is being served."""
         return self._wait.is_asked_more
 
-    async def wait_for(self, operation: object, timeout: float, *, gives_way: bool = False) -> bool:
+    async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
         A wait whose time has a limit ends when the session does. With ``gives_way``, stop waiting as soon as another

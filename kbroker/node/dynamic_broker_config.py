@@ -41,16 +41,15 @@ class DynamicBrokerConfig:
         if not changed:
             self._told = {}
             return
-        from kbroker.config.reconfiguration import why_fixed
+        from kbroker.config.fixed import why_fixed
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
         found = {}
         for name in sorted(changed):
-            key = BROKER_CONFIGS.get(name)
             if name in OF_AUTHORIZER:
                 reason = "the authorizer takes it from the node's own file, at its start"
             else:
-                reason = "" if key is None else why_fixed(name, key)
+                reason = why_fixed(name) if name in BROKER_CONFIGS else ""
             if reason:
                 found[name] = changed[name]
                 if self._told.get(name) != changed[name]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
+    from kbroker.handlers.services.connection import Awaited
     from kbroker.wire.framing import FrameReader
 
 FETCH_KEY = 1
@@ -60,7 +61,7 @@ class RequestWait:
         """Whether a request of another API waits behind the Fetch that is being served."""
         return self._reader.waiting_api_key not in (None, FETCH_KEY)
 
-    async def until_done(self, operation: Any, timeout: float, *, gives_way: bool) -> None:
+    async def until_done(self, operation: Awaited, timeout: float, *, gives_way: bool) -> None:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.
 
         With ``gives_way``, stop waiting as soon as another request arrives on this connection.
@@ -86,7 +87,7 @@ class RequestWait:
 
     # --- with a poller ----------------------------------------------------------------------------------------
 
-    async def _watched_by(self, poller: Poller, operation: Any, timeout: float) -> None:
+    async def _watched_by(self, poller: Poller, operation: Awaited, timeout: float) -> None:
         if self._has_room:
             try:
                 poller.register(self._stream, self._on_readable)
@@ -99,7 +100,7 @@ class RequestWait:
         self._end_time = self._wake if timeout < inf else None
         self._task = trio.lowlevel.current_task()
 
-        def abort(_: Any) -> trio.lowlevel.Abort:
+        def abort(_: object) -> trio.lowlevel.Abort:
             self._task = None
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -149,7 +150,7 @@ class RequestWait:
 
     # --- without ----------------------------------------------------------------------------------------------
 
-    async def _watch(self, operation: Any, timeout: float) -> None:
+    async def _watch(self, operation: Awaited, timeout: float) -> None:
         with trio.CancelScope(deadline=trio.current_time() + timeout) as scope:
             operation.wake = scope.cancel
             self._end_time = scope.cancel if timeout < inf else None

@@ -13,7 +13,8 @@ from kbroker.config import (
     effective_topic_config,
 )
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
-from kbroker.config.reconfiguration import BROKER_SYNONYMS, why_fixed
+from kbroker.config.fixed import why_fixed
+from kbroker.config.reconfiguration import BROKER_SYNONYMS
 from kbroker.raft_metadata.config_schema import ConfigSchema, dynamic_broker_configs
 from kbroker.raft_metadata.image import ConfigsImage
 from kbroker.value_types import NamedTuple
@@ -196,7 +197,7 @@ def _broker_entry(
         None if sensitive else value,
         synonyms[0].source if synonyms else DEFAULT_CONFIG,
         sensitive,
-        key is None or key.update_mode is UpdateMode.READ_ONLY or bool(why_fixed(name, key)),
+        key is None or key.update_mode is UpdateMode.READ_ONLY or bool(why_fixed(name)),
         tuple(synonyms),
         0 if key is None else int(key.type),
         key.doc if documentation and key is not None and name not in DYNAMIC_BROKER_CONFIGS else None,

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from kbroker.log.partition_log import PartitionLog
 from kbroker.node.broker import Broker
-from kbroker.raft_metadata.image import NO_LEADER, PartitionImage
+from kbroker.node.partition import Partition
+from kbroker.raft_metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage
 from kbroker.sim.clock import sim_clock
 from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
-from kbroker.types import TopicPartition
+from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.batch_header import walk_headers
 
 SAMPLE_SECONDS = 0.25
@@ -55,7 +57,7 @@ class ClusterInvariants:
         """High watermark of a leader by node, leader epoch and partition."""
         self.committed: dict[TopicPartition, int] = {}
         """The highest high watermark that a leader ever had."""
-        self.latest_image: Any = None
+        self.latest_image: MetadataImage | None = None
         """Of the highest offset that was published by any node."""
         self.images = 0
         self.samples = 0
@@ -65,7 +67,7 @@ class ClusterInvariants:
         seen = self._seen[node.id] = {}
         env = node.env
 
-        def on_image(delta: Any, image: Any) -> None:
+        def on_image(delta: MetadataDelta, image: MetadataImage) -> None:
             if env is not None and not env.dead:
                 try:
                     self._check_image(node, seen, delta, image)
@@ -80,7 +82,9 @@ class ClusterInvariants:
         for key in [key for key in self._led if key[0] == node.id]:
             del self._led[key]
 
-    def _check_image(self, node: SimNode, seen: dict[TopicPartition, _Marks], delta: Any, image: Any) -> None:
+    def _check_image(
+        self, node: SimNode, seen: dict[TopicPartition, _Marks], delta: MetadataDelta, image: MetadataImage
+    ) -> None:
         self.images += 1
         if self.latest_image is None or image.offset > self.latest_image.offset:
             self.latest_image = image
@@ -103,9 +107,9 @@ class ClusterInvariants:
         node: SimNode,
         seen: dict[TopicPartition, _Marks],
         tp: TopicPartition,
-        topic_id: bytes,
+        topic_id: Uuid,
         assigned: PartitionImage,
-        image: Any,
+        image: MetadataImage,
     ) -> None:
         isr, elr, replicas = set(assigned.isr), set(assigned.elr), set(assigned.replicas)
         if isr & elr or not isr | elr <= replicas:
@@ -127,7 +131,7 @@ class ClusterInvariants:
         if known != what:
             raise Violation(f"{tp}: partition epoch {assigned.partition_epoch} is {known} and, on {node.name}, {what}")
 
-    def _min_isr(self, tp: TopicPartition, image: Any) -> int:
+    def _min_isr(self, tp: TopicPartition, image: MetadataImage) -> int:
         configs = image.configs.for_topic(tp.topic)
         value = configs.get("min.insync.replicas") or image.configs.for_broker(None).get("min.insync.replicas")
         return int(value) if value is not None else 1
@@ -155,7 +159,7 @@ class ClusterInvariants:
             for index, assigned in topic.partitions.items():
                 self._check_members(TopicPartition(topic.name, index), assigned, image)
 
-    def _check_partition(self, node: SimNode, partition: Any, image: Any) -> None:
+    def _check_partition(self, node: SimNode, partition: Partition, image: MetadataImage) -> None:
         tp, state = partition.topic_partition, partition.state
         if state.high_watermark > partition.log.log_end_offset:
             raise Violation(
@@ -193,7 +197,7 @@ class ClusterInvariants:
                     f" controller's ISR {assigned.isr}"
                 )
 
-    def _check_members(self, tp: TopicPartition, assigned: PartitionImage, image: Any) -> None:
+    def _check_members(self, tp: TopicPartition, assigned: PartitionImage, image: MetadataImage) -> None:
         committed = self.committed.get(tp, 0)
         for member in (*assigned.isr, *assigned.elr):
             node = self._cluster.nodes.get(member)
@@ -214,7 +218,7 @@ class ClusterInvariants:
     def check_logs(self) -> None:
         """Below the lowest high watermark, the replicas' logs are the same, byte for byte."""
         cluster = self._cluster
-        logs: dict[TopicPartition, list[tuple[SimNode, Any]]] = {}
+        logs: dict[TopicPartition, list[tuple[SimNode, Partition]]] = {}
         for node in cluster.serving:
             assert node.broker is not None
             for partition in node.broker.replica_manager.partitions.values():
@@ -231,7 +235,7 @@ class ClusterInvariants:
                     raise Violation(f"{tp}: {describe_difference(first_node.name, expected, node.name, found)}")
 
 
-def batches(log: Any, begin: int, end: int) -> list[tuple[int, int, bytes]]:
+def batches(log: PartitionLog, begin: int, end: int) -> list[tuple[int, int, bytes]]:
     """All batches of a log from one offset to another: first offset, leader epoch, bytes."""
     result = []
     position = begin

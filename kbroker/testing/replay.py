@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kbroker.client.cluster import parse_bootstrap
 from kbroker.errors import ErrorCode
@@ -77,7 +77,7 @@ def replay(
     """
     chosen = _chosen(_read(saved), connection)
     exchanges = [each.exchange for each in chosen]
-    changes: dict[tuple[str, Any], Any] = {}
+    changes: _Changes = {}
     done: list[Replayed] = []
     sockets: dict[tuple[int, str, int], socket.socket] = {}
     try:
@@ -93,6 +93,10 @@ def replay(
         for sock in sockets.values():
             sock.close()
     return done
+
+
+_Changes: TypeAlias = dict[tuple[str, object], object]
+"""(a field, what the broker had made up for it then) -> now."""
 
 
 class _Saved(NamedTuple):
@@ -130,9 +134,7 @@ def _chosen(exchanges: Sequence[_Saved], connection: int | None) -> list[_Saved]
     return sorted(chosen, key=lambda each: (each.exchange.at_ms, each.exchange.number))
 
 
-def _again(
-    sock: socket.socket, exchange: Exchange, changes: dict[tuple[str, Any], Any], ignore: Collection[str]
-) -> Replayed:
+def _again(sock: socket.socket, exchange: Exchange, changes: _Changes, ignore: Collection[str]) -> Replayed:
     before = Decoded(exchange, None)
     what = request_summary(before, TopicNames())
     frame = _changed(exchange, before, changes)
@@ -169,7 +171,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _changed(exchange: Exchange, decoded: Decoded, changes: dict[tuple[str, Any], Any]) -> bytes:
+def _changed(exchange: Exchange, decoded: Decoded, changes: _Changes) -> bytes:
     """The request, with the new values for those that a broker had made up."""
     frame = exchange.request.filled()
     if decoded.request is None or not changes or not _put(decoded.request, changes):
@@ -178,7 +180,7 @@ def _changed(exchange: Exchange, decoded: Decoded, changes: dict[tuple[str, Any]
     return frame[:offset] + encode(decoded.request, decoded.version)
 
 
-def _put(message: Message, changes: dict[tuple[str, Any], Any]) -> bool:
+def _put(message: Message, changes: _Changes) -> bool:
     found = False
     for slot in type(message).__slots__:
         value = getattr(message, slot)
@@ -194,7 +196,7 @@ def _put(message: Message, changes: dict[tuple[str, Any], Any]) -> bool:
     return found
 
 
-def _learn(before: Message, now: Message, changes: dict[tuple[str, Any], Any]) -> None:
+def _learn(before: Message, now: Message, changes: _Changes) -> None:
     for slot in type(before).__slots__:
         old, new = getattr(before, slot), getattr(now, slot)
         if isinstance(old, Message) and isinstance(new, Message):

@@ -85,6 +85,7 @@ def test_frames_are_what_the_protocol_says(address: tuple[str, int]) -> None:
         (commit_frame(group, member, 1), OffsetCommitRequest, 7),
     ):
         assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
+        decoded: Any
         decoded, end = decode(request, version, frame, start)
         assert end == len(frame)
         assert decoded.group_id == "group"

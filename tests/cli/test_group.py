@@ -182,7 +182,8 @@ def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "workers", "client.id": "worker"}
     )
     worker.subscribe(["orders"])
-    taken, described, held, text = 0, {"lag": None, "partitions": []}, [], ""
+    described: dict[str, Any] = {"lag": None, "partitions": []}
+    taken, held, text = 0, [], ""
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         taken += len(worker.poll(0.2))

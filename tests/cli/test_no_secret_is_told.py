@@ -209,7 +209,8 @@ def test_no_secret_is_told(
             super_users=["admin"],
         ) as broker,
     ):
-        explorer: int = broker.in_broker(lambda node: node.explorer_port)
+        explorer = broker.in_broker(lambda node: node.explorer_port)
+        assert explorer is not None
         faults = [
             broker.faults.delay(api, 0)
             for api in ("SaslAuthenticate", "CreateDelegationToken", "RenewDelegationToken", "IncrementalAlterConfigs")

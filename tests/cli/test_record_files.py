@@ -22,7 +22,7 @@ from tests.every_node import await_topics
 
 ROOT = str(Path(__file__).parents[2])
 
-RECORDS = [
+RECORDS: list[dict[str, object]] = [
     {"key": "a", "value": '{"n": 1}', "headers": [["h", "x"], ["h", None]], "timestamp": 1_700_000_000_000},
     {"key": "b", "value": '{"n": 2}', "headers": [], "timestamp": 1_700_000_001_000},
     {"key": None, "value": "=SUM(A1)", "headers": [], "timestamp": 1_700_000_002_000},

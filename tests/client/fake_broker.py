@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -48,7 +48,7 @@ class FakeBroker:
         self._connections: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> FakeBroker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

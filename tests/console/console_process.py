@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ConsoleClient:
     ) -> Answer:
         """A request with exactly these headers and Host; None leaves one of those out that is sent otherwise."""
         sent: dict[str, str | None] = {"Host": self.host, **(headers or {})}
-        connection = http.client.HTTPConnection(*urlsplit(f"//{self.host}").netloc.split(":"), timeout=60)
+        connection = http.client.HTTPConnection(self.host, timeout=60)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in sent.items():
@@ -99,7 +99,7 @@ class ConsoleClient:
         """Server-sent events as they come: (name, document)."""
         if not self.cookie:
             self.enter()
-        connection = http.client.HTTPConnection(*self.host.split(":"), timeout=60)
+        connection = http.client.HTTPConnection(self.host, timeout=60)
         try:
             connection.request("GET", f"/api/{path}", headers={"Cookie": self.cookie})
             response = connection.getresponse()

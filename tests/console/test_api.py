@@ -99,7 +99,7 @@ def test_the_latest_of_each_key_goes_on_in_the_same_session(console: ConsoleProc
 def test_a_tail_begins_by_telling_where_it_is(console: ConsoleProcess) -> None:
     """A page that is paused before the first record goes on from there."""
     console.enter()
-    connection = http.client.HTTPConnection(*console.host.split(":"), timeout=60)
+    connection = http.client.HTTPConnection(console.host, timeout=60)
     try:
         connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
         response = connection.getresponse()

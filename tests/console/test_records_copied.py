@@ -114,7 +114,7 @@ def copied(console: ConsoleClient, copy: str) -> Any:
 
     def is_settled() -> bool:
         found[:] = [row for row in console.get("copies").json["rows"] if row["id"] == copy]
-        return found[0]["state"] != "running"
+        return bool(found[0]["state"] != "running")
 
     eventually(is_settled, "the copy ends, or waits")
     return found[0]
@@ -135,7 +135,13 @@ def imported(console: ConsoleProcess, asked: dict[str, object], *pieces: str) ->
 
 
 def test_a_replay(decoding: ConsoleProcess) -> None:
-    asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.n = 7", "keep_partitions": True}
+    asked: dict[str, object] = {
+        "topic": "decoded",
+        "to": "copied",
+        "from": "latest",
+        "filter": "$.n = 7",
+        "keep_partitions": True,
+    }
     page = ConsoleClient(decoding.host)
     told = replayed(page, asked)
     assert (told["looked_at"], told["stored"], told["not_stored"], told["state"]) == (2, 1, 0, "done")
@@ -411,7 +417,7 @@ def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_audit_has_no_filters(decoding: ConsoleProcess) -> None:
-    asked = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.card = very-secret"}
+    asked: dict[str, object] = {"topic": "decoded", "to": "copied", "from": "latest", "filter": "$.card = very-secret"}
     assert replayed(decoding, asked)["stored"] == 0
     assert not any("very-secret" in line for line in decoding.log)
     assert any(line["details"].get("filtered") for line in decoding.audit() if line["action"] == "replay")

@@ -87,10 +87,11 @@ def with_configs(**configs: str) -> Facts:
 
 
 def with_topics(*topics: Any) -> Facts:
-    return with_cluster(topics=(*CLUSTER.topics, *topics))
+    return with_cluster(topics=(*SOUND.topics, *topics))
 
 
 def with_second(**changes: Any) -> Facts:
+    assert GROUP.second is not None
     return with_cluster(groups=(replace(GROUP, second=replace(GROUP.second, **changes)),))
 
 

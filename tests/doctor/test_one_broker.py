@@ -293,7 +293,7 @@ def test_a_transaction_that_no_coordinator_knows(broker: RunningBroker, doctor: 
             base_sequence=0,
             is_transactional=True,
         )
-        data = TopicProduceData(name="held", partition_data=[PartitionProduceData(index=0, records=batch)])
+        data = TopicProduceData(name="held", partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
         request = ProduceRequest(transactional_id="lost", acks=-1, timeout_ms=5000, topic_data=[data])
         [answer] = client.ask_node(1, request, highest=11).responses[0].partition_responses
         assert answer.error_code == 0

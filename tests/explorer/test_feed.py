@@ -18,6 +18,7 @@ from kbroker.explorer.exchange import ClientInfo, Closed, Skipped, StreamStart
 from kbroker.explorer.feed import MAX_KEPT, MAX_WAITING, Feed
 from kbroker.explorer.lines import MAX_FRAME, read_items
 from kbroker.explorer.story import Story
+from kbroker.types import Uuid
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -163,7 +164,7 @@ def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted(
 
 def test_others_are_served_while_a_name_is_looked_up() -> None:
     feed = Feed()
-    topic = OffsetFetchRequestTopics(topic_id=b"t" * 16, partition_indexes=[0])
+    topic = OffsetFetchRequestTopics(topic_id=Uuid(b"t" * 16), partition_indexes=[0])
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[topic])])
     asked: list[object] = []
 

@@ -318,7 +318,9 @@ def test_the_end_of_a_connection_costs_the_same_however_much_waits(clock: Clock)
     watcher._waiting = Counted(waiting)
     for callback in client.when_closed:
         callback()
-    connected(tap).connection.when_closed[0]()  # of which nobody has heard
+    unknown = Client()
+    connected(tap, unknown)
+    unknown.when_closed[0]()  # of which nobody has heard
     assert [type(item) for item in watcher.take(9)] == [ConnectionInfo, Exchange, Closed]
     assert watcher._bytes == 0 and not watcher._waiting_of
 
@@ -404,7 +406,8 @@ def logged_in(
             raise ValueError(f"unexpected API key {int.from_bytes(frame[:2], 'big')}")
         return reply
 
-    coroutine = tap.login(client or Client(), frame, answer(), api_keys)
+    shown: Any = client or Client()
+    coroutine = tap.login(shown, frame, answer(), api_keys)
     with contextlib.suppress(StopIteration, ValueError):
         coroutine.send(None)
 

@@ -19,7 +19,7 @@ from tests.groups.consumer_harness import Consumer, ConsumerShard
 
 SESSION_MS = 45_000
 NOT_STORED = {"metadata_refresh_ms", "metadata_refresh_epoch"}
-SUBSCRIPTIONS = (
+SUBSCRIPTIONS: tuple[tuple[list[str], str], ...] = (
     (["t"], ""),
     (["t", "u"], ""),
     ([], ""),

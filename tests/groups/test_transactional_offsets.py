@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -162,10 +163,11 @@ def test_deleting_an_offset_deletes_what_is_pending(shard: Shard) -> None:
 
 
 def test_deleting_the_group_or_the_topic_deletes_what_is_pending() -> None:
-    for delete in (
+    deletions: tuple[Callable[[Shard], Any], ...] = (
         lambda shard: shard.core.admin.delete_group(GROUP),
         lambda shard: shard.core.on_topics_deleted([("t", Uuid(b"t" * 16))]),
-    ):
+    )
+    for delete in deletions:
         shard = Shard()
         shard.commit(7, FIRST)
         shard.commit(5, partition=1)

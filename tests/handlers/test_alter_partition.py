@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.types import Uuid
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.handlers.metadata_plane import metadata_plane
@@ -21,7 +22,7 @@ def test_each_partition_gets_its_own_answer(tmp_path: Path, version: int) -> Non
             created = await plane.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000))
             epoch = plane.metadata.image.brokers[1].epoch
 
-            def request(broker_epoch: int, topic_id: bytes, isr: list[int]) -> AlterPartitionRequest:
+            def request(broker_epoch: int, topic_id: Uuid, isr: list[int]) -> AlterPartitionRequest:
                 wish = PartitionData(partition_index=1)
                 if version < 3:
                     wish.new_isr = isr
@@ -40,7 +41,7 @@ def test_each_partition_gets_its_own_answer(tmp_path: Path, version: int) -> Non
             assert (unknown.partition_index, unknown.error_code) == (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             answer = await plane.ask(request(epoch, topic_id, [1, 2]), version)
             assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
-            answer = await plane.ask(request(epoch, b"?" * 16, [1]), version)
+            answer = await plane.ask(request(epoch, Uuid(b"?" * 16), [1]), version)
             codes = [partition.error_code for partition in answer.topics[0].partitions]
             assert codes == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
             answer = await plane.ask(request(epoch + 1, topic_id, [1]), version)

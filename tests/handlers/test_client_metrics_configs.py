@@ -62,7 +62,11 @@ async def listed(plane: Plane, version: int = 1) -> list[tuple[str, int]]:
 
 def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
-        unset = {"interval.ms": ("300000", 5, 3, []), "match": ("", 5, 7, []), "metrics": ("", 5, 7, [])}
+        unset: dict[str, tuple[str, int, int, list[object]]] = {
+            "interval.ms": ("300000", 5, 3, []),
+            "match": ("", 5, 7, []),
+            "metrics": ("", 5, 7, []),
+        }
         assert await described(plane, "s") == unset
         wanted = (
             ("interval.ms", SET, "1000"),

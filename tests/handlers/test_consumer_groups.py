@@ -99,7 +99,7 @@ def test_a_node_that_does_not_serve_the_protocol(tmp_path: Path) -> None:
 def test_a_group_outlives_a_restart(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            await node.create_topic("t", partitions=3)
+            await node.create_topic("t", 3)
             client = await coordinator(node)
             response = await client.ask(heartbeat())
             assert (response.error_code, response.member_epoch, response.heartbeat_interval_ms) == (0, 2, 5_000)
@@ -125,7 +125,7 @@ def test_new_partitions_and_group_configs_take_effect(tmp_path: Path) -> None:
     async def test() -> None:
         properties = {"group_consumer_assignment_interval_ms": "0"}
         async with running_node(tmp_path, **properties) as node:
-            await node.create_topic("t", partitions=1)
+            await node.create_topic("t", 1)
             client = await coordinator(node)
             await client.ask(heartbeat())
             config = AlterableConfig(name="consumer.heartbeat.interval.ms", config_operation=0, value="9000")

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -25,7 +26,7 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.node.node_harness import ZERO, Client, Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 
 STAMPED = 1_600_000_000_000
 
@@ -56,11 +57,13 @@ def test_every_version_of_produce_and_fetch_moves_records(tmp_path: Path) -> Non
             topic_id = await node.create_topic("t")
             client = await node.connect()
             for count, version in enumerate(range(3, 14)):
-                request = produce_request("t", batch(b"%d" % version), topic_id=topic_id if version >= 13 else ZERO)
+                request = produce_request(
+                    "t", batch(b"%d" % version), topic_id=topic_id if version >= 13 else ZERO_UUID
+                )
                 answer = produced(await client.ask(request, version))
                 assert (answer.error_code, answer.base_offset) == (0, count)
             for version in range(4, 19):
-                got = await client.ask(fetch_request("t", topic_id=topic_id if version >= 13 else ZERO), version)
+                got = await client.ask(fetch_request("t", topic_id=topic_id if version >= 13 else ZERO_UUID), version)
                 assert [value for _, value in values(fetched(got).records)] == [b"%d" % v for v in range(3, 14)]
                 assert fetched(got).high_watermark == 11
 
@@ -102,7 +105,7 @@ def test_errors_are_told_per_partition(tmp_path: Path) -> None:
             assert await code(batch(b"x" * 2000)) == ErrorCode.MESSAGE_TOO_LARGE
             assert await code(good, "nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert await code(good, partition=5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert await code(good, "", 13, topic_id=b"\x09" * 16) == ErrorCode.UNKNOWN_TOPIC_ID
+            assert await code(good, "", 13, topic_id=Uuid(b"\x09" * 16)) == ErrorCode.UNKNOWN_TOPIC_ID
             assert await code(good, acks=2) == ErrorCode.INVALID_REQUIRED_ACKS
             assert await code(batch(b"x", compression=CompressionType.ZSTD), version=6) == (
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -326,7 +329,7 @@ def test_outside_of_the_log(tmp_path: Path) -> None:
             assert (got.error_code, got.high_watermark, len(got.records)) == (0, 3, 0)
             got = fetched(await client.ask(fetch_request("t", [(7, 0)]), 12))
             assert got.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            got = fetched(await client.ask(fetch_request("", topic_id=b"\x09" * 16), 16))
+            got = fetched(await client.ask(fetch_request("", topic_id=Uuid(b"\x09" * 16)), 16))
             assert got.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     run(test)

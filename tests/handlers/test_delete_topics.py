@@ -7,6 +7,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.handlers.delete_topics import _choose
 from kbroker.raft_metadata.image import EMPTY_IMAGE
+from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 compared = 0
@@ -41,7 +42,9 @@ def test_names_and_ids_are_not_each_compared_with_all_others() -> None:
     compared = 0
     count = 1000
     request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=None, topic_id=Id(index.to_bytes(16, "big"))) for index in range(1, count + 1)],
+        topics=[
+            DeleteTopicState(name=None, topic_id=Uuid(Id(index.to_bytes(16, "big")))) for index in range(1, count + 1)
+        ],
         topic_names=[Name(f"t{index}") for index in range(count)],
     )
 

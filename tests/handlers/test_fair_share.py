@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ import trio.testing
 from kbroker.handlers import fair_share, list_offsets
 from kbroker.node import dispatcher, fetch_reader, long_request, reply_queue, timestamp_lookup_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.types import Uuid
+from kbroker.wire import compiler
+from kbroker.wire.compiler import encode_parts
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from kbroker.wire.messages.alter_replica_log_dirs import (
@@ -96,7 +99,7 @@ class Steps(trio.abc.Instrument):
 
 def requests() -> Iterator[Any]:
     yield MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES])
-    ids = [index.to_bytes(16, "big") for index in range(1, PARTS + 1)]
+    ids = [Uuid(index.to_bytes(16, "big")) for index in range(1, PARTS + 1)]
     yield MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=each) for each in ids])
     yield DescribeTopicPartitionsRequest(topics=[PartitionsTopic(name=name) for name in NAMES])
     yield FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES)
@@ -258,7 +261,7 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
             requests = (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=[]))
             before = [await client.ask(request) for request in requests]
             threads: list[bool] = []
-            real = reply_queue.encode_parts
+            real = encode_parts
 
             def encode(*args: Any) -> Any:
                 if isinstance(args[0], MetadataResponse | DescribeLogDirsResponse):
@@ -282,7 +285,7 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
 def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few topics may have most partitions of a cluster."""
     counted = 0
-    give_way, encoded_frame = fair_share.FairShare.next, long_request.encoded_frame
+    give_way, encoded_frame = fair_share.FairShare.next, reply_queue.encoded_frame
     encoded: list[bool] = []
 
     async def count(self: fair_share.FairShare, parts: int = 1) -> None:
@@ -297,7 +300,7 @@ def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async def test() -> None:
         nonlocal counted
         async with running_node(tmp_path) as node:
-            topic_id = await node.create_topic("wide", partitions=80)
+            topic_id = await node.create_topic("wide", 80)
             client = await node.connect()
             monkeypatch.setattr(fair_share.FairShare, "next", count)
             monkeypatch.setattr(long_request, "MANY", 79)
@@ -317,7 +320,7 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
     """Each takes much memory until it is encoded. A request for little does not wait."""
     monkeypatch.setattr(fair_share, "PARTS", 2)
     events: list[str] = []
-    work, encoded_frame = dispatcher.Dispatcher._work, long_request.encoded_frame
+    work, encoded_frame = dispatcher.Dispatcher._work, reply_queue.encoded_frame
 
     def begun(*args: Any) -> Any:
         events.append("begun")
@@ -363,7 +366,7 @@ def test_no_garbage_is_looked_for_until_a_large_answer_is_freed(
     freed: list[bool] = []
     empty = long_request._empty
 
-    def watched(lists: Sequence[list[Any]]) -> None:
+    def watched(lists: Iterator[list[object]]) -> None:
         empty(lists)
         freed.append(not gc.isenabled() and not any(lists))
         raise RuntimeError("can't start new thread")  # and the node goes on
@@ -427,7 +430,7 @@ def test_others_have_a_turn_before_and_after_a_large_request_is_served(
                 def before_task_step(self, task: Any) -> None:
                     turn_taken.append("step")
 
-            real_decode, real_encode = dispatcher.decode, reply_queue.encode_parts
+            real_decode, real_encode = compiler.decode, encode_parts
 
             def decode(*args: Any) -> Any:
                 turn_taken.append("decode")

@@ -115,7 +115,9 @@ def test_metadata_that_would_be_lost_is_not_downgraded(
     async def talk(plane: Plane) -> None:
         answer = await update(plane, ("metadata.version", level, upgrade_type))
         assert answer.error_code == E.INVALID_UPDATE_VERSION
-        assert answer.error_message.endswith(f"Unsupported metadata.version downgrade from 33 to {level}. {reason}")
+        assert str(answer.error_message).endswith(
+            f"Unsupported metadata.version downgrade from 33 to {level}. {reason}"
+        )
 
     converse(tmp_path, talk)
 
@@ -147,7 +149,7 @@ def test_share_groups_are_turned_off_and_on_whatever_the_level_of_the_metadata(t
 def test_a_feature_needs_the_metadata_version_that_is_wished_for_with_it(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         answer = await update(plane, ("group.version", 1, UPGRADE), ("metadata.version", 6, UPGRADE))
-        assert answer.error_message.endswith(
+        assert str(answer.error_message).endswith(
             "group.version could not be set to 1 because it depends on metadata.version=7 (3.3-IV3)"
         )
 
@@ -161,7 +163,7 @@ def test_a_feature_is_lowered_and_raised(tmp_path: Path) -> None:
         assert (await update(plane, ("group.version", 0, SAFE))).error_code == 0
         assert "group.version" not in levels(plane)
         answer = await update(plane, ("group.version", 1, SAFE))
-        assert answer.error_message.endswith("Can't downgrade to a newer version.")
+        assert str(answer.error_message).endswith("Can't downgrade to a newer version.")
         assert (await update(plane, ("group.version", 1, UPGRADE))).error_code == 0
         assert levels(plane) == FRESH
 

@@ -23,7 +23,7 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 class Session:
     """A fetch session that names its partitions once. Its offsets stay at 0."""
 
-    def __init__(self, client: Client, topic_id: bytes, partitions: int, **more: Any) -> None:
+    def __init__(self, client: Client, topic_id: Uuid, partitions: int, **more: Any) -> None:
         self.client = client
         self._topic_id = Uuid(topic_id)
         self._partitions = partitions
@@ -175,10 +175,10 @@ def test_a_follower_that_may_not_act_for_the_cluster_makes_no_progress(tmp_path:
             follower = {"replica_state": ReplicaState(replica_id=2, replica_epoch=-1)}
             session = Session(await connect_as(node, "bob"), topic_id, 1, **follower)
             assert await session.fetch() == {0: (DENIED, 0)}
-            unknown = Session(session.client, b"x" * 16, 1, **follower)
+            unknown = Session(session.client, Uuid(b"x" * 16), 1, **follower)
             assert await unknown.fetch() == {0: (DENIED, 0)}
             authorizer.deny("bob", READ)  # which followers do not need
             assert (await session.fetch())[0][0] not in (DENIED, 0)
-            assert (await Session(session.client, b"x" * 16, 1).fetch())[0][0] == ErrorCode.UNKNOWN_TOPIC_ID
+            assert (await Session(session.client, Uuid(b"x" * 16), 1).fetch())[0][0] == ErrorCode.UNKNOWN_TOPIC_ID
 
     run(test)

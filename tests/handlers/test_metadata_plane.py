@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode as E
-from kbroker.types import ZERO_UUID
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages import alter_configs as alter
 from kbroker.wire.messages import create_partitions as cp
 from kbroker.wire.messages import create_topics as ct
@@ -185,7 +185,7 @@ def test_metadata_by_id_all_topics_and_none(tmp_path: Path) -> None:
         by_id = md.MetadataRequest(
             topics=[
                 md.MetadataRequestTopic(name=None, topic_id=made.topic_id),
-                md.MetadataRequestTopic(name=None, topic_id=b"x" * 16),
+                md.MetadataRequestTopic(name=None, topic_id=Uuid(b"x" * 16)),
             ]
         )
         answer = await plane.ask(by_id)
@@ -261,7 +261,7 @@ def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
                 state(name=None, topic_id=ids["a"]),
                 state(name="b"),
                 state(name="zz"),
-                state(name=None, topic_id=b"q" * 16),
+                state(name=None, topic_id=Uuid(b"q" * 16)),
                 state(name=None),
                 state(name="c", topic_id=ids["c"]),
             ]

@@ -104,6 +104,7 @@ def reassign(h: Harness, replicas: Sequence[int] | None, *, allow_factor_change:
     result = alter_partition_reassignments(
         h.view, [Reassignment("t", 0, replicas)], allow_replication_factor_change=allow_factor_change
     )
+    error: ApiError | None
     (error,) = h.apply(result)
     return error
 

@@ -30,13 +30,13 @@ from tests.handlers.permission_cases import (
     Case,
     Told,
     World,
-    build,
     denials,
     elsewhere,
     prepare,
     user_of,
 )
 from tests.handlers.principals import NOBODY, Asked, connect_as, under
+from tests.node.api_cases import build
 from tests.node.node_harness import Client, Node, run, running_node
 
 ADMIN = "admin"

@@ -266,7 +266,7 @@ DENIALS.add(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 def denials(response: Any) -> set[int]:
     """The errors of denials in a response."""
-    return DENIALS.intersection(codes(response))
+    return {code for code in codes(response) if code in DENIALS}
 
 
 def state(plane: Plane) -> list[Any]:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_row_that_differs_or_is_missing_is_refused() -> None:
     with pytest.raises(ValueError, match=r"row of Heartbeat .* is to say is_async"):
         handler(HeartbeatRequest)(handle)
     with pytest.raises(ValueError, match="has no row"):
-        handler(SaslHandshakeRequest)(handle)
+        handler(SaslHandshakeRequest)(cast(Any, handle))
 
 
 def test_a_handler_is_imported_when_it_is_first_needed() -> None:

@@ -85,7 +85,7 @@ class Session:
 def scenario(path: Path, test: Callable[[Node, Session, Client], Awaitable[None]]) -> None:
     async def main() -> None:
         async with running_node(path) as node:
-            topic_id = await node.create_topic("t", partitions=MANY)
+            topic_id = await node.create_topic("t", MANY)
             session = Session(await node.connect(), topic_id)
             await test(node, session, await node.connect())
 

@@ -88,6 +88,7 @@ def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) -> None:
 def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
     async def talk(node: Node, client: Client) -> None:
         request = heartbeat()
+        assert request.topology is not None
         config = request.topology.subtopologies[1].state_changelog_topics[0].topic_configs[0]
         config.value = "nonsense"
         (status,) = (await client.ask(request)).status

@@ -8,7 +8,7 @@ import select
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -199,9 +199,9 @@ class HeldMarkers:
     """Stands for the marker writer of a node and keeps what it is given."""
 
     def __init__(self, node: Node) -> None:
-        self._driver = node.broker.services.transactions
+        self._driver = node.transactions
         self._real = self._driver._markers
-        self._driver._markers = self
+        self._driver._markers = cast(Any, self)
         self.held: list[tuple[Any, ...]] = []
 
     def write(self, *arguments: Any) -> None:
@@ -249,7 +249,7 @@ def test_the_first_partition_of_the_next_transaction_waits_for_the_markers_of_th
             assert await producer.send(b"a") == 0
             markers = HeldMarkers(node)
             assert await producer.end(commit=True) == 0
-            driver = node.broker.services.transactions
+            driver = node.transactions
 
             async def release() -> None:
                 while not driver._awaited:
@@ -285,8 +285,9 @@ def test_the_end_is_answered_before_the_markers_are_written(tmp_path: Path, vers
         async with running_node(tmp_path) as node:
             await node.create_topic("t")
             producer = await open_producer(node, version)
-            driver = node.broker.services.transactions
-            real, answered = driver._markers, []
+            driver = node.transactions
+            real = driver._markers
+            answered: list[bool] = []
 
             class Watched:
                 def write(self, *arguments: Any) -> None:
@@ -295,7 +296,7 @@ def test_the_end_is_answered_before_the_markers_are_written(tmp_path: Path, vers
                     answered.append(bool(select.select([fd], [], [], 0)[0]))
                     real.write(*arguments)
 
-            driver._markers = Watched()
+            driver._markers = cast(Any, Watched())
             for commit in (True, False):
                 if version == 1:
                     await producer.add()
@@ -315,7 +316,7 @@ def test_the_end_waits_for_a_coordinator_that_loads(tmp_path: Path) -> None:
             producer = await open_producer(node, 1)
             await producer.add()
             assert await producer.send(b"a") == 0
-            shard = node.broker.services.transactions._loaded_shard(ID)
+            shard = node.transactions._loaded_shard(ID)
             shard.loaded = trio.Event()
 
             async def load() -> None:
@@ -391,7 +392,7 @@ def test_the_end_may_be_asked_for_again_also_of_another_process(tmp_path: Path, 
 def test_a_client_of_version_1_is_told_to_wait_where_markers_are_on_their_way(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            await node.create_topic("t", partitions=2)
+            await node.create_topic("t", 2)
             producer = await open_producer(node, 1)
             await producer.add()
             assert await producer.send(b"a") == 0

@@ -21,7 +21,7 @@ NO_TIMEOUT_MS = 2**31 - 1
 
 async def advertised(client: Client) -> int:
     asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-    return next(api.max_version for api in (await client.ask(asked, 4)).api_keys if api.api_key == KEY)
+    return int(next(api.max_version for api in (await client.ask(asked, 4)).api_keys if api.api_key == KEY))
 
 
 def test_it_is_not_served_where_nobody_asks_for_it(tmp_path: Path) -> None:

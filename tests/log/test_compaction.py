@@ -182,10 +182,10 @@ def test_agrees_with_a_dictionary(codec: CompressionType, seed: int) -> None:
         for header, inside in batches(log):
             if inside:
                 assert header.max_timestamp == max(stamps[record.offset] for record in inside)
-    for offset, key, value in pairs(log):
+    for offset, *content in pairs(log):
         data = log.read_bytes(offset, 1)
-        found_records = {record.offset: (record.key, record.value) for record in iter_records(data)}
-        assert found_records[offset] == (key, value), "found by its offset, through the index"
+        found_records = {record.offset: [record.key, record.value] for record in iter_records(data)}
+        assert found_records[offset] == content, "found by its offset, through the index"
 
 
 def test_timestamps_and_headers_survive_in_a_batch_that_loses_records() -> None:

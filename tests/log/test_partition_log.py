@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -235,7 +236,8 @@ def test_timestamps_of_a_batch_that_holds_garbage() -> None:
     log = open_log()
     header = parse_header(batch([b"x"]))
     log.append_as_leader(opaque(header, b"no records at all"), 0, now_ms=NOW)
-    for look_up in (lambda: log.offset_for_timestamp(NOW), log.offset_of_max_timestamp):
+    look_ups: tuple[Callable[[], object], ...] = (lambda: log.offset_for_timestamp(NOW), log.offset_of_max_timestamp)
+    for look_up in look_ups:
         with pytest.raises(ApiError, match=r"00000000000000000000\.log") as caught:
             look_up()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -392,7 +394,7 @@ def test_a_damaged_transaction_index_is_built_anew(number: int, damage: Callable
     disk = FakeDisk()
     log = open_log(disk, SMALL)
     log.producers.transaction_verification = False
-    options = {"producer_id": 5, "producer_epoch": 1}
+    options: dict[str, Any] = {"producer_id": 5, "producer_epoch": 1}
     for sequence in range(12):
         data = build_batch([Record(0, NOW, None, b"t" * 50)], base_sequence=sequence, is_transactional=True, **options)
         log.append_as_leader(bytearray(data), 0, now_ms=NOW)
@@ -502,7 +504,7 @@ def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None
 
 
 def test_sealed_segments_ask_to_be_flushed() -> None:
-    rolled = []
+    rolled: list[object] = []
     log = open_log(config=SMALL)
     log.on_rolled = rolled.append
     for _ in range(30):

@@ -578,7 +578,7 @@ def test_in_steps_comes_to_the_same_as_at_once(
 
 
 def test_what_takes_long_is_looked_at_in_steps_only() -> None:
-    config = LogConfig(cleanup_policy=("compact",))
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
     many = rb.build_batch([Record(0, NOW, b"k", None)] * 20_000, compression=CompressionType.ZSTD)
     assert len(many) < 60_000
     with pytest.raises(TakesLong):
@@ -592,7 +592,7 @@ def test_what_takes_long_is_looked_at_in_steps_only() -> None:
             next_offset=0,
             leader_epoch=0,
             now_ms=NOW,
-            config=LogConfig(cleanup_policy=("compact",), segment_ms=1),
+            config=LogConfig(cleanup_policy=frozenset({"compact"}), segment_ms=1),
             topic_partition=TP,
         )
 
@@ -605,7 +605,7 @@ def test_a_bomb_is_not_decompressed_while_others_wait(codec: CompressionType) ->
         ),
         lambda _: None,
     )
-    config = LogConfig(cleanup_policy=("compact",))
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
     with pytest.raises(TakesLong):
         validate_and_assign_offsets(bomb, next_offset=0, leader_epoch=0, now_ms=NOW, config=config, topic_partition=TP)
-    refused(ErrorCode.INVALID_RECORD, bomb, cleanup_policy=("compact",))
+    refused(ErrorCode.INVALID_RECORD, bomb, cleanup_policy=frozenset({"compact"}))

@@ -103,7 +103,7 @@ def test_the_bounds_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(series), series.clients, series.dropped) == (5, 2, 6 + 7)
     series.push(push(Point("m", "gauge", 1, {}, 0), instance="c"), 0)
     assert {dict(labels)["client_instance_id"] for _, labels in shown(series)} == {"b", "c"}
-    many = {f"l{number}": "" for number in range(clients.MOST_LABELS + 1)}
+    many: dict[str, str | bool | int | float] = {f"l{number}": "" for number in range(clients.MOST_LABELS + 1)}
     before = series.dropped
     series.push(push(Point("m", "gauge", 1, many, 0), Point("n", "gauge", 1, {"x": "y" * 999}, 0), instance="c"), 0)
     assert series.dropped == before + 2

@@ -71,7 +71,7 @@ class World:
     @property
     def epoch(self) -> int:
         """The metadata quorum's."""
-        return self.active.metadata.describe_quorum().leader_epoch
+        return int(self.active.metadata.describe_quorum().leader_epoch)
 
     @property
     def active(self) -> Any:

@@ -24,7 +24,7 @@ def commit(partition: int, offset: int = 7, group: str = "g") -> OffsetCommitReq
 
 async def ready(node: Node) -> Any:
     """The node's groups, with a topic to commit to."""
-    await node.create_topic("t", partitions=8)
+    await node.create_topic("t", 8)
     client = await node.connect()
     await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
     while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:

@@ -16,7 +16,8 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def port_of(broker: RunningBroker) -> int:
-    port: int = broker.in_broker(lambda node: node.metrics_port)
+    port = broker.in_broker(lambda node: node.metrics_port)
+    assert port is not None
     return port
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -14,7 +15,10 @@ from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker
+from kbroker.node.group_driver import GroupDriver
+from kbroker.node.transaction_driver import TransactionDriver
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import FrameReader
@@ -25,7 +29,6 @@ from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.node.patient_clock import run_patiently
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
-ZERO = bytes(16)
 
 
 class Client:
@@ -35,6 +38,11 @@ class Client:
         self.stream = stream
         self._conversation = Conversation(None)
         self._reader = FrameReader(api_keys=None)
+
+    @property
+    def raw(self) -> socket.socket:
+        """The socket below Trio's: its bytes are there before the node has its next turn."""
+        return cast(socket.socket, self.stream.socket._sock)  # type: ignore[attr-defined]  # private in Trio
 
     async def send(self, request: Any, version: int | None = None, client_id: str = "test") -> int:
         """Send without waiting; the correlation id."""
@@ -88,12 +96,24 @@ class Node:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
+    @property
+    def groups(self) -> GroupDriver:
+        """The driver of the group coordinator, where a test looks inside."""
+        assert self.broker.coordinators is not None
+        return self.broker.coordinators.groups
+
+    @property
+    def transactions(self) -> TransactionDriver:
+        """The driver of the transaction coordinator, where a test looks inside."""
+        assert self.broker.coordinators is not None
+        return self.broker.coordinators.transactions
+
     async def connect(self, listener: str = "PLAINTEXT") -> Client:
         """A new connection."""
         host, port = self.broker.ports[listener]
         return Client(await trio.open_tcp_stream(host, port))
 
-    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+    async def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> Uuid:
         """Create a topic that this node then knows; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
         client = await self.connect()
         response = await client.ask(
@@ -116,7 +136,7 @@ class Node:
         await client.stream.aclose()
         # The active controller has answered; this node may hear of the topic a moment later.
         await self.broker.metadata.wait_for_image(lambda image: name in image.topics.by_name)
-        return bytes(response.topics[0].topic_id)
+        return Uuid(bytes(response.topics[0].topic_id))
 
 
 def batch(*values: bytes, timestamp: int = 1000, **options: Any) -> bytes:
@@ -130,7 +150,7 @@ def produce_request(
     *,
     partition: int = 0,
     acks: int = -1,
-    topic_id: bytes = ZERO,
+    topic_id: Uuid = ZERO_UUID,
     timeout_ms: int = 1000,
 ) -> ProduceRequest:
     """A request for one partition."""
@@ -152,7 +172,7 @@ def fetch_request(
     topic: str,
     offsets: Sequence[tuple[int, int]] = ((0, 0),),
     *,
-    topic_id: bytes = ZERO,
+    topic_id: Uuid = ZERO_UUID,
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     partition_max_bytes: int = 1 << 20,
@@ -203,7 +223,7 @@ def configuration(path: Path, **more: str) -> BrokerConfig:
 
 
 @asynccontextmanager
-async def running_node(path: Path, *, env: RealEnv | None = None, **properties: str) -> AsyncIterator[Node]:
+async def running_node(path: Path, env: RealEnv | None = None, /, **properties: str) -> AsyncIterator[Node]:
     """Format ``path`` on first use and run a node on it; leaving stops it cleanly."""
     config = configuration(path, **properties)
     env = env or RealEnv(seed=1)

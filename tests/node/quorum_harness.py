@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -237,7 +238,8 @@ async def quorum(
     racks: dict[int, str] | None = None,
     metadata_version: int = LATEST_METADATA_VERSION,
     properties_of: dict[int, dict[str, str]] | None = None,
-    **properties: str,
+    properties: Mapping[str, str] = MappingProxyType({}),
+    **more: str,
 ) -> AsyncIterator[Quorum]:
     """Nodes that are formatted on first start, ``initial`` of them voters; leaving stops them all."""
     async with trio.open_nursery() as nursery:
@@ -249,7 +251,7 @@ async def quorum(
             initial=initial or count,
             roles=roles,
             roles_of=roles_of or {},
-            properties={name.replace("_", "."): value for name, value in properties.items()},
+            properties={name.replace("_", "."): value for name, value in {**properties, **more}.items()},
             racks=racks or {},
             metadata_version=metadata_version,
             properties_of=properties_of or {},

@@ -20,7 +20,7 @@ ACCEPT, RELEASE, REJECT = 1, 2, 3
 GROUP_TYPE = 32
 
 
-async def begin(client: Client, topic_id: bytes, partition: int = 0, start_offset: int = 0) -> None:
+async def begin(client: Client, topic_id: Uuid, partition: int = 0, start_offset: int = 0) -> None:
     """Have the share partition's state made."""
     await find(client, topic_id, partition)
     await until_loaded(client, topic_id, partition)
@@ -29,7 +29,7 @@ async def begin(client: Client, topic_id: bytes, partition: int = 0, start_offse
 
 
 def share_fetch(
-    topic_id: bytes,
+    topic_id: Uuid,
     epoch: int = 0,
     *,
     max_wait_ms: int = 0,
@@ -62,7 +62,7 @@ def share_fetch(
 class Member:
     """A share session on the given connection, which leads to the partition's leader."""
 
-    def __init__(self, client: Client, topic_id: bytes, partition: int = 0, member_id: str = "member") -> None:
+    def __init__(self, client: Client, topic_id: Uuid, partition: int = 0, member_id: str = "member") -> None:
         self._client = client
         self._topic_id = Uuid(topic_id)
         self._partition = partition
@@ -119,7 +119,7 @@ async def configure(client: Client, kind: int, name: str, **configs: str) -> Non
     assert not answer.responses[0].error_code, answer
 
 
-async def records_of(client: Client, topic: str, topic_id: bytes, partition: int = 0) -> list[Record]:
+async def records_of(client: Client, topic: str, topic_id: Uuid, partition: int = 0) -> list[Record]:
     """All records of a partition."""
     found: list[Record] = []
     while True:

@@ -22,7 +22,7 @@ from tests.node.node_harness import Client
 GROUP = "workers"
 
 
-def initialize(topic_id: bytes, *parts: tuple[int, int, int], group: str = GROUP) -> Any:
+def initialize(topic_id: Uuid, *parts: tuple[int, int, int], group: str = GROUP) -> Any:
     """``parts``: partition, state epoch and start offset."""
     messages = initialize_share_group_state
     data = [
@@ -34,7 +34,7 @@ def initialize(topic_id: bytes, *parts: tuple[int, int, int], group: str = GROUP
 
 
 def write(
-    topic_id: bytes,
+    topic_id: Uuid,
     partition: int,
     batches: Sequence[StateBatch] = (),
     *,
@@ -62,7 +62,7 @@ def write(
     )
 
 
-def read(topic_id: bytes, *parts: tuple[int, int], group: str = GROUP) -> Any:
+def read(topic_id: Uuid, *parts: tuple[int, int], group: str = GROUP) -> Any:
     """``parts``: partition and leader epoch."""
     messages = read_share_group_state
     data = [messages.PartitionData(partition=index, leader_epoch=epoch) for index, epoch in parts]
@@ -71,7 +71,7 @@ def read(topic_id: bytes, *parts: tuple[int, int], group: str = GROUP) -> Any:
     )
 
 
-def summary(topic_id: bytes, *partitions: int, group: str = GROUP) -> Any:
+def summary(topic_id: Uuid, *partitions: int, group: str = GROUP) -> Any:
     messages = read_share_group_state_summary
     data = [messages.PartitionData(partition=index, leader_epoch=0) for index in partitions]
     return messages.ReadShareGroupStateSummaryRequest(
@@ -79,7 +79,7 @@ def summary(topic_id: bytes, *partitions: int, group: str = GROUP) -> Any:
     )
 
 
-def delete(topic_id: bytes, *partitions: int, group: str = GROUP) -> Any:
+def delete(topic_id: Uuid, *partitions: int, group: str = GROUP) -> Any:
     messages = delete_share_group_state
     data = [messages.PartitionData(partition=index) for index in partitions]
     return messages.DeleteShareGroupStateRequest(
@@ -87,7 +87,7 @@ def delete(topic_id: bytes, *partitions: int, group: str = GROUP) -> Any:
     )
 
 
-async def find(client: Client, topic_id: bytes, partition: int = 0, group: str = GROUP) -> int:
+async def find(client: Client, topic_id: Uuid, partition: int = 0, group: str = GROUP) -> int:
     """The node that keeps the state of a share partition, once there is one."""
     key = str(SharePartitionKey(group, Uuid(topic_id), partition))
     with trio.fail_after(15):
@@ -98,7 +98,7 @@ async def find(client: Client, topic_id: bytes, partition: int = 0, group: str =
             await trio.sleep(0.02)
 
 
-async def until_loaded(client: Client, topic_id: bytes, *partitions: int) -> None:
+async def until_loaded(client: Client, topic_id: Uuid, *partitions: int) -> None:
     """Wait until a node keeps the states of these share partitions."""
     with trio.fail_after(15):
         while any(each.error_code for each in errors(await client.ask(summary(topic_id, *partitions)))):

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -100,7 +100,7 @@ async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatc
         port_of_client = client.stream.socket.getsockname()[1]
         [served] = [each for each in connections_of(node) if each.peer.endswith(f":{port_of_client}")]
         os.write(client.stream.socket.fileno(), b"".join(client._conversation.send(VERSIONS, 3)))
-        assert select.select([served.stream.fileno()], [], [], 10)[0], "it has arrived"
+        assert select.select([cast(Any, served.stream).fileno()], [], [], 10)[0], "it has arrived"
         assert (await client.receive())[1].api_keys
         while seen.count("step") < STORM:
             await trio.lowlevel.checkpoint()
@@ -116,7 +116,7 @@ async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatc
 
 def test_who_is_connected_is_served_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        async with running_node(tmp_path, env=None, **SASL) as node:
+        async with running_node(tmp_path, None, **SASL) as node:
             await storm(node, node.broker.ports["PLAINTEXT"], monkeypatch)
 
     trio.run(test)

@@ -68,7 +68,7 @@ def test_the_facts_are_those_of_the_release() -> None:
 def test_answers(tmp_path: Path, unstable: bool) -> None:
     async def main() -> None:
         properties = {"unstable_api_versions_enable": "true"} if unstable else {}
-        async with quorum(tmp_path, 1, dynamic=True, **properties) as cluster:
+        async with quorum(tmp_path, 1, dynamic=True, properties=properties) as cluster:
             await cluster.start(1)
             await cluster.await_leader()
             for kind, listener in (("broker", "PLAINTEXT"), ("controller", LISTENER)):

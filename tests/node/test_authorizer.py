@@ -324,7 +324,7 @@ def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(tmp_path: Path, m
 
     async def test() -> None:
         async with three_nodes(tmp_path, **AUTHORIZER, **{"controller.quorum.fetch.max.bytes": "1"}) as cluster:
-            leader = cluster.leader()
+            leader = await cluster.await_leader()
             away = next(node_id for node_id in cluster.nodes if node_id != leader)
             client = await cluster.node(leader).connect()
             await change(client, creation())

@@ -19,7 +19,7 @@ from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.refusals import SILENT_SECONDS
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.storage import format_log_dirs
-from kbroker.types import METADATA_TOPIC, random_uuid
+from kbroker.types import METADATA_TOPIC, Uuid, random_uuid
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kbroker.wire.messages.begin_quorum_epoch import PartitionData as BeginPartition
@@ -40,7 +40,7 @@ def lines(caplog: pytest.LogCaptureFixture, pattern: str) -> list[str]:
     return [message for message in messages if re.search(pattern, message)]
 
 
-async def acknowledged(cluster: Quorum, topic_id: bytes, *, within: float = 120, timestamp: int = 1000) -> None:
+async def acknowledged(cluster: Quorum, topic_id: Uuid, *, within: float = 120, timestamp: int = 1000) -> None:
     """A record is acknowledged by all in-sync replicas, by whoever leads."""
     with trio.fail_after(within):
         while True:

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from kbroker.errors import FatalError
-from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
+from kbroker.node.broker_sessions import SessionKeeper
 from kbroker.node.controller_channel import ControllerChannels
 from kbroker.raft_metadata.controller.brokers import unregister_broker
-from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest

@@ -94,7 +94,12 @@ def test_heartbeats_wake_nobody_and_silence_is_noticed_in_time(monkeypatch: pyte
 
     async def test(world: _World, nursery: trio.Nursery) -> None:
         expired = world.keeper._sessions.expired
-        monkeypatch.setattr(world.keeper._sessions, "expired", lambda now_ms: looked.append(now_ms) or expired(now_ms))
+
+        def counted(now_ms: int) -> Any:
+            looked.append(now_ms)
+            return expired(now_ms)
+
+        monkeypatch.setattr(world.keeper._sessions, "expired", counted)
         begun = trio.current_time()
         nursery.start_soon(world.beat, 2, 50)
         nursery.start_soon(world.beat, 3, 31)  # the last at 60 s

@@ -155,7 +155,7 @@ def test_a_consumer_that_is_throttled_gets_no_records_and_the_same_ones_afterwar
                 await client.ask(produce_request("t", LARGE), 9)
             await set_quota(running, {"user": None}, consumer_byte_rate=5000)
             # 50,000 bytes in 10 s are not too many, so that an answer has two of the batches.
-            session = {"session_id": 0, "session_epoch": 0 if with_session else -1}
+            session: dict[str, Any] = {"session_id": 0, "session_epoch": 0 if with_session else -1}
             first = await client.ask(fetch_request("t", **session), 12)
             assert (first.throttle_time_ms, first.error_code) == (0, 0)
             assert [offset for offset, _ in values(first.responses[0].partitions[0].records)] == [0, 1]

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
@@ -25,14 +26,14 @@ from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
 
-SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
 def test_what_is_registered_is_advertised_on_its_listener(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             client = await node.connect()
-            answer = await client.ask(ApiVersionsRequest(**SOFTWARE))
+            answer = await client.ask(API_VERSIONS)
             ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             assert answer.error_code == 0
             assert ranges[0] == (0, 13), "librdkafka needs Produce 0 to be advertised"
@@ -40,10 +41,10 @@ def test_what_is_registered_is_advertised_on_its_listener(tmp_path: Path) -> Non
             assert ranges[18] == (0, 5)
             assert "metadata.version" in {feature.name for feature in answer.finalized_features}
             assert 0 in {feature.min_version for feature in answer.supported_features}
-            answer = await client.ask(ApiVersionsRequest(**SOFTWARE), 3)
+            answer = await client.ask(API_VERSIONS, 3)
             assert 0 not in {feature.min_version for feature in answer.supported_features}
             controller = await node.connect("CONTROLLER")
-            answer = await controller.ask(ApiVersionsRequest(**SOFTWARE))
+            answer = await controller.ask(API_VERSIONS)
             keys = {api.api_key for api in answer.api_keys}
             assert 18 in keys
             assert 0 not in keys
@@ -65,7 +66,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: P
                 answer, _ = decode(ApiVersionsResponse, 0, frame, 4)
                 assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
                 assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(18, 0, 5)]
-            assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            assert (await client.ask(API_VERSIONS)).error_code == 0
 
     run(test)
 
@@ -77,7 +78,7 @@ def test_a_bad_software_name_is_refused_and_the_connection_lives(tmp_path: Path,
             client = await node.connect()
             bad = ApiVersionsRequest(client_software_name=name, client_software_version="1")
             assert (await client.ask(bad)).error_code == ErrorCode.INVALID_REQUEST
-            assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            assert (await client.ask(API_VERSIONS)).error_code == 0
 
     run(test)
 
@@ -105,7 +106,7 @@ def test_nonsense_ends_its_own_connection_with_one_line(
             with caplog.at_level(logging.INFO, "kbroker.node.listener"):
                 await bad.stream.send_all(data)
                 assert await bad.closed()
-                assert (await bystander.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                assert (await bystander.ask(API_VERSIONS)).error_code == 0
             lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.listener"]
             assert len(lines) == 1, lines
             assert told in lines[0]
@@ -139,7 +140,7 @@ def test_records_come_out_as_they_went_in(tmp_path: Path, linux: bool) -> None:
 
     async def test() -> None:
         env = RealEnv(seed=1, use_sendfile=linux, use_epoll=linux)
-        async with running_node(tmp_path, env=env) as node:
+        async with running_node(tmp_path, env) as node:
             await node.create_topic("t")
             client = await node.connect()
             sent = [os.urandom(100_000) for _ in range(40)]
@@ -166,7 +167,7 @@ def test_a_reader_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
             for _ in range(5):
                 await stuck.send(fetch_request("t", partition_max_bytes=50 << 20), 12)
             for _ in range(10):
-                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                assert (await client.ask(API_VERSIONS)).error_code == 0
             got = [await stuck.receive() for _ in range(5)]
             assert all(len(answer.responses[0].partitions[0].records) > 17_000_000 for _, answer in got)
 
@@ -195,7 +196,7 @@ def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_pa
 
     async def test() -> None:
         env = RealEnv(use_epoll=linux)
-        async with running_node(tmp_path, env=env) as node:
+        async with running_node(tmp_path, env) as node:
             await node.create_topic("t")
             client, other = await node.connect(), await node.connect()
             await client.send(fetch_request("t", max_wait_ms=1000), 12)
@@ -209,7 +210,7 @@ def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_pa
             frames = [await client.receive() for _ in range(4)]
             assert [correlation_id for correlation_id, _ in frames][1:] == sent
             assert len(values(frames[3][1].responses[0].partitions[0].records)[0][1]) == 1_000_000
-            assert (await other.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            assert (await other.ask(API_VERSIONS)).error_code == 0
 
     run(test)
 
@@ -217,7 +218,7 @@ def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_pa
 @pytest.mark.parametrize("linux", [True, False])
 def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, linux: bool) -> None:
     async def test() -> None:
-        async with running_node(tmp_path, env=RealEnv(use_epoll=linux)) as node:
+        async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
             await node.create_topic("t")
             purgatory = node.broker.replica_manager.purgatory
             client = await node.connect()
@@ -238,7 +239,7 @@ def test_a_handler_that_fails_is_logged_and_the_node_lives(tmp_path: Path, caplo
         async with running_node(tmp_path) as node:
             client = await node.connect()
             services = node.broker.services
-            producer_ids, services.producer_ids = services.producer_ids, None
+            producer_ids, services.producer_ids = services.producer_ids, cast(Any, None)
             from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 
             request = InitProducerIdRequest(transactional_id=None)
@@ -255,12 +256,12 @@ def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
         async with running_node(tmp_path, max_connections_per_ip="3") as node:
             clients = [await node.connect() for _ in range(3)]
             for client in clients:
-                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                assert (await client.ask(API_VERSIONS)).error_code == 0
             assert await (await node.connect()).closed()
             await clients[0].stream.aclose()
             while node.broker.listeners[0].connection_count == 3:
                 await trio.sleep(0.001)
-            assert (await (await node.connect()).ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            assert (await (await node.connect()).ask(API_VERSIONS)).error_code == 0
 
     run(test)
 
@@ -272,7 +273,7 @@ def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -
             idle, silent, slow, waiting = [await node.connect() for _ in range(4)]
             await node.create_topic("t")
             for client in (idle, slow, waiting):
-                await client.ask(ApiVersionsRequest(**SOFTWARE))
+                await client.ask(API_VERSIONS)
             await slow.stream.send_all(struct.pack(">ihhi", 1000, 3, 9, 1))
             await waiting.send(fetch_request("t", max_wait_ms=3_000_000), 12)
             while not node.broker.replica_manager.purgatory.fetch_watch_count:
@@ -282,7 +283,7 @@ def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -
                 listener.sweep(now + seconds)
             assert await silent.closed(), "no request at all within the limit of the first frame"
             assert await slow.closed(), "half a request for longer than the limit of a frame"
-            assert (await idle.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+            assert (await idle.ask(API_VERSIONS)).error_code == 0
             listener.sweep(now + 50)
             listener.sweep(now + 700)
             assert await idle.closed()
@@ -296,7 +297,7 @@ def test_a_busy_connection_gives_way(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             busy, other = await node.connect(), await node.connect()
-            await other.ask(ApiVersionsRequest(**SOFTWARE))
+            await other.ask(API_VERSIONS)
             request = struct.pack(">ihhih", 10, 18, 0, 1, -1)
             async with trio.open_nursery() as nursery:
 
@@ -311,7 +312,7 @@ def test_a_busy_connection_gives_way(tmp_path: Path) -> None:
                 nursery.start_soon(flood)
                 nursery.start_soon(swallow)
                 for _ in range(20):
-                    await other.ask(ApiVersionsRequest(**SOFTWARE))
+                    await other.ask(API_VERSIONS)
                 nursery.cancel_scope.cancel()
 
     run(test)
@@ -334,7 +335,7 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
 
     async def test() -> None:
         env = ColdEnv(seed=1)
-        async with running_node(tmp_path, env=env) as node:
+        async with running_node(tmp_path, env) as node:
             await node.create_topic("t")
             client = await node.connect()
             await client.ask(produce_request("t", batch(b"v")), 9)
@@ -508,7 +509,7 @@ def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_i
             closed.set()
 
     async def test() -> None:
-        async with running_node(tmp_path, env=RealEnv(use_epoll=True)) as node:
+        async with running_node(tmp_path, RealEnv(use_epoll=True)) as node:
             client, other = await node.connect(), await node.connect()
             request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
             await client.ask(request)
@@ -521,7 +522,7 @@ def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_i
             one = request_bytes(3, 1, "c", request)
             await client.stream.send_all(one * 200)
             await closed.wait()
-            answer = await other.ask(ApiVersionsRequest(**SOFTWARE))
+            answer = await other.ask(API_VERSIONS)
             assert answer.error_code == 0
 
     run(test)
@@ -536,7 +537,7 @@ def test_what_was_done_before_the_end_of_a_connection_is_answered(
     """A client that has nothing more to say, or nothing but nonsense, listens on."""
 
     async def test() -> None:
-        async with running_node(tmp_path, env=RealEnv(use_epoll=use_epoll)) as node:
+        async with running_node(tmp_path, RealEnv(use_epoll=use_epoll)) as node:
             await node.create_topic("t")
             client = await node.connect()
             request = produce_request("t", batch(b"x" * size))
@@ -546,9 +547,9 @@ def test_what_was_done_before_the_end_of_a_connection_is_answered(
             if end == "nonsense":
                 data += b"GET / HTTP/1.1"
             # Both are there when the node looks.
-            assert client.stream.socket._sock.send(data) == len(data)
+            assert client.raw.send(data) == len(data)
             if end == "its side":
-                client.stream.socket._sock.shutdown(socket.SHUT_WR)
+                client.raw.shutdown(socket.SHUT_WR)
             assert int.from_bytes((await client.frame())[:4], "big") == 5
             assert await client.closed()
 

@@ -23,7 +23,7 @@ from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
-from kbroker.types import Uuid
+from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import RegisterBrokerRecord
 from tests.handlers.metadata_plane import register_broker
 
@@ -237,7 +237,7 @@ def test_a_disk_that_fails_under_the_quorum_s_own_work_is_told_in_one_line(tmp_p
     format_dir(tmp_path)
     planes: list[MetadataPlane] = []
 
-    def full(*_: Any) -> None:
+    def full(snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.checkpoint")
 
     async def main() -> None:
@@ -313,7 +313,7 @@ def test_a_record_that_its_level_cannot_express_fails_its_change_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     format_dir(tmp_path, {"metadata.version": 16})
-    broker = RegisterBrokerRecord(broker_id=9, broker_epoch=9, log_dirs=[bytes(range(16))])
+    broker = RegisterBrokerRecord(broker_id=9, broker_epoch=9, log_dirs=[Uuid(bytes(range(16)))])
 
     async def main() -> None:
         async with running(tmp_path) as metadata:

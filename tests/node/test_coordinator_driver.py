@@ -422,7 +422,7 @@ def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_leader(
             while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
                 await trio.sleep(0.01)
             node = cluster.nodes[first]
-            partition, groups = node.replica_manager.partitions[name, 0], node.services.groups
+            partition, groups = node.replica_manager.partitions[name, 0], cluster.node(first).groups
             lagging.append(second)
             while partition.state.high_watermark == partition.log.log_end_offset:
                 await client.send(commit(0), 9)

@@ -32,7 +32,7 @@ def wrong(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize("where", ["on_deadline", "on_stored", "replay"])
 def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
-    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -46,7 +46,7 @@ def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
                 result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
                 await groups.run("g", lambda core, now_ms: result)
             else:
-                shard.core.replay = wrong
+                monkeypatch.setattr(shard.core, "replay", wrong)
                 answers: list[Any] = []
                 await submit(groups, commit(3, 33), answers)()
                 assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -64,7 +64,7 @@ def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
 
 
 def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_loaded_from_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client has been told by then, and what it was told holds."""
 
@@ -75,9 +75,9 @@ def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_loaded_
             request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
             first = await client.ask(request, 4)
             assert first.error_code == ErrorCode.NONE
-            transactions = node.broker.services.transactions
+            transactions = node.transactions
             shard = transactions._loaded_shard("id")
-            shard.core.replay = wrong
+            monkeypatch.setattr(shard.core, "replay", wrong)
             answer = await client.ask(request, 4)
             assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, first.producer_epoch + 1)
             assert transactions._shards[shard.index] is not shard
@@ -111,7 +111,7 @@ def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
                 5,
             )
             assert not answer.topics[0].partitions[0].error_code
-            driver = groups if where == "replay_end_transaction" else node.broker.services.transactions
+            driver = groups if where == "replay_end_transaction" else node.transactions
             shard = driver._loaded_shard("g" if driver is groups else "id")
             setattr(shard.core, where, wrong)
             ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), 5)

@@ -58,7 +58,7 @@ class Started:
         """Until it ends by itself."""
         self._process.wait(60)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.send_signal(signal.SIGTERM)
         _, self.errors = self._process.communicate(timeout=60)
         self.code = self._process.returncode

@@ -214,7 +214,8 @@ def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monke
 
     async def scenario() -> None:
         async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            ask, lost = Peer.ask, []
+            ask = Peer.ask
+            lost: list[object] = []
 
             async def lose_first(peer: Peer, request: Any) -> Any:
                 answer = await ask(peer, request)

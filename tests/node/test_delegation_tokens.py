@@ -13,6 +13,7 @@ import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -47,13 +48,14 @@ def talk(
     path: Path,
     test: Callable[[Node, Later], Awaitable[None]],
     caplog: pytest.LogCaptureFixture | None = None,
+    /,
     **more: str,
 ) -> None:
     """Run ``test(node, env)`` on a node with tokens."""
 
     async def main() -> None:
         env = Later(seed=1)
-        async with running_node(path, env=env, **{**PROPERTIES, **more}) as node:
+        async with running_node(path, env, **{**PROPERTIES, **more}) as node:
             await test(node, env)
 
     if caplog is None:
@@ -179,6 +181,7 @@ def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
         renewed = (await renew(alice, token.hmac, DAY)).expiry_timestamp_ms
         session = node.broker.listeners[0]._connections
         connection = next(each for each in session if each.principal.token_authenticated)
+        assert isinstance(connection.session, SaslConversation)
         connection.session._began_at = None
         answer = await try_login(client, token.token_id, bytes(token.hmac))
         assert DAY - 70_000 < answer.session_lifetime_ms <= DAY

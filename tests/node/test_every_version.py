@@ -134,7 +134,7 @@ def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, capl
             initial=NODES - 1,
             roles_of={NODES: "broker"},
             racks=RACKS,
-            **options,
+            properties=options,
         ) as cluster:
             await cluster.start(*range(1, NODES + 1))
             leader = await cluster.await_leader()

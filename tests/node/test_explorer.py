@@ -62,7 +62,8 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def port_of(broker: RunningBroker) -> int:
-    port: int = broker.in_broker(lambda node: node.explorer_port)
+    port = broker.in_broker(lambda node: node.explorer_port)
+    assert port is not None
     return port
 
 
@@ -372,7 +373,7 @@ def test_metrics_count_what_is_watched() -> None:
         with watching(port_of(node), apis=["Produce"]) as watched:
             produce(node.bootstrap_servers, "both", 5)
             watched.named("Produce", 5)
-        port: int = node.in_broker(lambda node: node.metrics_port)
+        port = node.in_broker(lambda node: node.metrics_port)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", "/metrics")
         page = connection.getresponse().read().decode()

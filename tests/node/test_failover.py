@@ -50,7 +50,7 @@ async def seconds(work: Callable[[], Awaitable[object]]) -> float:
 
 def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path) -> None:
     async def test() -> None:
-        async with quorum(tmp_path, **DEFAULTS) as cluster:
+        async with quorum(tmp_path, properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3)
             leaving = others(cluster, await cluster.await_leader())[0]
             witness = others(cluster, leaving)[0]
@@ -73,7 +73,7 @@ def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path)
 @pytest.mark.parametrize("which", ["broker", "controller"])
 def test_a_killed_node_is_fenced_without_waiting_for_its_session(tmp_path: Path, which: str) -> None:
     async def test() -> None:
-        async with quorum(tmp_path, controller_quorum_election_timeout_ms="1000", **DEFAULTS) as cluster:
+        async with quorum(tmp_path, controller_quorum_election_timeout_ms="1000", properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3)
             controller = await cluster.await_leader()
             victim = controller if which == "controller" else others(cluster, controller)[0]
@@ -137,7 +137,7 @@ def test_only_a_refusal_shortens_a_session(tmp_path: Path) -> None:
 
 def test_a_broker_that_dies_right_after_the_controller_is_missed_too(tmp_path: Path) -> None:
     async def test() -> None:
-        async with quorum(tmp_path, 4, initial=3, roles_of={4: "broker"}, **DEFAULTS) as cluster:
+        async with quorum(tmp_path, 4, initial=3, roles_of={4: "broker"}, properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3, 4)
             await create(cluster, "t", partitions=6)
             await cluster.kill(await cluster.await_leader())
@@ -153,7 +153,7 @@ def test_a_broker_that_dies_right_after_the_controller_is_missed_too(tmp_path: P
 
 def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_path: Path) -> None:
     async def test() -> None:
-        async with quorum(tmp_path, **DEFAULTS) as cluster:
+        async with quorum(tmp_path, properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3)
             await create(cluster, "t")
             for node_id in (1, 2, 3):
@@ -166,7 +166,7 @@ def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_path: P
 
 def test_leaders_go_back_to_where_they_belong_and_may_be_asked_to(tmp_path: Path) -> None:
     async def test() -> None:
-        async with quorum(tmp_path, leader_imbalance_check_interval_seconds="1", **DEFAULTS) as cluster:
+        async with quorum(tmp_path, leader_imbalance_check_interval_seconds="1", properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3)
             controller = await cluster.await_leader()
             leaving = others(cluster, controller)[0]
@@ -215,7 +215,7 @@ def test_a_topic_that_comes_to_allow_it_is_led_by_whoever_lives(tmp_path: Path) 
 def test_the_only_controller_is_a_broker_among_others(tmp_path: Path) -> None:
     async def test() -> None:
         roles = {2: "broker", 3: "broker"}
-        async with quorum(tmp_path, 3, initial=1, roles_of=roles, **DEFAULTS) as cluster:
+        async with quorum(tmp_path, 3, initial=1, roles_of=roles, properties=DEFAULTS) as cluster:
             await cluster.start(1)
             await cluster.start(2, 3)
             await create(cluster, "t")
@@ -234,7 +234,7 @@ def test_the_only_controller_is_a_broker_among_others(tmp_path: Path) -> None:
 
 def test_partitions_move_to_other_brokers_and_a_move_is_called_off(tmp_path: Path) -> None:
     async def test() -> None:
-        async with quorum(tmp_path, **DEFAULTS) as cluster:
+        async with quorum(tmp_path, properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3)
             controller = await cluster.await_leader()
             client = await cluster.controller_client(controller)

@@ -64,7 +64,8 @@ def test_large_answers_to_small_requests_are_made_one_by_one(
         async with running_node(tmp_path) as node:
             waits = b""
             if behind_one_that_waits:
-                node.broker.services.timestamp_lookups.add = lambda *_: True  # and never comes back to it
+                # It never comes back to one.
+                monkeypatch.setattr(node.broker.services.timestamp_lookups, "add", lambda *_: True)
                 wanted = [ListOffsetsPartition(partition_index=0, timestamp=1)]
                 topics = [ListOffsetsTopic(name="t", partitions=wanted)]
                 waits = frame(ListOffsetsRequest(replica_id=-1, topics=topics), 1)

@@ -267,7 +267,7 @@ def test_a_broker_is_missed_at_once_whatever_its_clients_ask(
 
     async def main() -> None:
         options = {"broker_session_timeout_ms": "60000", "broker_heartbeat_interval_ms": "30000"}
-        async with quorum(tmp_path, initial=1, roles_of=ROLES, **options) as cluster:
+        async with quorum(tmp_path, initial=1, roles_of=ROLES, properties=options) as cluster:
             await cluster.start(1, 2, 3)
             mistakes("describe_quorum", CloseConnection("a mistake"))
             closed = 0

@@ -71,7 +71,7 @@ WITHOUT_AN_ID = {
 """The APIs that take no empty group id; to the others it is a group as any."""
 
 
-def elsewhere(group: str) -> dict[str, int]:
+def elsewhere(group: str) -> dict[str, E]:
     """The error codes of a node that does not coordinate the group."""
     apis = ("commit", "fetch", "describe", "delete")
     every = dict.fromkeys((*apis, *WITHOUT_AN_ID), E.NOT_COORDINATOR) | {

@@ -11,7 +11,6 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.value_types import replace
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -86,11 +85,11 @@ def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
     clock = trio.testing.MockClock(rate=1.0)
 
     async def test() -> None:
-        async with running_node(tmp_path, env=None, **given) as node:
+        async with running_node(tmp_path, None, **given) as node:
             server = next(server for server in node.broker.listeners if server.name == "CLIENTS")
             own = server._quota.total
             # A machine that takes long to open a thousand connections ends none of them before the others are there.
-            server._quota.limits = replace(server._quota.limits, handshake=LONG_SECONDS)
+            server._quota.limits = server._quota.limits._replace(handshake=LONG_SECONDS)
             half = [await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]) for _ in range(CLIENTS)]
             for stream in half:
                 await begin(stream)

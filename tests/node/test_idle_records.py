@@ -179,7 +179,7 @@ def test_nodes_hear_of_an_idle_controller(tmp_path: Path) -> None:
 def test_a_controller_begins_to_write_them_when_somebody_follows(tmp_path: Path) -> None:
     async def main() -> None:
         properties = {"metadata_max_idle_interval_ms": "20"}
-        async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}, **properties) as cluster:
+        async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}, properties=properties) as cluster:
             await cluster.start(1)
             await cluster.await_leader()
             await cluster.node(1).create_topic("alone")

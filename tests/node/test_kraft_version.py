@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.types import Uuid
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -40,12 +41,12 @@ async def level_of(client: Client) -> int | None:
     return levels.get("kraft.version")
 
 
-def disks(cluster: Quorum) -> dict[int, object]:
+def disks(cluster: Quorum) -> dict[int, Uuid]:
     """The directory ids of all nodes that run."""
     return {node_id: node.metadata.directory_id for node_id, node in cluster.nodes.items()}
 
 
-async def all_know(cluster: Quorum, voters: dict[int, object]) -> None:
+async def all_know(cluster: Quorum, voters: dict[int, Uuid]) -> None:
     """Every node has these voters, with their disks."""
 
     def known() -> bool:

@@ -100,7 +100,7 @@ def test_what_comes_to_another_partition_while_many_are_read_wakes_the_reader(
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            topic_id = await node.create_topic("t", partitions=many)
+            topic_id = await node.create_topic("t", many)
             client = await node.connect()
 
             def request(session_id: int, epoch: int, named: range, offset: int = 0, wait: int = 1) -> FetchRequest:

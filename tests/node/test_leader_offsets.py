@@ -66,7 +66,7 @@ class Peer:
 
 
 def _answer(name: str, end: int) -> ListOffsetsTopicResponse:
-    return ListOffsetsTopicResponse(name=name, partitions=[ListOffsetsPartitionResponse(0, offset=end)])
+    return ListOffsetsTopicResponse(name=name, partitions=[ListOffsetsPartitionResponse(partition_index=0, offset=end)])
 
 
 def run(test: Callable[[], Any]) -> None:

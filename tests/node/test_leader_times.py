@@ -40,7 +40,7 @@ from kbroker.wire.messages.list_offsets import (
 from kbroker.wire.record_batch import Record, build_batch
 
 NODE, OTHER = 1, 2
-TOPIC_ID = Uuid(7)
+TOPIC_ID = Uuid(b"topic-of-a-leader")
 
 
 class World:
@@ -96,7 +96,7 @@ class Peer:
             world.starts_asked.append(indexes)
             if not world.knows_starts:
                 return ListOffsetsResponse(topics=[])
-            starts = [ListOffsetsPartitionResponse(index, offset=world.start) for index in indexes]
+            starts = [ListOffsetsPartitionResponse(partition_index=index, offset=world.start) for index in indexes]
             return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=starts)])
         assert isinstance(request, FetchRequest)
         assert (topic.topic, topic.topic_id) == ("t", TOPIC_ID)
@@ -226,7 +226,9 @@ def test_deleted_places_are_asked_about_together(monkeypatch: pytest.MonkeyPatch
 def test_what_is_compacted_away_is_asked_for_alone_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         world = World(monkeypatch)
-        monkeypatch.setattr(Peer, "_answers", lambda *_: [PartitionData(0, high_watermark=9, records=memoryview(b""))])
+        monkeypatch.setattr(
+            Peer, "_answers", lambda *_: [PartitionData(partition_index=0, high_watermark=9, records=memoryview(b""))]
+        )
         for _ in range(2):
             assert await world.scrape((0, 5)) == [None]
             assert world.limits == [step.place_bytes for step in STEPS]

@@ -23,7 +23,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from tests.node.node_harness import Client, run, running_node
 
-SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
 class _Failing:
@@ -135,7 +135,7 @@ def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path, cap
 
                 async def be_served() -> None:
                     try:
-                        assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                        assert (await client.ask(API_VERSIONS)).error_code == 0
                     except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
                         return
                     taken.append(client)
@@ -181,7 +181,7 @@ def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path, cap
             await limit("max.connections.per.ip", "", "1")
             assert await (await node.connect("PLAINTEXT")).closed()
             for client in (second, third, fourth, fifth, sixth):
-                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                assert (await client.ask(API_VERSIONS)).error_code == 0
             nursery.cancel_scope.cancel()
 
     run(test)
@@ -205,7 +205,7 @@ def test_brokers_come_in_place_of_clients_that_are_silent(tmp_path: Path) -> Non
                 return client
 
             async def greet(client: Client) -> None:
-                assert (await client.ask(ApiVersionsRequest(**SOFTWARE))).error_code == 0
+                assert (await client.ask(API_VERSIONS)).error_code == 0
 
             busy, silent = await come("CLIENTS"), await come("CLIENTS")
             [clients] = [listener for listener in node.broker.listeners if listener.name == "CLIENTS"]

@@ -102,7 +102,7 @@ def cleaner_of(node: Node, compactor: Compactor | None = None) -> LogCleaner:
 class During:
     """Rounds in this process, with something that happens before they end."""
 
-    def __init__(self, action: Callable[[], None]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
 
     async def compact(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
@@ -195,7 +195,7 @@ def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
     rounds = 60
 
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=3)
+        await node.create_topic("t", 3)
         client = await node.connect()
         await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
         for number in range(rounds):

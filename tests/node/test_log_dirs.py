@@ -94,7 +94,7 @@ def scenario(
     dirs = f"{tmp_path / ONE},{tmp_path / TWO}"
 
     async def main() -> None:
-        async with running_node(tmp_path, env=env_with(disk or OsDisk()), log_dirs=dirs, **properties) as node:
+        async with running_node(tmp_path, env_with(disk or OsDisk()), log_dirs=dirs, **properties) as node:
             await test(node)
 
     run(main)
@@ -161,7 +161,7 @@ async def consume(client: Client, topic: str, partition: int) -> list[bytes]:
 
 def test_new_logs_are_spread(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=6)
+        await node.create_topic("t", 6)
         client = await node.connect()
         found = await describe(client)
         assert len(held(found[ONE])) == len(held(found[TWO])) == 3
@@ -252,7 +252,7 @@ def test_what_cannot_move(tmp_path: Path) -> None:
         assert await alter(client, tmp_path / "elsewhere", "t", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
         assert await alter(client, tmp_path / TWO, "t", 7) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert await alter(client, tmp_path / TWO, "later", 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-        await node.create_topic("later", partitions=2)
+        await node.create_topic("later", 2)
         assert {("later", 0), ("later", 1)} <= held((await describe(client))[TWO]), "as was asked before it was there"
 
     scenario(tmp_path, test)
@@ -288,7 +288,7 @@ def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
         with trio.fail_after(10):
             while known() != {ids[two]} or await told() != [False, True]:
                 await trio.sleep(0.01)
-        await node.create_topic("t", partitions=4)
+        await node.create_topic("t", 4)
         assert len(held((await describe(client))[ONE])) == 4
         assert await alter(client, tmp_path / TWO, "t", 0) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
         missing = "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
@@ -309,7 +309,7 @@ def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
         with trio.fail_after(10):
             while known() or await told() != [False, False]:
                 await trio.sleep(0.01)
-        await node.create_topic("u", partitions=2)
+        await node.create_topic("u", 2)
         assert len(held((await describe(client))[TWO])) == 2
 
     scenario(tmp_path, test)
@@ -438,7 +438,7 @@ def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
     monkeypatch.setattr(PartitionLog, "begin_flush", begin_flush)
 
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=4, flush_messages="1")
+        await node.create_topic("t", 4, flush_messages="1")
         client = await node.connect()
         for partition in range(4):
             assert await produce(client, "t", partition, b"before") == 0
@@ -462,7 +462,7 @@ def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
         assert found[ONE].error_code == 0
         moved = sorted(kept)[0][1]
         assert await alter(client, tmp_path / TWO, "t", moved) == [ErrorCode.KAFKA_STORAGE_ERROR]
-        await node.create_topic("new", partitions=3)
+        await node.create_topic("new", 3)
         assert {("new", 0), ("new", 1), ("new", 2)} <= held((await describe(client))[ONE])
 
     scenario(tmp_path, test, disk=disk)
@@ -481,8 +481,8 @@ def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_
     disk = FaultyDisk()
 
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=4, flush_messages="1")
-        await node.create_topic("other", partitions=2)
+        await node.create_topic("t", 4, flush_messages="1")
+        await node.create_topic("other", 2)
         client = await node.connect()
         for partition in range(4):
             assert await produce(client, "t", partition, b"x") == 0
@@ -522,11 +522,11 @@ def test_a_lone_broker_serves_what_has_moved_off_a_dir_that_fails(tmp_path: Path
 
     async def main() -> None:
         async with running_node(tmp_path, log_dirs=two, metadata_log_dir=one) as node:  # so the metadata name it
-            await node.create_topic("t", partitions=2, flush_messages="1")
+            await node.create_topic("t", 2, flush_messages="1")
             client = await node.connect()
             for partition in range(2):
                 assert await produce(client, "t", partition, b"before") == 0
-        async with running_node(tmp_path, env=env_with(disk), log_dirs=f"{two},{one}", metadata_log_dir=one) as node:
+        async with running_node(tmp_path, env_with(disk), log_dirs=f"{two},{one}", metadata_log_dir=one) as node:
             client = await node.connect()
             assert await alter(client, tmp_path / ONE, "t", 0) == [0]
             while ("t", 0) not in held((await describe(client))[ONE]):
@@ -570,7 +570,7 @@ def test_a_full_disk_is_told_and_all_is_there_when_room_is_made(tmp_path: Path) 
 
 def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=4)
+        await node.create_topic("t", 4)
         client = await node.connect()
         for partition in range(4):
             assert await produce(client, "t", partition, b"x") == 0
@@ -637,7 +637,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_other
     disk = FaultyDisk()
 
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=4)
+        await node.create_topic("t", 4)
         client = await node.connect()
         found = await describe(client)
         disk.broken[("rename", f"/{TWO}/recovery-point-offset-checkpoint")] = errno.ENOSPC
@@ -689,7 +689,7 @@ def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_p
     disk = FaultyDisk()
 
     async def test(node: Node) -> None:
-        await node.create_topic("t", partitions=2)
+        await node.create_topic("t", 2)
         client = await node.connect()
         for partition in range(2):
             assert await produce(client, "t", partition, b"old", b"older") == 0
@@ -697,7 +697,7 @@ def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_p
         gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
         assert (await client.ask(gone, 6)).responses[0].error_code == 0
         assert await offline(client) == {TWO}
-        await node.create_topic("t", partitions=2)
+        await node.create_topic("t", 2)
         for partition in range(2):
             assert await produce(client, "t", partition, b"new") == 0
 

@@ -13,7 +13,9 @@ import trio.testing
 from kbroker.log.dirs.log_move import MoveInterrupted
 from kbroker.node.log_mover import catch_up
 from kbroker.node.replication_throttles import ReplicationThrottles
-from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, ResourceType
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
+from kbroker.types import OffsetAndEpoch
+from kbroker.wire.records.metadata import ConfigRecord
 from tests.node.node_harness import configuration
 
 SIZE = 4_000_000
@@ -48,12 +50,13 @@ def seconds_of_move(rates: list[tuple[float, str | None]], call_off_at: float | 
     throttles = ReplicationThrottles(env, configuration(Path("unused")))
 
     async def set_rates() -> None:
-        began = trio.current_time()
+        began, image = trio.current_time(), MetadataImage()
         for second, rate in rates:
             await trio.sleep(began + second - trio.current_time())
-            resource = ConfigResource(ResourceType.BROKER, "")
-            configs = ConfigsImage({} if rate is None else {resource: {RATE: rate}})
-            throttles.on_image(SimpleNamespace(changed_configs=[resource]), SimpleNamespace(configs=configs))
+            delta = MetadataDelta(image)
+            delta.replay(ConfigRecord(resource_type=ResourceType.BROKER, name=RATE, value=rate))
+            image = delta.apply(OffsetAndEpoch(image.offset + 1, 1))
+            throttles.on_image(delta, image)
         if call_off_at is not None:
             await trio.sleep(began + call_off_at - trio.current_time())
             move.over = True

@@ -121,7 +121,7 @@ def test_the_page_tells_how_much_is_left_in_each_directory(
         async with trio.open_nursery() as nursery:
 
             async def serve(task_status: trio.TaskStatus[None]) -> None:
-                async with running_node(tmp_path, env=env, **properties) as node:
+                async with running_node(tmp_path, env, **properties) as node:
                     for partition in range(2):
                         assert await read(node, "t", partition) == [b"%d" % number for number in range(SEGMENTS)]
                     page = await in_thread(scrape, port)
@@ -167,7 +167,7 @@ def test_a_stop_is_heard_while_logs_are_opened_and_the_next_start_begins_anew(tm
 
         async def serve() -> None:
             nonlocal served
-            async with running_node(tmp_path, env=env):
+            async with running_node(tmp_path, env):
                 served = True
 
         async with trio.open_nursery() as nursery:

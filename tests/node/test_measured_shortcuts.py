@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import trio
 
@@ -62,4 +62,4 @@ def test_a_percentage_is_never_above_100() -> None:
     percent.observe(100)
     (figure,) = summary(own("ratio", Kind.SUMMARY, "Percent."), {(): percent}, unit=1, most=100)
     _, (_, samples) = shown(*figure)
-    assert {value for _, value in cast("list[Any]", list(samples))} == {100}
+    assert {value for _, value in list(samples)} == {100}

@@ -44,12 +44,12 @@ async def write_and_read(cluster: Quorum, topic: str) -> None:
     await client.stream.aclose()
 
 
-def registrations(cluster: Quorum, kind: type) -> list[int]:
+def registrations(cluster: Quorum, kind: type[RegisterControllerRecord | RegisterBrokerRecord]) -> list[int]:
     """The nodes that have registered by the controller's log, in order."""
     log = cluster.path / "node1" / "__cluster_metadata-0" / f"{0:020d}.log"
     records = [record for written in decode_batches(log.read_bytes()) for record in written.records]
     return [
-        record.controller_id if kind is RegisterControllerRecord else record.broker_id
+        record.controller_id if isinstance(record, RegisterControllerRecord) else record.broker_id
         for record in records
         if isinstance(record, kind)
     ]

@@ -265,7 +265,7 @@ def test_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
             await cluster.start(1, 2)
             await cluster.until(lambda: not cluster.newest_image().brokers[2].fenced)
             ports = [cluster.nodes[node].metrics_port for node in (1, 2)]
-            controller, broker = [await trio.to_thread.run_sync(scrape, port) for port in ports]
+            controller, broker = [await trio.to_thread.run_sync(scrape, port) for port in ports if port is not None]
         state = "kafka_controller_kafkacontroller_brokerregistrationstate"
         assert found(controller, state) == {(("broker", "2"),): 30} and not found(broker, state)
         assert value(controller, "kafka_server_raftmetrics_current_state", current_state="leader") == 1

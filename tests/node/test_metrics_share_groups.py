@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
 from confluent_kafka.admin import (
@@ -37,7 +38,7 @@ def test_records_in_flight_and_lag() -> None:
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )
         worker.subscribe(["jobs"])
-        held: list[object] = []
+        held: list[Any] = []
         deadline = time.monotonic() + SECONDS
         while not held:
             assert time.monotonic() < deadline

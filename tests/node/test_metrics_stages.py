@@ -141,7 +141,7 @@ def send_now(client: Client, request: Any) -> None:
         client.send(request).__await__().__next__()
     client.stream = stream
     [data] = sent
-    client.stream.socket._sock.sendall(data)  # type: ignore[attr-defined]
+    client.raw.sendall(data)
 
 
 def test_waiting_for_an_earlier_answer_is_the_responses_queue(

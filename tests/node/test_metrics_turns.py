@@ -24,8 +24,9 @@ from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.node.metrics.node_metrics import NodeMetrics
 from kbroker.node.metrics.otlp import feed
 from kbroker.node.metrics.page import LINES, MetricsPage
+from kbroker.node.reply_queue import encoded_frame
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 from tests.node.node_harness import Node, run, running_node
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ def test_transactional_ids(steps: Steps) -> None:
 
 def test_a_list_of_groups(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parts are made in portions, and its many bytes in a thread."""
-    made, encoded = group_admin.ListedGroup, long_request.encoded_frame
+    made, encoded = ListedGroup, encoded_frame
     threads: list[bool] = []
 
     def make(**fields: Any) -> Any:

@@ -41,7 +41,7 @@ class IdleLeader:
         self.waits = trio.Event()
         """A request is held for the first time."""
         self._known_from: float | None = None
-        self._session: set[bytes] = set()
+        self._session: set[Uuid] = set()
         self._closed = trio.CancelScope()
 
     async def ask_versioned(self, request_class: type[Any], make: Any) -> Any:
@@ -52,7 +52,7 @@ class IdleLeader:
             self._session.clear()
         self._session |= {topic.topic_id for topic in request.topics}
         self._session -= {topic.topic_id for topic in request.forgotten_topics_data}
-        named = {topic.topic_id for topic in request.topics}
+        named = {Uuid(topic.topic_id) for topic in request.topics}
         if TOPIC_IDS["new"] in named and self._known_from is None:
             self._known_from = trio.current_time() + self.late
         knows_new = self._known_from is not None and trio.current_time() >= self._known_from
@@ -122,7 +122,7 @@ def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(late: float, tell
             clear=lambda leader: None,
             ended=lambda fetcher: None,
         )
-        fetcher = LeaderFetcher(owner, 2, "host", 9)  # type: ignore[arg-type]
+        fetcher = LeaderFetcher(owner, 2, "host", 9)
         fetcher._peer = leader  # type: ignore[assignment]
         fetcher._writer = SimpleNamespace(append=append)  # type: ignore[assignment]
         fetcher.add(empty_partition(OLD))

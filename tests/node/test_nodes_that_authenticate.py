@@ -50,10 +50,9 @@ async def connect(cluster: Quorum, node_id: int, user: str, listener: str = "PLA
 
 
 @asynccontextmanager
-async def nodes(path: Path, **of_some: dict[int, dict[str, str]]) -> AsyncIterator[Quorum]:
+async def nodes(path: Path) -> AsyncIterator[Quorum]:
     """Three nodes that have started, with the properties above."""
-    properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}
-    async with quorum(path, **of_some, **properties) as cluster:  # type: ignore[arg-type]
+    async with quorum(path, properties=PROPERTIES) as cluster:
         await cluster.start(1, 2, 3)
         await cluster.await_leader()
         yield cluster
@@ -132,7 +131,7 @@ def test_a_node_whose_name_is_no_super_users_is_kept_out(tmp_path: Path, caplog:
     async def main() -> None:
         properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}
         other = {3: {"listener.name.controller.plain.sasl.jaas.config": alice}}
-        async with quorum(tmp_path, properties_of=other, **properties) as cluster:
+        async with quorum(tmp_path, properties_of=other, properties=properties) as cluster:
             await cluster.start(1, 2)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(cluster.start, 3)

@@ -88,13 +88,16 @@ def test_confluent_kafka_with_a_token_of_the_program(
     ends_of: list[float] = []
     errors: list[str] = []
 
+    def failed(error: Any) -> None:
+        errors.append(error.str())
+
     def token(_: str) -> tuple[str, float]:
         ends = time.time() + (3600 if given else 3.0)
         ends_of.append(ends)
         given.append(provider.token("alice", exp=ends, aud="kbroker" if is_good else "elsewhere"))
         return given[-1], ends
 
-    more = {"oauth_cb": token, "error_cb": lambda error: errors.append(error.str())}
+    more = {"oauth_cb": token, "error_cb": failed}
     producer = confluent_kafka.Producer(confluent(node, **more))
     if not is_good:
         deadline = time.monotonic() + 180
@@ -111,7 +114,7 @@ def test_confluent_kafka_with_a_token_of_the_program(
 
 
 def _kafka_python_tokens(provider: TokenProvider, **claims: Any) -> Any:
-    oauth = pytest.importorskip("kafka.net.sasl.oauth")
+    oauth: Any = pytest.importorskip("kafka.net.sasl.oauth")
 
     class Tokens(oauth.AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
@@ -137,7 +140,7 @@ def test_kafka_python(node: RunningBroker, provider: TokenProvider) -> None:
 
 def test_aiokafka(node: RunningBroker, provider: TokenProvider) -> None:
     aiokafka = pytest.importorskip("aiokafka")
-    abc = pytest.importorskip("aiokafka.abc")
+    abc: Any = pytest.importorskip("aiokafka.abc")
 
     class Tokens(abc.AbstractTokenProvider):  # type: ignore[misc]
         def __init__(self, **claims: Any) -> None:

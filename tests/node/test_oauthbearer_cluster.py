@@ -72,7 +72,7 @@ def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog:
                 "sasl.oauthbearer.assertion.claim.aud": provider.token_url,
             }
             del given["sasl.oauthbearer.client.credentials.client.secret"]
-            async with quorum(tmp_path, **given) as cluster:
+            async with quorum(tmp_path, properties=given) as cluster:
                 await cluster.start(1, 2, 3)
                 await cluster.await_leader()
                 admin = await logged_in(await cluster.node(1).connect(), provider.token("alice"))
@@ -89,7 +89,7 @@ def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog:
 def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         with TokenProvider(clients={"broker": "broker-secret"}, lifetime=2.0, algorithm="ES256") as provider:
-            async with quorum(tmp_path, **properties(provider)) as cluster:
+            async with quorum(tmp_path, properties=properties(provider)) as cluster:
                 await cluster.start(1, 2, 3)
                 await cluster.await_leader()
                 token = provider.token("alice", exp=1 << 32)

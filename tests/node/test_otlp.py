@@ -17,13 +17,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
 from kbroker.metrics.otlp import NAMES, PERCENTILES
+from kbroker.telemetry.otlp import Point
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
 from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.node.metrics_pages import LISTENER, Values, port_of, ports_of, scrape, total
 from tests.node.otlp_receiver import Key, Receiver, hang, number, refuse, running_receiver, talk_nonsense
-from tests.telemetry.test_otlp import Point, payload, point
+from tests.telemetry.test_otlp import payload, point
 
 RECORDS, COMMITTED, SIZE = 50, 20, 100
 TOPICS = "kafka_server_brokertopicmetrics_"

@@ -45,7 +45,9 @@ class _Server:
                 header, _ = decode_request_header(frame)
                 response: ApiVersionsResponse | HeartbeatResponse = HeartbeatResponse()
                 if header.api_key == 18:
-                    served = [ApiVersion(key, 0, API_KEYS[key].stable_versions.highest) for key in (12, 18)]
+                    served = [
+                        ApiVersion(api_key=key, max_version=API_KEYS[key].stable_versions.highest) for key in (12, 18)
+                    ]
                     response = ApiVersionsResponse(api_keys=served)
                 else:
                     self.heartbeats += 1

@@ -19,6 +19,7 @@ from kbroker.log import record_validation
 from kbroker.node import produce_queue
 from kbroker.node.produce_queue import MOST_BEGUN, ProduceQueue
 from kbroker.replication.partition_state import PartitionState
+from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -204,7 +205,7 @@ def records(count: int) -> bytes:
     return build_batch([Record(0, 1000, b"k", b"v")] * count, compression=CompressionType.ZSTD)
 
 
-def to_one_partition(batches: list[bytes], topic_id: bytes, acks: int = -1) -> ProduceRequest:
+def to_one_partition(batches: list[bytes], topic_id: Uuid, acks: int = -1) -> ProduceRequest:
     data = [PartitionProduceData(index=0, records=memoryview(bytearray(each))) for each in batches]
     return ProduceRequest(
         acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=data)]
@@ -217,7 +218,7 @@ def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypa
     slices = 0
     real = ProduceQueue._run_slice
 
-    async def counted(work: ProduceQueue, request: Any) -> bool:
+    async def counted(work: ProduceQueue, request: Any) -> Any:
         nonlocal slices
         slices += 1
         return await real(work, request)
@@ -292,7 +293,7 @@ def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(
     gate = trio.Event()
     run_slice = ProduceQueue._run_slice
 
-    async def held(self: ProduceQueue, request: Any) -> bool:
+    async def held(self: ProduceQueue, request: Any) -> Any:
         await gate.wait()
         return await run_slice(self, request)
 
@@ -332,9 +333,10 @@ def test_a_connection_is_not_read_from_while_too_much_waits_and_some_of_it_is_it
     gate = Gate(monkeypatch)
 
     async def test() -> None:
-        async with running_node(tmp_path, env=RealEnv(use_epoll=linux)) as node:
+        async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
             topic_id = await node.create_topic("t", cleanup_policy="compact")
             work = node.broker.services.produce_queue
+            assert isinstance(work, ProduceQueue)
             producers, other = [await node.connect() for _ in range(2)], await node.connect()
 
             async def send(producer: Client, count: int) -> None:
@@ -425,7 +427,7 @@ class Gate:
         self.event = trio.Event()
         run_slice = ProduceQueue._run_slice
 
-        async def held(work: ProduceQueue, request: Any) -> bool:
+        async def held(work: ProduceQueue, request: Any) -> Any:
             await self.event.wait()
             return await run_slice(work, request)
 
@@ -487,7 +489,7 @@ def test_a_namesake_gets_nothing_of_the_partitions_behind_a_long_batch(
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            topic_id = await node.create_topic("t", partitions=2, cleanup_policy="compact")
+            topic_id = await node.create_topic("t", 2, cleanup_policy="compact")
             slow, other = await node.connect(), await node.connect()
             keyed = build_batch([Record(0, 1000, b"k", b"v")])
             request = ProduceRequest(
@@ -501,7 +503,7 @@ def test_a_namesake_gets_nothing_of_the_partitions_behind_a_long_batch(
             await until_waiting(node)
             deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
             assert deleted.responses[0].error_code == 0
-            namesake = await node.create_topic("t", partitions=2)
+            namesake = await node.create_topic("t", 2)
             gate.event.set()
             told = (await slow.receive())[1].responses[0].partition_responses
             fetched = await other.ask(fetch_request("t", ((0, 0), (1, 0)), topic_id=namesake))
@@ -610,7 +612,7 @@ def test_a_transactional_request_that_there_is_no_room_for_ends_its_connection(
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            topic_id = await node.create_topic("t", partitions=3)
+            topic_id = await node.create_topic("t", 3)
             client = await node.connect()
             await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]))
             while True:

@@ -17,7 +17,7 @@ from tests.node.quorum_harness import quorum
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH])
 def test_a_client_is_to_try_again_while_the_controller_grants_none(error: ErrorCode) -> None:
-    answers = [ApiError(error), ProducerIdBlock(7000, 2)]
+    answers: list[ApiError | ProducerIdBlock] = [ApiError(error), ProducerIdBlock(7000, 2)]
 
     async def allocate() -> ProducerIdBlock:
         answer = answers.pop(0)

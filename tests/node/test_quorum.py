@@ -217,9 +217,7 @@ def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> Non
                                         partitions=[
                                             PartitionSnapshot(
                                                 current_leader_epoch=epoch,
-                                                snapshot_id=SnapshotId(
-                                                    end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
-                                                ),
+                                                snapshot_id=SnapshotId(end_offset=snapshot_id[0], epoch=snapshot_id[1]),
                                                 position=len(data),
                                             )
                                         ],
@@ -279,12 +277,12 @@ def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
 
     async def main() -> None:
         limits = {"controller_quorum_fetch_max_bytes": "400", "controller_quorum_fetch_snapshot_max_bytes": "300"}
-        async with quorum(tmp_path, **limits) as cluster:
+        async with quorum(tmp_path, properties=limits) as cluster:
             await cluster.start(1, 2, 3)
             away = await cluster.await_leader() % 3 + 1
             await cluster.stop(away)
             leader = await cluster.await_leader()
-            await cluster.node(leader).create_topic("in-the-snapshot", partitions=5)
+            await cluster.node(leader).create_topic("in-the-snapshot", 5)
             await cluster.topics_everywhere(["in-the-snapshot"])
             for node in cluster.nodes.values():
                 await node.metadata.snapshots.write()
@@ -343,10 +341,10 @@ def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Pat
     async def main() -> None:
         brokers = {4: "broker", 5: "broker"}
         session = {"broker_session_timeout_ms": "60000"}
-        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of=brokers, **session) as cluster:
+        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of=brokers, properties=session) as cluster:
             await cluster.start(1, 2, 3)
             await cluster.start(4, 5)
-            await cluster.node(4).create_topic("by-a-broker", partitions=4)
+            await cluster.node(4).create_topic("by-a-broker", 4)
             await cluster.topics_everywhere(["by-a-broker"])
             image = cluster.nodes[5].metadata.image
             assert sorted(image.brokers) == [4, 5] and sorted(image.controllers) == [1, 2, 3]

@@ -15,8 +15,8 @@ from kbroker.errors import ErrorCode
 from kbroker.node.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, Reply, Vote
 from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
-from kbroker.raft_metadata.raft.types import OffsetAndEpoch
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
+from kbroker.types import OffsetAndEpoch
 from tests.node.node_harness import CLUSTER_ID, run, running_node
 
 

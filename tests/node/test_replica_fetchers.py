@@ -29,8 +29,8 @@ def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[
 
     async def main() -> None:
         fetchers = ReplicaFetchers(
-            env=SimpleNamespace(now=trio.current_time),  # type: ignore[arg-type]
-            network=SimpleNamespace(),  # type: ignore[arg-type]
+            env=SimpleNamespace(now=trio.current_time),
+            network=SimpleNamespace(),
             config=SimpleNamespace(),  # type: ignore[arg-type]
             table=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
             **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles")),  # type: ignore[arg-type]
@@ -96,6 +96,9 @@ def test_a_suspicion_that_does_not_come_true_is_forgotten() -> None:
 def test_a_leader_has_to_answer_in_time(known: bool) -> None:
     """Also one that has moved to another address: whoever asks the old one has to come to an end."""
 
+    fetcher: LeaderFetcher
+    began = 0.0
+
     class SlowPeer:
         def __init__(self) -> None:
             self.asked: list[float] = []
@@ -114,8 +117,8 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
     async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
         nonlocal fetcher, began
         began = trio.current_time()
-        fetchers.config.replica_socket_timeout_ms = 30_000  # type: ignore[misc]
-        fetchers.config.replica_fetch_backoff_ms = 1000  # type: ignore[misc]
+        fetchers.config.replica_socket_timeout_ms = 30_000
+        fetchers.config.replica_fetch_backoff_ms = 1000
         fetchers.table.node_id = 1
         fetchers.throttles = SimpleNamespace(follower=SimpleNamespace(is_active=False))  # type: ignore[assignment]
         fetcher = LeaderFetcher(fetchers, 2, "host", 9)
@@ -135,8 +138,6 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
         assert peer.asked == pytest.approx([0, first, second])
         assert second + 30 < trio.current_time() - began < second + 32
 
-    fetcher: LeaderFetcher
-    began = 0.0
     run(test)
 
 
@@ -174,6 +175,7 @@ def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int =
 def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int) -> None:
     """With nothing else to follow, an offset out of range is asked about until the leader tells its bounds."""
     asked: list[float] = []
+    fetcher: LeaderFetcher
 
     async def fail(request_class: type[Any], make: Any) -> Any:
         asked.append(trio.current_time())
@@ -188,7 +190,6 @@ def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int)
             await fetcher.run()
         assert 20 < len(asked) <= most, "but not all the time"
 
-    fetcher: LeaderFetcher
     most = 60 / FIRST_BACKOFF + 1
     run(test)
 
@@ -217,6 +218,7 @@ def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answer
 def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
     """Others are followed by the same task."""
     asked: list[Any] = []
+    fetcher: LeaderFetcher
 
     async def ask(request_class: type[Any], make: Any) -> Any:
         asked.append(request_class)
@@ -234,7 +236,6 @@ def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
             await fetcher.run()
         assert asked == [ListOffsetsRequest, ListOffsetsRequest, FetchRequest]
 
-    fetcher: LeaderFetcher
     run(test)
 
 

@@ -14,6 +14,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers import fair_share
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.partition import Partition
+from kbroker.types import Uuid
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -48,7 +49,7 @@ from tests.node.quorum_harness import Quorum, quorum, three_nodes
 TOPIC = "replicated"
 
 
-async def create(cluster: Quorum, name: str = TOPIC, *, partitions: int = 1, factor: int = 3, **configs: str) -> bytes:
+async def create(cluster: Quorum, name: str = TOPIC, *, partitions: int = 1, factor: int = 3, **configs: str) -> Uuid:
     """A topic on several nodes, known to all."""
     node_id = min(cluster.nodes)
     client = await cluster.node(node_id).connect()
@@ -70,7 +71,7 @@ async def create(cluster: Quorum, name: str = TOPIC, *, partitions: int = 1, fac
     assert response.topics[0].error_code == 0, response
     await client.stream.aclose()
     await cluster.topics_everywhere([name])
-    return bytes(response.topics[0].topic_id)
+    return Uuid(bytes(response.topics[0].topic_id))
 
 
 def replica(cluster: Quorum, node_id: int, topic: str = TOPIC, index: int = 0) -> Partition:
@@ -108,7 +109,7 @@ def log_of(partition: Partition) -> bytes:
     return partition.log.read_bytes(partition.log.log_start_offset, 1 << 24) if partition.log.log_end_offset else b""
 
 
-async def produce(cluster: Quorum, node_id: int, *records: bytes, topic_id: bytes, acks: int = -1) -> Any:
+async def produce(cluster: Quorum, node_id: int, *records: bytes, topic_id: Uuid, acks: int = -1) -> Any:
     """Produce a batch to a node; the partition's answer."""
     client = await cluster.node(node_id).connect()
     response = await client.ask(produce_request("", batch(*records), topic_id=topic_id, acks=acks, timeout_ms=5000))
@@ -198,7 +199,7 @@ def test_a_quorum_of_one_has_brokers_that_replicate(tmp_path: Path) -> None:
     run(main)
 
 
-async def produce_until_acknowledged(cluster: Quorum, *records: bytes, topic_id: bytes) -> int:
+async def produce_until_acknowledged(cluster: Quorum, *records: bytes, topic_id: Uuid) -> int:
     """Produce to whoever leads, as often as it takes; the offset. A record may be there twice."""
     with trio.fail_after(15):
         while True:
@@ -595,7 +596,7 @@ def test_followers_that_delete_records_while_the_rest_of_the_request_is_served_a
             client = await cluster.node(1).connect()
             topic = TopicProduceData(
                 topic_id=topic_id,
-                partition_data=[PartitionProduceData(index=index, records=batch(b"x")) for index in led],
+                partition_data=[PartitionProduceData(index=index, records=memoryview(batch(b"x"))) for index in led],
             )
             answer = await client.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[topic]))
             assert {each.error_code for each in answer.responses[0].partition_responses} == {0}

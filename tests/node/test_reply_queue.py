@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -75,10 +75,15 @@ def queue_on(socket: Socket, nursery: trio.Nursery | None = None, progress: list
     return ReplyQueue(socket, RealEnv(), trio.CancelScope(), start_soon, on_progress)  # type: ignore[arg-type]
 
 
+def whole(correlation_id: int) -> bytes:
+    """The bytes of an answer to a heartbeat."""
+    return b"".join(cast("list[bytes]", response_parts(HEARTBEAT, 0, correlation_id, HeartbeatResponse())))
+
+
 def test_a_delayed_reply_holds_back_the_later_ones_and_completing_it_releases_them_together() -> None:
     socket = Socket()
     replies = queue_on(socket)
-    delayed = [Later(), Later()]
+    delayed: list[Later[Any]] = [Later(), Later()]
     replies.delay(delayed[0], HEARTBEAT, 0, 1)
     replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 2)
     replies.answer(delayed[1], HEARTBEAT, 0, 3)
@@ -106,11 +111,11 @@ def test_until_the_round_ends_nothing_goes_out_and_replies_may_be_replaced() -> 
     """As when gathered batches are written at its end, and a delayed reply is complete before."""
     socket = Socket()
     replies = queue_on(socket)
-    held = [b"".join(response_parts(HEARTBEAT, 0, correlation_id, HeartbeatResponse())) for correlation_id in (1, 2)]
+    held = [whole(correlation_id) for correlation_id in (1, 2)]
     replies.round_open = True
     for reply in held:
         replies.add([reply])
-    delayed = Later()
+    delayed: Later[Any] = Later()
     replies.delay(delayed, HEARTBEAT, 0, 3)
     delayed.set(HeartbeatResponse())
     assert not socket.sent and not replies.slots
@@ -125,9 +130,9 @@ def test_a_reply_behind_a_delayed_one_may_be_replaced() -> None:
     socket = Socket()
     replies = queue_on(socket)
     replies.round_open = True
-    delayed = Later()
+    delayed: Later[Any] = Later()
     replies.delay(delayed, HEARTBEAT, 0, 1)
-    behind = b"".join(response_parts(HEARTBEAT, 0, 2, HeartbeatResponse()))
+    behind = whole(2)
     replies.add([behind])
     replies.replace_unsent(behind, HeartbeatResponse(error_code=56), HEARTBEAT, 0)
     delayed.set(HeartbeatResponse())
@@ -153,7 +158,7 @@ def test_whatever_is_delayed_and_however_little_the_socket_takes_the_order_is_ke
             waiting = []
             for number, is_delayed in enumerate(delayed):
                 if is_delayed:
-                    response = Later()
+                    response: Later[Any] = Later()
                     replies.delay(response, HEARTBEAT, 0, number)
                     waiting.append(response)
                 else:
@@ -179,7 +184,8 @@ def test_records_of_a_file_go_out_in_their_place(small: int, monkeypatch: pytest
         with tempfile.TemporaryFile() as file:
             file.write(b"0123456789")
             file.flush()
-            socket, progress = Socket([2, 0, 0, 5, 0, 3, 0]), []
+            progress: list[None] = []
+            socket = Socket([2, 0, 0, 5, 0, 3, 0])
             replies = queue_on(socket, progress=progress)
             replies.add([b"before ", FileRegion(file.fileno(), 2, 6), b" after"])
             assert not replies.try_write()
@@ -234,7 +240,7 @@ def test_waiting_for_slots_ends_when_enough_delayed_replies_are_out() -> None:
     async def test() -> None:
         socket = Socket()
         replies = queue_on(socket)
-        delayed = [Later() for _ in range(MAX_DELAYED_REPLIES)]
+        delayed: list[Later[Any]] = [Later() for _ in range(MAX_DELAYED_REPLIES)]
         for number, response in enumerate(delayed):
             replies.delay(response, HEARTBEAT, 0, number)
         done = False
@@ -258,7 +264,7 @@ def test_waiting_for_slots_ends_when_enough_delayed_replies_are_out() -> None:
 def test_what_completes_after_the_connection_has_ended_is_forgotten() -> None:
     socket = Socket()
     replies = queue_on(socket)
-    response = Later()
+    response: Later[Any] = Later()
     replies.delay(response, HEARTBEAT, 0, 1)
     replies.close()
     response.set(HeartbeatResponse())
@@ -280,7 +286,7 @@ def test_a_delayed_answer_that_cannot_be_encoded_is_an_error_in_its_place() -> N
     """The completer, another request or the node itself, gets no exception."""
     socket = Socket()
     replies = queue_on(socket)
-    delayed = Later()
+    delayed: Later[Any] = Later()
     replies.delay(delayed, HEARTBEAT, 0, 1)
     replies.answer(HeartbeatResponse(), HEARTBEAT, 0, 2)
     delayed.set(HeartbeatResponse(error_code=1 << 40))
@@ -292,7 +298,7 @@ def test_a_delayed_answer_that_cannot_be_encoded_is_an_error_in_its_place() -> N
 def test_a_delayed_answer_without_a_place_for_an_error_ends_its_connection_alone() -> None:
     socket = Socket()
     replies = queue_on(socket)
-    delayed = Later()
+    delayed: Later[Any] = Later()
     replies.delay(delayed, 3, 0, 1)
     delayed.set(MetadataResponse(brokers=[MetadataResponseBroker(port=1 << 40)]))
     assert replies._scope.cancel_called and not socket.sent and not replies.slots

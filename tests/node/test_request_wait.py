@@ -95,7 +95,7 @@ def test_a_fetch_that_begins_to_wait_while_the_node_stops_is_no_error(
         close(connection)
 
     async def main() -> None:
-        async with running_node(tmp_path, env=RealEnv(use_epoll=True)) as node:
+        async with running_node(tmp_path, RealEnv(use_epoll=True)) as node:
             await node.create_topic("t")
             client = await node.connect()
             monkeypatch.setattr(Connection, "close", remember)
@@ -104,7 +104,9 @@ def test_a_fetch_that_begins_to_wait_while_the_node_stops_is_no_error(
             def watch_and_stop(purgatory: Purgatory, *args: Any) -> None:
                 watch(purgatory, *args)
                 for listener in node.broker.listeners:
-                    listener._poller._epoll.close()
+                    poller = listener._poller
+                    assert isinstance(poller, EpollPoller)
+                    poller._epoll.close()
 
             with caplog.at_level(logging.INFO):
                 monkeypatch.setattr(Purgatory, "watch_fetch", watch_and_stop)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -121,6 +122,9 @@ def test_a_cluster_is_moved_to_sasl_ssl_while_a_client_produces(tmp_path: Path) 
                 voters = cluster.nodes[number].metadata.voters.voters.values()
                 return all(SECURE_CONTROLLER in voter.endpoints for voter in voters)
 
+            def goes_on(number: int, before: int) -> bool:
+                return is_whole(number) and len(acknowledged) > before
+
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(produce_all_the_time, cluster, page, acknowledged)
                 for step in (1, 2, 3, 4):
@@ -128,8 +132,7 @@ def test_a_cluster_is_moved_to_sasl_ssl_while_a_client_produces(tmp_path: Path) 
                         of_nodes[number] = page.properties(step, number)
                         await cluster.stop(number)
                         await cluster.start(number)
-                        before = len(acknowledged)
-                        await cluster.until(lambda n=number, b=before: is_whole(n) and len(acknowledged) > b)
+                        await cluster.until(partial(goes_on, number, len(acknowledged)))
                     await cluster.until(lambda: knows_secure_voters(3))
                 nursery.cancel_scope.cancel()
             # An acknowledged batch that is lost would have its offset given to another one.

@@ -353,7 +353,12 @@ def test_a_quota_of_ones_own_throttles_and_is_shared_and_changes() -> None:
         assert throttled[0][0] == "one" and throttled[0][1] > 0
         throttled.clear()
         assert other("t") is None
-        until(lambda: other.poll() or throttled, "the second client, which shares the limit, is throttled")
+
+        def is_throttled() -> bool:
+            other.poll()
+            return bool(throttled)
+
+        until(is_throttled, "the second client, which shares the limit, is throttled")
         assert throttled[0][0] == "other"
         assert {client.client_id for client in rules.asked} >= {"one", "other"}
         assert {client.kind for client in rules.asked} == set(QuotaKind)

@@ -52,7 +52,7 @@ ALICE = b"\0alice\0alice-secret"
 WRONG = b"\0alice\0wrong-secret"
 
 
-def talk(path: Path, test: Any, caplog: pytest.LogCaptureFixture | None = None, **more: str) -> None:
+def talk(path: Path, test: Any, caplog: pytest.LogCaptureFixture | None = None, /, **more: str) -> None:
     """Run ``test(node)`` on a node with a SASL listener; no secret gets into its log."""
 
     async def main() -> None:

@@ -160,7 +160,7 @@ def test_a_node_with_a_wrong_password_is_not_let_in(tmp_path: Path, caplog: pyte
     async def test() -> None:
         format_nodes(tmp_path)
         wrong = {name: value.replace("broker-secret", "stolen") for name, value in PROPERTIES.items()}
-        async with quorum(tmp_path, properties_of={3: wrong}, **PROPERTIES) as cluster:
+        async with quorum(tmp_path, properties_of={3: wrong}, properties=PROPERTIES) as cluster:
             await cluster.start(1, 2)
             await cluster.await_leader()
             with trio.move_on_after(20):

@@ -150,7 +150,7 @@ def test_no_token_and_no_ticket_is_in_what_a_node_says(
     said = io.StringIO()
 
     async def test() -> None:
-        async with running_node(tmp_path, env=None, **given) as node:
+        async with running_node(tmp_path, None, **given) as node:
             client, answer = await log_in(node, initial_response(right, {}), "OAUTHBEARER")
             assert answer.error_code == 0
             for each in wrong:
@@ -195,7 +195,7 @@ def test_no_secret_is_in_what_a_node_says(
     said = io.StringIO()
 
     async def test() -> None:
-        async with running_node(tmp_path, env=None, **PROPERTIES) as node:
+        async with running_node(tmp_path, None, **PROPERTIES) as node:
             client, answer = await log_in(node, f"\0alice\0{ALICE}".encode())
             assert answer.error_code == 0
             for token in (f"\0alice\0{WRONG}", f"\0{WRONG}\0{WRONG}", f"{WRONG}\0alice\0{ALICE}", ALICE):

@@ -22,9 +22,9 @@ from tests.node.share_state_harness import GROUP, delete, errors, find, initiali
 FEW = {"share_coordinator_state_topic_num_partitions": "3"}
 
 
-async def ready(node: Node, partitions: int = 4) -> bytes:
+async def ready(node: Node, partitions: int = 4) -> Uuid:
     """A topic whose share partitions the node coordinates."""
-    topic_id = await node.create_topic("t", partitions=partitions)
+    topic_id = await node.create_topic("t", partitions)
     client = await node.connect()
     await find(client, topic_id)
     await until_loaded(client, topic_id, *range(partitions))
@@ -223,7 +223,7 @@ def test_another_change_of_a_share_partition_sees_the_one_that_is_gathered(tmp_p
     run(scenario)
 
 
-def change(node: Node, topic_id: bytes, partition: int, start: int, *batches: StateBatch) -> Later[Any]:
+def change(node: Node, topic_id: Uuid, partition: int, start: int, *batches: StateBatch) -> Later[Any]:
     """A change of a state, which the share coordinator has begun to write, or gathers."""
     coordinators = node.broker.services.share_coordinators
     assert coordinators is not None

@@ -12,6 +12,7 @@ from kbroker.errors import ErrorCode
 from kbroker.node import led_share_partition, share_dead_letters
 from kbroker.node.share_dead_letters import DeadLetterQueue
 from kbroker.share_state import DeliveryState
+from kbroker.types import Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -35,7 +36,7 @@ def headers(record: Record) -> dict[str, bytes | None]:
     return {name.removeprefix("__dlq.errors."): value for name, value in record.headers}
 
 
-async def prepared(node: Node, *values: bytes, **configs: str) -> tuple[Client, bytes, Member]:
+async def prepared(node: Node, *values: bytes, **configs: str) -> tuple[Client, Uuid, Member]:
     """A topic with records, a group of these configs, and a member of it."""
     topic_id = await node.create_topic("jobs")
     client = await node.connect()
@@ -47,9 +48,9 @@ async def prepared(node: Node, *values: bytes, **configs: str) -> tuple[Client, 
     return client, topic_id, Member(await node.connect(), topic_id)
 
 
-def dead_letter_topic(node: Node) -> bytes | None:
+def dead_letter_topic(node: Node) -> Uuid | None:
     topic = node.broker.metadata.image.topics.by_name.get(DLQ)
-    return None if topic is None else bytes(topic.id)
+    return None if topic is None else topic.id
 
 
 async def letters(node: Node, count: int) -> list[Record]:
@@ -67,7 +68,7 @@ async def letters(node: Node, count: int) -> list[Record]:
     return found
 
 
-async def until_done(client: Client, topic_id: bytes, count: int) -> None:
+async def until_done(client: Client, topic_id: Uuid, count: int) -> None:
     """Wait until so many records, the first ones, are done with. The start that is kept may lag behind."""
 
     async def is_done() -> bool:
@@ -188,7 +189,7 @@ def test_a_cluster_below_level_2_has_no_dead_letters_and_one_below_1_no_share_gr
     run(scenario)
 
 
-async def until_archiving(client: Client, topic_id: bytes) -> None:
+async def until_archiving(client: Client, topic_id: Uuid) -> None:
     async def is_archiving() -> bool:
         state = errors(await client.ask(read(topic_id, (0, 0))))[0]
         return [each.delivery_state for each in state.state_batches] == [DeliveryState.ARCHIVING]
@@ -306,13 +307,13 @@ def test_readers_that_come_and_go_while_letters_wait_leave_one_task(
     run(scenario)
 
 
-async def create(client: Client, name: str, **configs: str) -> bytes:
+async def create(client: Client, name: str, **configs: str) -> Uuid:
     """A topic with a replica on each of three nodes."""
     pairs = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=3, configs=pairs)
     answer = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
     assert not answer.topics[0].error_code, answer
-    return bytes(answer.topics[0].topic_id)
+    return Uuid(bytes(answer.topics[0].topic_id))
 
 
 def leader_of(cluster: Quorum, topic: str) -> int:

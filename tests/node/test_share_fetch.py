@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, produce_request, run, running_node
 from tests.node.node_harness import batch as records
@@ -25,7 +26,7 @@ def part(response: Any) -> Any:
     return found
 
 
-async def new_topic(node: Node, client: Client) -> bytes:
+async def new_topic(node: Node, client: Client) -> Uuid:
     """A topic ``t`` whose share partition is initialized, to begin at 0."""
     topic_id = await node.create_topic("t")
     await find(client, topic_id)
@@ -119,7 +120,7 @@ def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp_path:
             assert groups == {"group-5", "group-19"}
 
             async def only_theirs() -> bool:
-                return {led.key.group_id for led in manager.led()} <= groups
+                return bool({led.key.group_id for led in manager.led()} <= groups)
 
             await until(only_theirs)
 

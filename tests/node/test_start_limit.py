@@ -23,7 +23,7 @@ def test_a_broker_whose_controllers_are_not_there_ends(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.RaisesGroup(FatalError, flatten_subgroups=True, allow_unwrapped=True) as caught:
-            async with quorum(tmp_path, **{"server.max.startup.time.ms": "300"}) as cluster:
+            async with quorum(tmp_path, server_max_startup_time_ms="300") as cluster:
                 with trio.fail_after(20):
                     await cluster.start(1)
         assert caught.group_contains(FatalError, match=r"not up within server.max.startup.time.ms \(300 ms\)")

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from kbroker.node.telemetry.receivers import MetricsFile
 from kbroker.node.telemetry.telemetry import Telemetry
 from kbroker.rules import ClientMetrics
 from kbroker.security.principal import ANONYMOUS
+from kbroker.telemetry.otlp import Point
 from kbroker.testing import running_broker
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
@@ -35,7 +37,7 @@ from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.node.metrics_pages import LISTENER, found, port_of, scrape
 from tests.node.metrics_pages import value as value_of
 from tests.node.node_harness import run, running_node
-from tests.telemetry.test_otlp import Point, payload, point
+from tests.telemetry.test_otlp import payload, point
 
 MOST_BYTES = 100_000
 SECONDS = 180
@@ -181,7 +183,7 @@ def test_what_clients_push_is_on_the_page_for_prometheus_without_another_receive
                 push = PushTelemetryRequest(
                     client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=data
                 )
-                until(lambda push=push: client.ask_any(push).error_code == E.NONE)  # in its interval
+                until(partial(is_accepted, client, push))  # in its interval
         page = scrape(port_of(broker))
         ((labels, orders),) = found(page, "my_app_orders_total").items()
         assert orders == 42 and dict(labels)["shop"] == "a"
@@ -243,6 +245,10 @@ def pushing(bootstrap_servers: str, client_id: str) -> Iterator[Callable[[], Non
     produce()
     yield produce
     producers.clear()
+
+
+def is_accepted(client: Client, push: PushTelemetryRequest) -> bool:
+    return client.ask_any(push).error_code == E.NONE
 
 
 def until(done: Callable[[], object]) -> None:

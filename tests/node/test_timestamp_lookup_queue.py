@@ -142,12 +142,12 @@ def test_others_are_served_between_the_look_ups_of_a_request(tmp_path: Path, mon
     run(test)
 
 
-def test_what_needs_no_reading_is_told_while_too_much_waits(tmp_path: Path) -> None:
+def test_what_needs_no_reading_is_told_while_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("t", 2)
             client = await node.connect()
-            node.broker.services.timestamp_lookups.add = lambda *args: False
+            monkeypatch.setattr(node.broker.services.timestamp_lookups, "add", lambda *args: False)
             request = by_time(2)
             request.topics[0].partitions[1].timestamp = -1
             for version, busy in ((11, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)):

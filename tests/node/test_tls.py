@@ -42,6 +42,7 @@ from tests.node.tls_harness import (
     SECRET,
     STRANGER,
     WEEK_AGO,
+    client_files,
     conf,
     consume,
     handshake,
@@ -63,10 +64,7 @@ def all_levels(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PEM files for clients."""
-    path = tmp_path_factory.mktemp("tls")
-    (path / "ca.pem").write_text(AUTHORITY.certificate_pem)
-    (path / "alice.pem").write_text(ALICE.pem())
-    return path
+    return client_files(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +254,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
     produce(conf(broker, files), "after-garbage", b"one")
 
     def left(node: Any) -> int:
-        return max(server._quota.total for server in node.listeners)
+        return int(max(server._quota.total for server in node.listeners))
 
     deadline = time.monotonic() + 180
     while broker.in_broker(left) and time.monotonic() < deadline:

@@ -20,12 +20,12 @@ from confluent_kafka.admin import (
 
 from kbroker.testing import running_broker
 from tests.node.tls_harness import (
-    ALICE,
     AUTHORITY,
     HOSTS,
     NODE,
     SECRET,
     STRANGER,
+    client_files,
     conf,
     handshake,
     in_files,
@@ -43,10 +43,7 @@ def all_levels(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PEM files for clients."""
-    path = tmp_path_factory.mktemp("tls")
-    (path / "ca.pem").write_text(AUTHORITY.certificate_pem)
-    (path / "alice.pem").write_text(ALICE.pem())
-    return path
+    return client_files(tmp_path_factory.mktemp("tls"))
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:

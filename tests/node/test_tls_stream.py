@@ -261,7 +261,7 @@ def test_an_end_is_told_again_and_again(says_so: bool) -> None:
 
 def test_closing_tells_the_other_side() -> None:
     async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
-        client.suppress_ragged_eofs = False
+        client.suppress_ragged_eofs = False  # type: ignore[attr-defined]  # typeshed does not have it
         stream.close()
         stream.close()
         assert stream.fileno() == -1

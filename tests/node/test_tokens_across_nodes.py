@@ -129,7 +129,7 @@ def test_a_token_expires_whoever_leads(tmp_path: Path) -> None:
         assert refused.error_code == E.SASL_AUTHENTICATION_FAILED
         await login(node, kept)
 
-    on_three_nodes(tmp_path, test, **{"delegation.token.expiry.check.interval.ms": "50"})
+    on_three_nodes(tmp_path, test, delegation_token_expiry_check_interval_ms="50")
 
 
 def test_tokens_are_in_snapshots(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from kbroker.metrics.coordinator_families import DESCRIPTION_COUNTS
 from kbroker.metrics.dialect import Dialect
 from kbroker.metrics.rates import Rates
 from kbroker.node.metrics import group_figures
+from kbroker.node.rules.topology_descriptions import TopologyDescriptions
 from kbroker.rules import (
     DescribedSubtopology,
     DescriptionFiles,
@@ -103,6 +104,13 @@ def push(**fields: Any) -> du.StreamsGroupTopologyDescriptionUpdateRequest:
     return du.StreamsGroupTopologyDescriptionUpdateRequest(**(values | fields))
 
 
+def descriptions_of(node: Node) -> TopologyDescriptions:
+    """The keeper's caller on a node."""
+    found = node.groups.descriptions
+    assert isinstance(found, TopologyDescriptions)
+    return found
+
+
 async def described(client: Client) -> sd.DescribedGroup:
     request = sd.StreamsGroupDescribeRequest(group_ids=[GROUP], include_topology_description=True)
     (found,) = (await client.ask(request)).groups
@@ -134,6 +142,7 @@ def test_the_first_member_is_asked_and_its_description_is_shown(tmp_path: Path) 
         assert KEEPER.get(GROUP, 0) == DESCRIPTION
         found = await described(client)
         assert found.topology_description_status == 3
+        assert found.topology_description is not None
         (subtopology,) = found.topology_description.subtopologies
         assert [(each.name, each.node_type, each.sink_topic) for each in subtopology.nodes] == [
             ("read", 1, None),
@@ -272,7 +281,7 @@ def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
     async def talk(node: Node, client: Client) -> None:
         await client.ask(heartbeat())
         await client.ask(push())
-        descriptions = node.broker.services.groups.descriptions
+        descriptions = descriptions_of(node)
         await descriptions.clean()
         assert KEEPER.get(GROUP, 0) == DESCRIPTION
         await client.ask(heartbeat(member_epoch=-1, topology=None))
@@ -294,7 +303,7 @@ def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_node(
         await client.ask(heartbeat())
         await client.ask(push())
         await client.ask(heartbeat(member_epoch=-1, topology=None))
-        descriptions = node.broker.services.groups.descriptions
+        descriptions = descriptions_of(node)
 
         async def fail(group_id: str) -> bool:
             raise KeyError(group_id)
@@ -327,7 +336,7 @@ def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
         assert (await client.ask(join)).error_code == E.REBALANCE_IN_PROGRESS
         KEEPER.problem = None
         assert (await client.ask(join)).error_code == E.REBALANCE_IN_PROGRESS, "it is not tried each time"
-        await node.broker.services.groups.descriptions.clean()
+        await descriptions_of(node).clean()
         assert KEEPER.get(GROUP, 0) is None
         assert (await client.ask(join)).error_code == E.MEMBER_ID_REQUIRED
 
@@ -355,7 +364,7 @@ def test_a_description_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
         for _ in range(2):
             assert (await described(client)).topology_description_status == 1
         assert not (await client.ask(beat)).topology_description_required, "a keeper may always have nothing"
-        node.broker.services.groups.descriptions._backoff.end(GROUP)  # half a minute later
+        descriptions_of(node)._backoff.end(GROUP)  # half a minute later
         assert (await client.ask(beat)).topology_description_required
         assert (await client.ask(push())).error_code == 0
         assert (await described(client)).topology_description_status == 3

@@ -11,8 +11,8 @@ import trio
 from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker import Broker
-from kbroker.node.broker_sessions import HeartbeatState, SessionKeeper
-from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.node.broker_sessions import SessionKeeper
+from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.raft_metadata.storage import format_log_dirs
 from tests.node.node_harness import CLUSTER_ID, run
 from tests.node.quorum_harness import quorum

@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
+from kbroker.types import Uuid
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.handlers.principals import connect_as
@@ -67,7 +68,7 @@ class Scene:
     writer: Client
     bob: Client
 
-    def __init__(self, cluster: Quorum, topic_id: bytes) -> None:
+    def __init__(self, cluster: Quorum, topic_id: Uuid) -> None:
         self.cluster = cluster
         self.topic_id = topic_id
         self.leader = int(cluster.newest_image().topics.by_name["t"].partitions[0].leader)

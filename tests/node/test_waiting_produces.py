@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
@@ -19,9 +18,9 @@ from tests.node.node_harness import produce_request as produce
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def watch(manager: ReplicaManager, *appends: Appended) -> list[dict[Hashable, Any]]:
+def watch(manager: ReplicaManager, *appends: Appended) -> list[dict[tuple[str, int], ErrorCode | None]]:
     """A list that receives the outcome of the wait for these appends."""
-    told: list[dict[Hashable, Any]] = []
+    told: list[dict[tuple[str, int], ErrorCode | None]] = []
     manager.watch_produce(appends, told.append, 60_000)
     return told
 
@@ -52,7 +51,7 @@ def lead_again(manager: ReplicaManager, partition: Partition) -> None:
 async def node_with_three_records(tmp_path: Path) -> AsyncIterator[tuple[Node, Client]]:
     """A node, and a client that has written them to FIRST; SECOND is empty."""
     async with running_node(tmp_path) as node:
-        await node.create_topic("t", partitions=2)
+        await node.create_topic("t", 2)
         client = await node.connect()
         await client.ask(produce("t", batch(b"1", b"2", b"3")), 12)
         yield node, client
@@ -119,7 +118,7 @@ def test_what_was_appended_to_a_namesake_is_not_acknowledged(tmp_path: Path) -> 
             manager = node.broker.replica_manager
             old = up_to(manager.partitions[FIRST], 2)
             await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
-            await node.create_topic("t", partitions=2)
+            await node.create_topic("t", 2)
             await client.ask(produce("t", batch(b"4", b"5", b"6")), 12)
             new = up_to(manager.partitions[FIRST], 2)
             assert new.leader_epoch == old.leader_epoch

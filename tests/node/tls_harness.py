@@ -42,6 +42,13 @@ def properties(node: Issued = NODE, **more: str) -> dict[str, str]:
     }
 
 
+def client_files(path: Path) -> Path:
+    """A directory, with PEM files for clients in it."""
+    (path / "ca.pem").write_text(AUTHORITY.certificate_pem)
+    (path / "alice.pem").write_text(ALICE.pem())
+    return path
+
+
 def conf(broker: RunningBroker, files: Path, certificate: str | None = "alice.pem", **more: Any) -> dict[str, Any]:
     """A client of librdkafka; ``ssl__ca__location`` stands for ``ssl.ca.location``."""
     own = {} if certificate is None else {"ssl.certificate.location": str(files / certificate)}
@@ -68,7 +75,8 @@ def principals(broker: RunningBroker) -> set[KafkaPrincipal]:
 def refusal(client: Mapping[str, Any]) -> str:
     """The errors, as text, of a client of librdkafka that cannot connect."""
     errors: list[KafkaError] = []
-    admin = AdminClient({**client, "error_cb": errors.append})
+    given: dict[str, Any] = {**client, "error_cb": errors.append}
+    admin = AdminClient(given)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=0.5)
     deadline = time.monotonic() + 180
@@ -97,7 +105,7 @@ def consume(client: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
     while len(found) < count:
         messages = consumer.consume(count - len(found), 120)
         assert messages, f"{len(found)} of {count}"
-        found += [message.value() for message in messages]
+        found += [message.value() or b"" for message in messages]
     consumer.close()
     return found
 

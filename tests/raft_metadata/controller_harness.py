@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError
@@ -48,7 +48,7 @@ class Harness:
 
     def apply(self, result: ControllerResult[Any]) -> Any:
         if result.records:
-            level = self.level or result.records[0].feature_level
+            level = self.level or cast(FeatureLevelRecord, result.records[0]).feature_level
             data = encode_records(
                 result.records,
                 base_offset=self.view.next_offset,

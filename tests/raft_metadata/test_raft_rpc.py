@@ -19,7 +19,7 @@ from kbroker.wire.registry import API_KEYS
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAw"
 DISK, OTHER = Uuid(b"a" * 16), Uuid(b"b" * 16)
 HERE = {"CONTROLLER": VoterEndpoint("here", 9093)}
-HEADER: tuple[Any, ...] = (ErrorCode.NONE, 7, 2, HERE)
+HEADER = (ErrorCode.NONE, 7, 2, HERE)
 
 REQUESTS: list[tuple[Any, int]] = [
     (msg.Vote(7, ReplicaKey(1, DISK), OffsetAndEpoch(50, 6), True, ReplicaKey(2, OTHER)), 2),

@@ -27,6 +27,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -285,7 +286,8 @@ class Script:
         for request in ready.send:
             self.send(number, request)
         for response in ready.respond:
-            replica.callers.pop(response.token, lambda response: None)(response.response)
+            if caller := replica.callers.pop(response.token, None):
+                caller(response.response)
         if ready.high_watermark is not None:
             self.say(f"{name}: high watermark {ready.high_watermark}")
         if ready.role_changed:
@@ -328,6 +330,7 @@ class Script:
 def told(message: RaftRequest | RaftResponse) -> str:
     """A message in a few words: what is not as always."""
     parts = []
+    value: Any
     for name, value in zip(message._fields, message, strict=True):
         if name in ("leader_endpoints", "endpoints", "max_bytes", "max_wait_ms", "log_start_offset"):
             continue

@@ -6,6 +6,7 @@ import csv
 import io
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from kbroker.records_io.items import BadLine
 Rows = list[tuple[int, list[str]] | BadLine]
 
 
-def rows(*lines: str, **options: int) -> Rows:
+def rows(*lines: str, **options: Any) -> Rows:
     return list(csv_rows((line.encode() for line in lines), **options))
 
 
@@ -67,7 +68,7 @@ def test_what_a_writer_quotes_comes_back(table: list[list[str]], delimiter: str)
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(table)
     lines = out.getvalue().encode().split(b"\n")[:-1]
-    assert [row for _, row in csv_rows(lines, delimiter)] == table  # type: ignore[misc]
+    assert [row for _, row in csv_rows(lines, delimiter)] == table
 
 
 @given(st.lists(st.text(st.sampled_from('",a\r'), max_size=6), max_size=6))
@@ -88,5 +89,5 @@ def test_any_lines_give_the_rows_of_a_plain_reader(lines: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ['"a"', '"a""b"', "a", 'a"b'])
 def test_a_row_of_one_line(text: str) -> None:
-    [(line, row)] = rows(text, "")  # type: ignore[misc]
+    [(line, row)] = rows(text, "")
     assert line == 1 and len(row) == 1

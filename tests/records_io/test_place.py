@@ -102,7 +102,13 @@ def test_a_place_does_not_name_more_than_it_may() -> None:
 def test_lines_that_were_left_come_before_new_ones() -> None:
     place = Place(next={0: 6}, left=frozenset({2, 4}), rest=Remainder({3: Unanswered((5,))}))
     record = Record(0, 0, None, b"")
-    items = [Item(record, 1), Item(record, 2), BadLine(3, "bad"), *(Item(record, n) for n in (5, 6)), BadLine(7, "bad")]
+    items: list[Item | BadLine] = [
+        Item(record, 1),
+        Item(record, 2),
+        BadLine(3, "bad"),
+        *(Item(record, n) for n in (5, 6)),
+        BadLine(7, "bad"),
+    ]
     course = Course(place)
     events: list[object] = []
     taken = remaining(items, course, lambda: events.append(("missing", course.missing)))

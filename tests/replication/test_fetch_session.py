@@ -17,9 +17,10 @@ from kbroker.replication.fetch_session import (
 )
 from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
 from kbroker.replication.purgatory import Purgatory
+from kbroker.types import Uuid
 from kbroker.wire.messages.fetch import FetchPartition, PartitionData
 
-TOPIC_ID = b"\x07" * 16
+TOPIC_ID = Uuid(b"\x07" * 16)
 
 
 def wanted(partition: int, offset: int = 0) -> ViewedPartition:
@@ -147,7 +148,7 @@ def test_a_session_that_is_displaced_wakes_a_consumer_that_waits_in_it(by_follow
     waiting.begin_request(min_bytes=100)
     waiting.begin_read()
     for partition in waiting.partitions.values():
-        purgatory.watch_fetch(waiting, partition.key, ("t", partition.key.index))
+        purgatory.watch_fetch(waiting, partition.key, ("t", partition.key.partition))
     late = EVICTION_MS + 1
     assert sessions.maybe_create(view(wanted(0)), replica_id=-1, uses_topic_ids=True, now_ms=late) is not None
     assert waiting.done is not by_follower

@@ -168,7 +168,7 @@ def test_the_view_knows_what_a_look_at_every_partition_finds(
         found = world.read()
         assert view.readable_bytes == world.readable()
         woken: list[None] = []
-        view.wake = lambda woken=woken: woken.append(None)  # type: ignore[misc]
+        view.wake = lambda woken=woken: woken.append(None)
         before = world.readable()
         for name, *args in while_waiting:
             getattr(world, str(name))(*args)

@@ -33,7 +33,7 @@ def test_it_counts_until_it_is_answered_whatever_else_changes_in_the_topic() -> 
     state.maybe_advance_high_watermark(10)
     state.propose_isr(frozenset({1, 2, 3}))
     _image(state, 5, [1, 2])  # another partition of the topic has changed; this one is as it was
-    assert state.proposed_isr == {1, 2, 3}
+    assert state.proposed_isr == frozenset({1, 2, 3})
     _fetched(state, 2, 10)
     # The controller may have made 3 a member already: nothing that it lacks is committed.
     assert not state.maybe_advance_high_watermark(10) and state.high_watermark == 4

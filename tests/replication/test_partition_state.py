@@ -52,7 +52,7 @@ def test_the_isr_grows_by_who_has_reached_the_high_watermark_of_this_epoch() -> 
     fetch(state, 2, 7, 8, 1001)
     assert state.maybe_expand_isr(2) is None
     fetch(state, 2, 8, 8, 1002)
-    assert state.maybe_expand_isr(2) == {1, 2}
+    assert state.maybe_expand_isr(2) == frozenset({1, 2})
     assert state.maybe_expand_isr(1) is None
 
 
@@ -61,8 +61,8 @@ def test_the_isr_shrinks_by_who_has_not_caught_up_in_time() -> None:
     fetch(state, 2, 10, 10, 5000)
     fetch(state, 3, 4, 10, 5000)
     assert state.maybe_shrink_isr(log_end_offset=12, now_ms=10_000, max_lag_ms=30_000) is None
-    assert state.maybe_shrink_isr(log_end_offset=12, now_ms=32_000, max_lag_ms=30_000) == {1, 2}
-    assert state.maybe_shrink_isr(log_end_offset=4, now_ms=99_000, max_lag_ms=30_000) == {1, 3}
+    assert state.maybe_shrink_isr(log_end_offset=12, now_ms=32_000, max_lag_ms=30_000) == frozenset({1, 2})
+    assert state.maybe_shrink_isr(log_end_offset=4, now_ms=99_000, max_lag_ms=30_000) == frozenset({1, 3})
 
 
 def test_min_isr_is_capped_by_the_number_of_replicas() -> None:
@@ -90,9 +90,9 @@ def test_who_had_all_lags_from_the_next_append_on() -> None:
     fetch(state, 2, 4, 4, 1_000)
     fetch(state, 3, 3, 4, 1_000)
     state.leader_appended(5, 100_000)
-    assert state.maybe_shrink_isr(log_end_offset=5, now_ms=100_001, max_lag_ms=30_000) == {1, 2}
+    assert state.maybe_shrink_isr(log_end_offset=5, now_ms=100_001, max_lag_ms=30_000) == frozenset({1, 2})
     state.leader_appended(6, 120_000)
-    assert state.maybe_shrink_isr(log_end_offset=6, now_ms=130_001, max_lag_ms=30_000) == {1}
+    assert state.maybe_shrink_isr(log_end_offset=6, now_ms=130_001, max_lag_ms=30_000) == frozenset({1})
 
 
 def test_nothing_is_committed_below_the_least_isr() -> None:
@@ -124,7 +124,7 @@ def test_one_proposal_at_a_time() -> None:
     assert state.maybe_expand_isr(3) is None
     assert state.maybe_shrink_isr(log_end_offset=9, now_ms=99_999, max_lag_ms=1) is None
     state.withdraw_proposal()
-    assert state.maybe_expand_isr(3) == {1, 3}
+    assert state.maybe_expand_isr(3) == frozenset({1, 3})
 
 
 def test_metadata_of_the_past_are_passed_over() -> None:

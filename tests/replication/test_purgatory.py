@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.errors import ErrorCode
 from kbroker.replication.fetch_view import FetchView, PartitionKey
 from kbroker.replication.offset_waiter import Key, OffsetWaiter
 from kbroker.replication.purgatory import Purgatory
-from kbroker.types import ZERO_UUID
+from kbroker.types import ZERO_UUID, Uuid
 
 
 def waiting(purgatory: Purgatory, *keys: Key, min_bytes: int, committed_only: bool = False) -> FetchView:
@@ -50,9 +51,9 @@ def test_a_change_of_leadership_wakes_readers_and_fails_producers() -> None:
     fetch = waiting(purgatory, ("a", 0), min_bytes=100)
     produce = OffsetWaiter({("a", 0): 10}, results.append)
     purgatory.watch_produce(produce)
-    purgatory.partition_changed(("a", 0), "moved")
+    purgatory.partition_changed(("a", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert fetch.done
-    assert results == [{("a", 0): "moved"}]
+    assert results == [{("a", 0): ErrorCode.NOT_LEADER_OR_FOLLOWER}]
     assert purgatory.produce_watch_count == 0
 
 
@@ -73,9 +74,9 @@ def test_what_is_left_when_the_time_is_out_gets_the_error() -> None:
     results: list[dict[Any, Any]] = []
     produce = OffsetWaiter({("a", 0): 10, ("a", 1): 5}, results.append)
     produce.reached(("a", 1), 7)
-    produce.expire("late")
-    produce.expire("later")
-    assert results == [{("a", 1): None, ("a", 0): "late"}]
+    produce.expire(ErrorCode.REQUEST_TIMED_OUT)
+    produce.expire(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert results == [{("a", 1): None, ("a", 0): ErrorCode.REQUEST_TIMED_OUT}]
 
 
 def test_a_reader_of_what_is_committed_is_not_woken_by_what_it_cannot_see() -> None:
@@ -91,7 +92,7 @@ def test_a_reader_of_what_is_committed_is_not_woken_by_what_it_cannot_see() -> N
 def test_operations_expire_in_the_order_of_their_deadlines() -> None:
     purgatory = Purgatory()
     expirations = purgatory.expirations
-    operations = [OffsetWaiter({"p": 5}, lambda results: None) for _ in range(4)]
+    operations = [OffsetWaiter({("p", 0): 5}, lambda results: None) for _ in range(4)]
     for operation in operations:
         purgatory.watch_produce(operation)
     assert expirations.add(operations[0], 30_000, 100.0) == 130.0
@@ -102,7 +103,7 @@ def test_operations_expire_in_the_order_of_their_deadlines() -> None:
     assert expirations.take_expired(101.9) == []
     assert expirations.take_expired(131.0) == [operations[0], operations[1]]
     assert expirations.next_deadline() == 132.0
-    purgatory.high_watermark_moved("p", 5, 0)
+    purgatory.high_watermark_moved(("p", 0), 5, 0)
     assert len(expirations) == 0 and expirations.next_deadline() == float("inf")
 
 
@@ -112,7 +113,7 @@ def test_a_view_that_names_a_topic_and_its_successor_hears_of_the_successor() ->
     view = FetchView({}, by_follower=True)
     view.track_changes()
     view.begin_request(min_bytes=1)
-    deleted, created = (PartitionKey("", bytes([number]) * 16, 0) for number in (1, 2))
+    deleted, created = (PartitionKey("", Uuid(bytes([number]) * 16), 0) for number in (1, 2))
     purgatory.watch_fetch(view, deleted, ("t", 0))
     purgatory.watch_fetch(view, created, ("t", 0))
     purgatory.unwatch_fetch(view, deleted)

@@ -68,7 +68,7 @@ def test_tasks_may_be_plain_tuples_in_any_collection() -> None:
         ({"a": Tasks([*ALL, ("0", 1)])}, "task 0-1 is there twice with a"),
         ({"a": Tasks(ALL, {("0", 1)})}, "task 0-1 is active and standby with a"),
         ({"a": Tasks(ALL), "b": Tasks((), {("1", 0)})}, "task 1-0 has no state, and a standby with b"),
-        ({"a": Tasks(ALL | {("0", "1")})}, "an entry of type tuple, and no task"),  # type: ignore[operator]
+        ({"a": Tasks(ALL | {("0", "1")})}, "an entry of type tuple, and no task"),  # type: ignore[arg-type]
         ({"a": Tasks("ab")}, "a value of type str, and no set of tasks"),  # type: ignore[arg-type]
         ({"a": Tasks(5)}, "a value of type int, and no set of tasks"),  # type: ignore[arg-type]
     ],

@@ -37,7 +37,7 @@ class Registry:
     ) -> int:
         """Register a schema; its id. A Protobuf schema is its file descriptor in base64."""
         named = [{"name": name, "subject": other, "version": version} for name, other, version in references]
-        return self._register(subject, {"schema": schema, "schemaType": kind, "references": named})["id"]
+        return int(self._register(subject, {"schema": schema, "schemaType": kind, "references": named})["id"])
 
     def _register(self, subject: str, given: Mapping[str, Any]) -> dict[str, Any]:
         kind, references = given.get("schemaType") or "AVRO", given.get("references") or []

@@ -128,7 +128,7 @@ def test_a_schema_that_is_none(schema: str) -> None:
 
 @pytest.mark.parametrize("items", ["null", {"type": "record", "name": "Empty", "fields": []}, "Nothing"])
 def test_a_few_bytes_do_not_become_billions_of_values(items: Any) -> None:
-    fields = [{"name": "nothing", "type": {"type": "fixed", "name": "Nothing", "size": 0}}]
+    fields: list[dict[str, Any]] = [{"name": "nothing", "type": {"type": "fixed", "name": "Nothing", "size": 0}}]
     fields.append({"name": "many", "type": ["null", {"type": "array", "items": items}]})
     with pytest.raises(UndecodableRecord, match="arrays of what takes no bytes"):
         compile_avro(json.dumps({"type": "record", "name": "Bomb", "fields": fields}), [])

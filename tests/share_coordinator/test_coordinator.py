@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import TypeVar
 
 import pytest
 
@@ -18,6 +19,9 @@ TOPIC = Uuid(b"topic-of-the-set")
 KEY = SharePartitionKey("group", TOPIC, 0)
 OTHER = SharePartitionKey("group", TOPIC, 1)
 SETTINGS = ShareCoordinatorSettings(updates_per_snapshot=3, cold_snapshot_interval_ms=1000)
+
+
+R = TypeVar("R")
 
 
 class Log:
@@ -38,7 +42,7 @@ class Log:
         core.on_loaded(self.now_ms)
         return core
 
-    def store(self, result: CoordinatorResult[object]) -> object:
+    def store(self, result: CoordinatorResult[R]) -> R:
         for record in result.records:
             self.core.replay(record, self.now_ms, offset=len(self.records), producer_id=-1)
             self.records.append(record)

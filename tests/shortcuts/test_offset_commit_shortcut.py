@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
+from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -53,7 +54,7 @@ async def _fetched(client: Client, group_id: str) -> tuple[int, Offsets]:
     return answer.error_code, found
 
 
-def _request(ids: dict[str, bytes], offsets: Offsets, **fields: Any) -> OffsetCommitRequest:
+def _request(ids: dict[str, Uuid], offsets: Offsets, **fields: Any) -> OffsetCommitRequest:
     metadata, epoch = fields.pop("metadata", ""), fields.pop("leader_epoch", -1)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (name, index), offset in offsets.items():
@@ -62,7 +63,7 @@ def _request(ids: dict[str, bytes], offsets: Offsets, **fields: Any) -> OffsetCo
         )
         topics.setdefault(name, []).append(partition)
     asked = [
-        OffsetCommitRequestTopic(name=name, topic_id=ids.get(name, bytes(16)), partitions=partitions)
+        OffsetCommitRequestTopic(name=name, topic_id=ids.get(name, ZERO_UUID), partitions=partitions)
         for name, partitions in topics.items()
     ]
     return OffsetCommitRequest(topics=asked, **fields)

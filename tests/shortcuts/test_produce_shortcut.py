@@ -354,8 +354,8 @@ def test_batches_of_connections_that_are_readable_together_are_in_one_write(
                 # All are in their sockets before the node has its turn.
                 for client in clients:
                     parts = request_parts(0, 12, 7, "test", produce_request("t", batch(b"x")))
-                    frame = b"".join(map(bytes, parts))  # type: ignore[arg-type]
-                    client.stream.socket._sock.send(frame)
+                    frame = b"".join(map(bytes, parts))
+                    client.raw.send(frame)
                 for client in clients:
                     assert (await client.frame())[:4] == (7).to_bytes(4, "big")
                 assert written == [len(clients)]
@@ -409,7 +409,7 @@ def test_a_client_that_ends_its_side_is_answered_what_it_has_asked(
                 client = await node.connect()
                 await trio.testing.wait_all_tasks_blocked()
                 parts = request_parts(0, 12, 7, "test", produce_request("t", batch(b"x" * 200)))
-                frame = b"".join(map(bytes, parts))  # type: ignore[arg-type]
+                frame = b"".join(map(bytes, parts))
                 # Bytes that fill what the node reads at once: it goes on, and finds the end.
                 await client.stream.send_all(frame * 30)
                 await client.stream.send_eof()

@@ -38,7 +38,7 @@ def frame_of(request: object, version: int, correlation_id: int) -> memoryview:
     """A request as the connection sees it, without its size."""
     key = type(request).api_key  # type: ignore[attr-defined]
     parts = request_parts(key, version, correlation_id, "client", request)
-    return memoryview(b"".join(map(bytes, parts))[4:])  # type: ignore[arg-type]
+    return memoryview(b"".join(map(bytes, parts))[4:])
 
 
 @given(st.integers(1, 11), st.lists(int64, min_size=1, max_size=5), st.data())

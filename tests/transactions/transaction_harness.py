@@ -20,7 +20,7 @@ TIMEOUT_MS = 60_000
 class Shard:
     """Drives a core as ``node.coordinator_driver`` does. ``held`` keeps records uncommitted until `commit`."""
 
-    def __init__(self, version: int = TV_2, **settings: int) -> None:
+    def __init__(self, version: int = TV_2, **settings: Any) -> None:
         self.version = version
         self.settings = TransactionSettings(**settings)
         self.ids = ProducerIdPool()

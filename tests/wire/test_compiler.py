@@ -83,8 +83,8 @@ def test_absent_fields_hold_their_defaults() -> None:
 
 def test_a_class_is_a_dataclass() -> None:
     partition = FetchPartition(partition=3)
-    assert [field.name for field in dataclasses.fields(partition)][:2] == ["partition", "current_leader_epoch"]  # type: ignore[arg-type]
-    assert dataclasses.replace(partition, fetch_offset=5) == FetchPartition(partition=3, fetch_offset=5)  # type: ignore[type-var]
+    assert [field.name for field in dataclasses.fields(partition)][:2] == ["partition", "current_leader_epoch"]
+    assert dataclasses.replace(partition, fetch_offset=5) == FetchPartition(partition=3, fetch_offset=5)
     assert partition != FetchPartition(partition=4)
     assert repr(LeaderIdAndEpoch(leader_id=1)) == "LeaderIdAndEpoch(leader_id=1, leader_epoch=-1)"
     assert not hasattr(partition, "__dict__")
@@ -128,7 +128,7 @@ def test_records_of_a_response_are_passed_through() -> None:
         flat = b"".join(b"r" * 1000 if part is region else bytes(part) for part in parts)  # type: ignore[arg-type]
         decoded, end = decode(FetchResponse, version, flat)
         assert end == len(flat) == sum(map(len, parts))
-        sizes = [len(item.records or b"") for item in decoded.responses[0].partitions]  # type: ignore[arg-type]
+        sizes = [len(item.records or b"") for item in decoded.responses[0].partitions]
         assert sizes == [1000, 502, 0]
 
 

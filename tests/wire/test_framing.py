@@ -255,7 +255,7 @@ def test_noise() -> None:
 
 def test_whole_requests_and_responses() -> None:
     request = HeartbeatRequest(group_id="g", member_id="m")
-    (frame,) = feed(FrameReader(), b"".join(request_parts(12, 4, 5, "me", request)), 1 << 30)  # type: ignore[arg-type]
+    (frame,) = feed(FrameReader(), b"".join(request_parts(12, 4, 5, "me", request)), 1 << 30)
     header, offset = decode_request_header(frame)
     assert header == (12, 4, 5, "me")
     assert decode(HeartbeatRequest, 4, frame, offset) == (request, len(frame))
@@ -281,7 +281,7 @@ def test_the_key_of_the_frame_that_waits() -> None:
     reader = FrameReader()
     assert reader.waiting_api_key is None
     data = frame_of(20) + (10).to_bytes(4, "big") + b"\0\1\0\4" + bytes(6)
-    seen = []
+    seen: list[int | None] = []
     for byte in data:
         reader.get_buffer()[0] = byte
         reader.buffer_updated(1)

@@ -129,7 +129,7 @@ class RandomMessages:
 
 def same(first: Any, second: Any) -> bool:
     """Equality of messages in which records may be bytes, a view, or a list of parts."""
-    return plain(first) == plain(second)
+    return bool(plain(first) == plain(second))
 
 
 def plain(value: Any) -> Any:

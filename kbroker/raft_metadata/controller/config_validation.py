@@ -15,8 +15,9 @@ from kbroker.config import (
     validate_topic_configs,
 )
 from kbroker.config.dynamic import broker_config_key
+from kbroker.config.fixed import why_fixed
 from kbroker.config.group import check_group_bounds
-from kbroker.config.reconfiguration import overridden, validate_reconfiguration, why_fixed
+from kbroker.config.reconfiguration import check_security, overridden, validate_reconfiguration
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_values
 from kbroker.raft_metadata.image import ConfigsImage
@@ -101,19 +102,17 @@ def _without_prefix(configs: Mapping[str, str]) -> list[str]:
     """Properties of TLS that only a listener can have while it runs."""
     if not any(name.startswith(_TLS_PREFIX) for name in configs):
         return []
-    from kbroker.config.security.dynamic import TLS_STORES
+    from kbroker.config.security.tls import STORES
 
-    return sorted(TLS_STORES.intersection(configs))
+    return sorted(STORES.intersection(configs))
 
 
 def _check_security(configs: Mapping[str, str], before: Mapping[str, str]) -> None:
     """``ApiError`` for what the listeners' security cannot have."""
     if not any(name.startswith((_LISTENER_PREFIX, _TLS_PREFIX, _PRINCIPALS_PREFIX)) for name in configs):
         return
-    from kbroker.config.security.dynamic import check_changes
-
     try:
-        check_changes(configs, before)
+        check_security(configs, before)
     except InvalidConfig as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
 
@@ -126,15 +125,15 @@ def _refuse_absent(configs: Mapping[str, str], before: Mapping[str, str]) -> Non
     others = [name for name in configs if name not in BROKER_CONFIGS and configs[name] != before.get(name)]
     if not others:
         return
-    from kbroker.config.absent import set_otherwise
-    from kbroker.config.security import dynamic, security_key
+    from kbroker.config.absent import absent_key, set_otherwise
 
+    try:
+        otherwise = set_otherwise(configs, others)
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
     for name in others:
-        reason = dynamic.why_fixed(name, security_key(name))
-        if reason:
-            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
-    for name, missing in set_otherwise(configs, others).items():
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot be set: {missing.no_effect}")
+        if name in otherwise or absent_key(name) is None:
+            _refuse_fixed(name)
 
 
 def _refuse_without_effect(schema: ConfigSchema, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
@@ -146,6 +145,10 @@ def _refuse_without_effect(schema: ConfigSchema, configs: Mapping[str, str], bef
         key = BROKER_CONFIGS.get(name)
         if key is None or text == before.get(name) or key.parse(text) == schema.config.values[name]:
             continue
-        reason = why_fixed(name, key)
-        if reason:
-            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+        _refuse_fixed(name)
+
+
+def _refuse_fixed(name: str) -> None:
+    reason = why_fixed(name)
+    if reason:
+        raise ApiError(ErrorCode.INVALID_REQUEST, reason)

@@ -86,7 +86,7 @@ def test_every_partition_goes_to_exactly_one_subscriber(name: str, case: tuple[G
     spec, topics = case
     target = ASSIGNORS[name].assign(spec, topics)
     check(spec, topics, target)
-    shuffled = GroupSpec(dict(reversed(spec.members.items())), spec.homogeneous)
+    shuffled = GroupSpec(dict(reversed(list(spec.members.items()))), spec.homogeneous)
     assert ASSIGNORS[name].assign(shuffled, topics) == target, "the order of members in the mapping plays no part"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from kbroker.wire.messages.streams_group_heartbeat import CopartitionGroup, KeyV
 from tests.groups.consumer_harness import FakeTopics
 
 
-def topic(name: str, partitions: int = 0, **configs: str) -> TopicInfo:
+def topic(name: str, partitions: int = 0, configs: Mapping[str, str] = MappingProxyType({})) -> TopicInfo:
     pairs = [KeyValue(key=key, value=value) for key, value in configs.items()]
     return TopicInfo(name=name, partitions=partitions, topic_configs=pairs)
 
@@ -61,7 +63,8 @@ def test_a_topology_is_ready_when_its_topics_are_there() -> None:
 
 def test_configs_of_internal_topics_are_kept() -> None:
     found = configured(
-        [subtopology("0", ["in"], state_changelog_topics=[topic("c", **{"cleanup.policy": "compact"})])], **{"in": 2}
+        [subtopology("0", ["in"], state_changelog_topics=[topic("c", configs={"cleanup.policy": "compact"})])],
+        **{"in": 2},
     )
     assert found.missing_topics[0].configs == (("cleanup.policy", "compact"),)
     assert found.missing_topics[0].replication_factor == -1
@@ -91,7 +94,7 @@ def joined(*, fixed: int = 0) -> list[Subtopology]:
         subtopology(
             "1",
             ["b"],
-            repartition_source_topics=[topic("r", fixed)],
+            repartition_source_topics=[topic("r", partitions=fixed)],
             copartition_groups=[CopartitionGroup(source_topics=[0], repartition_source_topics=[0])],
         ),
     ]
@@ -155,7 +158,7 @@ def test_repartition_topics_that_are_joined_are_as_wide_as_the_widest() -> None:
             "names a topic that it lacks",
         ),
         (
-            [subtopology("0", ["a"], repartition_source_topics=[topic("r", -1)])],
+            [subtopology("0", ["a"], repartition_source_topics=[topic("r", partitions=-1)])],
             "Repartition topic r has -1 partitions.",
         ),
     ],

@@ -417,7 +417,7 @@ def test_a_group_is_the_same_after_a_load() -> None:
         a.heartbeat()
         b.heartbeat()
     fresh = of.reloaded()
-    before, after = group(of), group(fresh)  # type: ignore[arg-type]
+    before, after = group(of), group(fresh)
     for name in (
         "group_epoch",
         "metadata_hash",
@@ -432,7 +432,7 @@ def test_a_group_is_the_same_after_a_load() -> None:
         "state",
     ):
         assert getattr(after, name) == getattr(before, name), name
-    a.shard = fresh  # type: ignore[assignment]
+    a.shard = fresh
     assert a.heartbeat().active_tasks is None
     assert after.group_epoch == before.group_epoch
 
