@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from kbroker.errors import ErrorCode
 from kbroker.config.security.oauth import JWT_BEARER
+from kbroker.errors import ErrorCode
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
