@@ -105,8 +105,10 @@ def test_of_a_connection_that_is_not_chosen_rare_requests_are_seen_and_clients_a
 
 
 def _counts(tap: Tap, watcher: Watcher) -> Counter[int]:
-    skipped = tap.take_skipped(watcher)
-    return Counter() if skipped is None else Counter(skipped.counts)
+    counts: Counter[int] = Counter()
+    for skipped in tap.take_skipped(watcher):
+        counts.update(skipped.counts)
+    return counts
 
 
 async def _ask_much(node: Node, rng: random.Random) -> None:

@@ -46,7 +46,7 @@ class WatchedRequests:
         self._env: Env = tap.env
         self._seen = tap.connected(connection)
         self._seen.requests = self
-        self.missed = self._seen.missed
+        self.missed = self._seen.missed.too_fast
         self.ways = bytes(256)
         self._queue = queue
         self._hides_records = connection.is_controller
