@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,6 +103,12 @@ class Parts:
     def end(self) -> None:
         """Be seen no more."""
         self.stage = Stage.PLAIN
+
+    def tend(self) -> None:
+        """Each request is counted at once."""
+
+    def sum_up(self) -> None:
+        """Each request is counted at once."""
 
     def ask(self, frame: memoryview, clock: Clock, cost: float) -> None:
         """A request, as the dispatchers of the stages treat it."""
@@ -498,7 +505,8 @@ def requests_of(tap: Tap, queue: Any) -> tuple[WatchedRequests, list[Stage]]:
     """The requests of a connection, and the stages that it has been in."""
     connection: Any = Client()
     stages: list[Stage] = []
-    return WatchedRequests(tap, connection, queue, stages.append), stages
+    parts: Any = SimpleNamespace(change=stages.append, sole_api=-1, requests=0)
+    return WatchedRequests(tap, connection, queue, parts), stages
 
 
 def with_one(tap: Tap, queue: Queue) -> WatchedRequests:

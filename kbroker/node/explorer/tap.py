@@ -48,6 +48,9 @@ COMMON: Final = frozenset(
 
 NO_WAYS: Final = bytes([UNASKED]) * 256
 
+TENDED: Final = 256
+"""Connections whose requests are counted before watchers are told, a few times a second."""
+
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
 
@@ -57,6 +60,12 @@ class Requests(Protocol):
 
     def settle(self, stage: Stage, ways: bytes) -> None:
         """Be seen so much from the next request on."""
+
+    def tend(self) -> None:
+        """Count what has been served and is not counted yet; count the next ones as cheaply as can be."""
+
+    def sum_up(self) -> None:
+        """Count what has been served and is not counted yet."""
 
     def end(self) -> None:
         """Have the plain parts now: nobody watches."""
@@ -142,6 +151,8 @@ class Tap:
         self._chosen: dict[int, Seen] = {}
         """The connections that are seen."""
         self._has_chosen_all = True
+        self._untended: list[Seen] = []
+        """Connections whose requests are to be summed up next."""
         self._turn = 0
         self._logins: dict[tuple[str, str], Seen] = {}
         self._numbers = 0
@@ -185,8 +196,6 @@ class Tap:
 
     def _end(self) -> None:
         """Nobody watches any more: forget all that is under way."""
-        self._missed.clear()
-        self._missed_by_controllers.clear()
         self.ways = self.ways_of_others = NO_WAYS
         for begun in list(self.pending):
             begun.drop()
@@ -194,6 +203,9 @@ class Tap:
         for seen in self._connections.values():
             if seen.requests is not None and seen.client_id is not None:
                 seen.requests.end()
+        self._untended.clear()
+        self._missed.clear()
+        self._missed_by_controllers.clear()
 
     # --- which connections are seen
 
@@ -275,6 +287,8 @@ class Tap:
         def closed() -> None:
             for begun in list(seen.waiting):
                 begun.ended(CUT_OFF)
+            if seen.requests is not None:
+                seen.requests.sum_up()
             del self._connections[number]
             self._chosen.pop(number, None)
             self._tell_closed(number)
@@ -392,12 +406,22 @@ class Tap:
 
         For one who asks for certain clients those of others' clients are counted, too.
         """
+        self._tend()
         for missed in (self._missed, self._missed_by_controllers):
             for each in self._watchers:
                 if each.controllers or not missed.of_controllers:
                     each.skipped.add(missed)
             missed.clear()
         return watcher.skipped.take(watcher.api_keys, of_others=bool(watcher.client) and len(self._watchers) > 1)
+
+    def _tend(self) -> None:
+        """Have some of the connections counted, the others when it is called again."""
+        if not self._untended:
+            self._untended = list(self._connections.values())
+        for _ in range(min(TENDED, len(self._untended))):
+            seen = self._untended.pop()
+            if seen.requests is not None:
+                seen.requests.tend()
 
 
 class Begun:
