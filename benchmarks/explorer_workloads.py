@@ -1,12 +1,12 @@
 """Many small requests to a node whose explorer a console watches, and to the same while nobody looks.
 
-In ``explorer-watched`` a node without an explorer has its turns in between. All are measured in slices of a few seconds,
-one after the other: the machine is hardly the same a minute later, and a ratio is of the slices of one cycle. On two
-processors the console takes time from the client that makes the load, so that what counts is the processor time of the
-node for a request.
+In ``explorer-watched`` a node without an explorer has its turns in between. All are measured in slices of a few
+seconds, one after the other: the machine is hardly the same a minute later, and a ratio is of the slices of one cycle.
+On two processors the console takes time from the client that makes the load, so that what counts is the processor time
+of the node for a request.
 
-Two processes of the same code differ by as much as a watched one and one that is not. In ``explorer-same-node`` there is
-one node under a load without a pause, watched and unwatched in turn: pairs, with a control (`benchmarks.pairs`).
+Two processes of the same code differ by as much as a watched one and one that is not. In ``explorer-same-node`` one
+node is under a load without a pause, watched and unwatched in turn: pairs, with a control (`benchmarks.pairs`).
 """
 
 from __future__ import annotations

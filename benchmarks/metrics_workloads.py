@@ -1,8 +1,8 @@
 """A node with its page for Prometheus, which is scraped, beside two without: small requests, and large produce.
 
-Counting begins with a node and ends with it, so that there have to be several processes. Those of the same code differ by a
-percent, by where their memory lies: so the nodes are started anew several times, and a second node without metrics is
-the control (`benchmarks.pairs`).
+Counting begins with a node and ends with it, so that there have to be several processes. Those of the same code differ
+by a percent, by where their memory lies: so the nodes are started anew several times, and a second node without metrics
+is the control (`benchmarks.pairs`).
 """
 
 from __future__ import annotations
@@ -96,8 +96,10 @@ def beside(bench: Bench, measure: Measure) -> tuple[Figures, float]:
                 raw.await_record(node.host, node.port, "first")
                 topics[turn] = ready_topic(bench, node)
                 measure(bench, node, topics[turn])  # not counted: a node is slower at first
-            for order in pairs.turns(bench.amount(4, 1)):
-                rounds.append({turn: measure(bench, nodes[turn], topics[turn]) for turn in order})
+            rounds += [
+                {turn: measure(bench, nodes[turn], topics[turn]) for turn in order}
+                for order in pairs.turns(bench.amount(4, 1))
+            ]
         finally:
             for node in nodes.values():
                 node.stop()

@@ -1,8 +1,8 @@
 """Small differences: slices of seconds with an addition and without it in turn, compared with their neighbours alone.
 
-A machine is hardly the same a minute later. So each round has three slices, one after the other: with the addition, without
-it, and a second one without it, or the other way round. The first and the second make a pair; the third and the second
-make one of the control, whose spread is that of the measurement itself.
+A machine is hardly the same a minute later. So each round has three slices, one after the other: with the addition,
+without it, and a second one without it, or the other way round. The first and the second make a pair; the third and the
+second make one of the control, whose spread is that of the measurement itself.
 """
 
 from __future__ import annotations

@@ -93,9 +93,12 @@ def test_answers_are_counted_while_the_load_runs(load: Load, peer: Peer, frames:
 @pytest.mark.parametrize("peer", [3], indirect=True)
 def test_a_load_that_ends_too_early_says_why(load: Load, peer: Peer, frames: Path, tmp_path: Path) -> None:
     arguments = ("requests", peer.port, frames, 1, 1, 600, 4, tmp_path / "count")
-    with counter(tmp_path / "count"), pytest.raises(LoadError, match="error code 3"):
-        with load.running(*arguments) as process:
-            process.wait(120)
+    with (
+        counter(tmp_path / "count"),
+        pytest.raises(LoadError, match="error code 3"),
+        load.running(*arguments) as process,
+    ):
+        process.wait(120)
 
 
 @pytest.mark.parametrize("peer", [3], indirect=True)

@@ -131,12 +131,12 @@ class Watch:
         return sum(each.api_key == api_key for each in self.shown) + self.counts[api_key]
 
     def check(self) -> None:
-        """Each that is shown has its own answer, and is shown once."""
-        told = [(each.connection, each.request.pieces[0][1][4:8]) for each in self.shown]
-        answered = [each for each in self.shown if each.response is not None and each.api_key in (PRODUCE, 12)]
-        assert all(each.response.pieces[0][1][:4] == each.request.pieces[0][1][4:8] for each in answered if each.response)
-        clients = [key for key, each in zip(told, self.shown, strict=True) if not each.end and each.api_key == PRODUCE]
-        assert len(clients) == len(set(clients))
+        """Each Produce that is shown has its own answer, and is shown once."""
+        produced = [each for each in self.shown if each.api_key == PRODUCE]
+        keys = [(each.connection, each.request.pieces[0][1][4:8]) for each in produced]
+        assert len(keys) == len(set(keys))
+        for each, (_, number) in zip(produced, keys, strict=True):
+            assert each.response is not None and each.response.pieces[0][1][:4] == number
 
     def parts(self) -> list[tuple[type[Any], type[Any]]]:
         """The classes of the dispatcher and the reply queue of each connection."""

@@ -130,7 +130,6 @@ class CountingDispatcher(Dispatcher):
         watcher.missed[key] += way
         await super().serve(frame)
 
-
     @property
     def sole_api(self) -> int:
         """The API key of the connection's shortcuts; -1 if it has none, or those of several APIs."""
@@ -139,7 +138,7 @@ class CountingDispatcher(Dispatcher):
 
 
 class SteadyDispatcher(Dispatcher):
-    """Serves one API, whose requests count by ``requests``, in the plain way; any other is left to a `CountingDispatcher`.
+    """Serves one API in the plain way: its requests count by ``requests``. Others are left to a `CountingDispatcher`.
 
     To count each request costs two percent of serving a small one, and most connections ask for one API at a time.
     """
