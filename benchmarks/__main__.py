@@ -8,6 +8,10 @@
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --only explorer-watched
                              a node that the console's explorer watches, beside one without an explorer
+    python -m benchmarks --only explorer-same-node
+                             one node under a steady load, watched and unwatched in turn: five minutes
+    python -m benchmarks --only 'metrics-*'
+                             a node with its page of metrics, which is scraped, beside two without: ten minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -47,6 +51,7 @@ from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
 from benchmarks.explorer_workloads import EXPLORER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
+from benchmarks.metrics_workloads import METRICS_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
 from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
@@ -68,6 +73,7 @@ ALL_WORKLOADS = (
     *SECURITY_WORKLOADS,
     *ACL_WORKLOADS,
     *EXPLORER_WORKLOADS,
+    *METRICS_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,22 @@ class Load:
         """Run the load and return the figures that it printed. Raises LoadError."""
         output = _run([*self.command, mode, *map(str, arguments)], environment=self._environment)
         return dict(json.loads(output.splitlines()[-1]))
+
+    @contextlib.contextmanager
+    def running(self, mode: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+        """Run the load, whose process is given, until the block ends. Raises LoadError if it has ended before."""
+        command = [*self.command, mode, *map(str, arguments)]
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self._environment
+        ) as load:
+            try:
+                yield load
+                has_ended = load.poll() is not None
+            finally:
+                load.terminate()
+                said = load.communicate()[1].strip()[-1000:]
+        if has_ended:
+            raise LoadError(f"{Path(command[0]).name} ended too early: {said or f'exit code {load.returncode}'}")
 
 
 def java_produce(bootstrap: str, topic: str, records: int, size: int, acks: str) -> dict[str, float]:

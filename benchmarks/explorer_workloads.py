@@ -1,8 +1,12 @@
 """Many small requests to a node whose explorer a console watches, and to the same while nobody looks.
 
-A node without an explorer has its turns in between. All are measured in slices of a few seconds, one after the other:
-the machine is hardly the same a minute later, and a ratio is of the slices of one cycle. On two processors the console
-takes time from the client that makes the load, so that what counts is the processor time of the node for a request.
+In ``explorer-watched`` a node without an explorer has its turns in between. All are measured in slices of a few
+seconds, one after the other: the machine is hardly the same a minute later, and a ratio is of the slices of one cycle.
+On two processors the console takes time from the client that makes the load, so that what counts is the processor time
+of the node for a request.
+
+Two processes of the same code differ by as much as a watched one and one that is not. In ``explorer-same-node`` one
+node is under a load without a pause, watched and unwatched in turn: pairs, with a control (`benchmarks.pairs`).
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from benchmarks import raw
+from benchmarks import pairs, raw
 from benchmarks.clients import LoadError
+from benchmarks.pairs import Slice, Turn
 from benchmarks.servers import Kbroker, Server, explorer_of
+from benchmarks.steady_load import SteadyLoad, ready_topic, steady_requests
 from benchmarks.workloads import Bench, Figures, Workload, send_small_requests
 from spark_examples.processes import first_match, process
 
@@ -29,6 +35,12 @@ FIRST_SECONDS = 1.0
 """Seconds of the load before those that count: a node spends at first what it has saved in a rest."""
 
 REST_SECONDS = 0.3
+
+SETTLING_SECONDS = 1.5
+"""Left out after each change of ``explorer-same-node``: a node sees within a second that a watcher has gone, and a
+watched one has spent what it has saved in a rest. The control's slices have as much left out before them."""
+
+SLICE_SECONDS = 2.0
 
 
 class ExplorableKbroker(Kbroker):
@@ -165,7 +177,47 @@ def explorer_watched(bench: Bench, server: Server) -> Figures:
     }
 
 
+def explorer_same_node(bench: Bench, server: Server) -> Figures:
+    """Small requests of 100 connections to one node without a pause, watched and unwatched in turn."""
+    node = ExplorableKbroker()
+    shown = skipped = asked = 0.0
+
+    def measure(load: SteadyLoad, turn: Turn) -> Slice:
+        nonlocal shown, skipped, asked
+        if turn is not Turn.WITH:
+            time.sleep(SETTLING_SECONDS)
+            return load.slice(SLICE_SECONDS)
+        with looked_at(node) as looker:
+            time.sleep(SETTLING_SECONDS)
+            shown_before, skipped_before = looker.shown, looker.skipped
+            measured = load.slice(SLICE_SECONDS)
+            shown += looker.shown - shown_before
+            skipped += looker.skipped - skipped_before
+            asked += measured.work
+        return measured
+
+    try:
+        node.start()
+        node.await_port()
+        raw.await_record(node.host, node.port, "first")
+        with steady_requests(bench, node, ready_topic(bench, node)) as load:
+            time.sleep(bench.amount(8, 4))  # not counted: a node is slower at first
+            rounds = [{turn: measure(load, turn) for turn in order} for order in pairs.turns(bench.amount(24, 2))]
+    finally:
+        node.stop()
+    # What a console tells is a moment behind what is asked, and as much behind at the end of a slice as at its begin.
+    if not 0 < shown < asked or not 0.8 < (shown + skipped) / asked < 1.2:
+        raise LoadError(f"of {asked:,.0f} requests {shown:,.0f} were shown, and {skipped:,.0f} told as not shown")
+    return {
+        **pairs.compared(rounds),
+        "requests_per_s": statistics.median(each[Turn.WITH].rate for each in rounds),
+        "cpu_us_per_request": statistics.median(each[Turn.WITH].cost for each in rounds) * 1e6,
+        "shown_per_s": shown / sum(each[Turn.WITH].seconds for each in rounds),
+    }
+
+
 EXPLORER_WORKLOADS = (
     Workload("explorer-watched", "100 connections, watched by a console's explorer", explorer_watched, "alone"),
+    Workload("explorer-same-node", "one node, watched and unwatched in turn", explorer_same_node, "alone"),
 )
 """Apache Kafka has nothing of the kind."""

@@ -8,9 +8,11 @@
  *   load consume  BOOTSTRAP TOPIC PARTITIONS RECORDS [name=value ...]  assigned by hand, from the beginning
  *   load latency  BOOTSTRAP TOPIC RECORDS SIZE [name=value ...]        one record at a time, produce to delivery report
  *   load spread   BOOTSTRAP TOPIC PARTITIONS [name=value ...]          one record to each partition
- *   load requests PORT FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET   COUNT equal-sized requests in the file FRAMES, one per
+ *   load requests PORT FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET [COUNTER]
+ *                                                                      COUNT equal-sized requests in the file FRAMES, one per
  *                                                                      connection at a time; the 2 bytes at ERROR_OFFSET of a
- *                                                                      response (after its length) must be 0
+ *                                                                      response (after its length) must be 0; the file COUNTER
+ *                                                                      of 8 bytes, mapped, has the number of answers all the time
  *
  * One JSON object on standard output; exit code 1 and a line on standard error when anything failed.
  * benchmarks/load_python.py takes the same arguments where there is no C compiler. Build: cc -O2 load.c -ldl
@@ -28,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <time.h>
@@ -286,7 +289,18 @@ static void send_frame(struct connection *c, size_t size) {
     if (write(c->fd, c->frame, size) != (ssize_t)size) fail("write: %s", strerror(errno));
 }
 
-static void requests(char **a) {
+static volatile int64_t *counter_in(const char *path) {
+    int fd = open(path, O_RDWR);
+    if (fd < 0) fail("%s: %s", path, strerror(errno));
+    void *mapped = mmap(NULL, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) fail("%s: %s", path, strerror(errno));
+    close(fd);
+    return mapped;
+}
+
+static void requests(char **a, int n) {
+    static volatile int64_t unseen;
+    volatile int64_t *counter = n > 6 ? counter_in(a[6]) : &unseen;
     int port = atoi(a[0]), count = atoi(a[2]), connections = atoi(a[3]), error_offset = atoi(a[5]);
     double seconds = atof(a[4]);
     FILE *file = fopen(a[1], "rb");
@@ -328,7 +342,7 @@ static void requests(char **a) {
             if (memcmp(c->response + 4, c->frame + 8, 4)) fail("response with another correlation id");
             if (c->response[4 + error_offset] || c->response[5 + error_offset])
                 fail("error code %d", c->response[4 + error_offset] << 8 | c->response[5 + error_offset]);
-            done++;
+            *counter = ++done;
             c->have = 0;
             for (int k = 11; k >= 8 && !++c->frame[k]; k--) {} /* the next correlation id */
             send_frame(c, size);
@@ -343,8 +357,8 @@ int main(int argc, char **argv) {
     int n = argc - 2;
     const char *limit = getenv("LOAD_SECONDS");
     deadline = now() + (limit ? atof(limit) : 120);
-    if (!strcmp(mode, "requests") && n == 6)
-        requests(a);
+    if (!strcmp(mode, "requests") && (n == 6 || n == 7))
+        requests(a, n);
     else {
         open_library();
         if (!strcmp(mode, "produce") && n >= 4) produce(a, n);

@@ -6,6 +6,7 @@ Its figures compare the two brokers fairly, but are no measure of what a broker 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import select
 import socket
@@ -116,7 +117,10 @@ def spread(bootstrap: str, topic: str, partitions: str, *settings: str) -> dict[
     return {"records": int(partitions), "seconds": time.monotonic() - start}
 
 
-def requests(port: str, frames: str, count: str, connections: str, seconds: str, error_offset: str) -> dict[str, Any]:
+def requests(
+    port: str, frames: str, count: str, connections: str, seconds: str, error_offset: str, counter: str = ""
+) -> dict[str, Any]:
+    shared = _mapped(counter) if counter else None
     data, offset = Path(frames).read_bytes(), 4 + int(error_offset)
     size = len(data) // int(count)
     poll, open_sockets = select.poll(), {}
@@ -139,8 +143,15 @@ def requests(port: str, frames: str, count: str, connections: str, seconds: str,
                 sys.exit(f"error code {struct.unpack_from('>h', response, offset)[0]}")
             response.clear()
             done += 1
+            if shared is not None:
+                struct.pack_into("=q", shared, 0, done)
             sock.sendall(request)
     return {"requests": done, "seconds": time.monotonic() - start}
+
+
+def _mapped(path: str) -> mmap.mmap:
+    with Path(path).open("r+b") as file:
+        return mmap.mmap(file.fileno(), 8)
 
 
 def _version() -> str:

@@ -55,6 +55,19 @@ UNITS = {
     "watched_cpu_growth": "CPU of a watched request, by that of one of a node without an explorer",
     "unwatched_cpu_growth": "the same while nobody watches",
     "shown_per_s": "shown of them, per second",
+    "cpu_more_percent": "more CPU with it, %",
+    "cpu_more_low_percent": "more CPU with it, %, lower quartile",
+    "cpu_more_high_percent": "more CPU with it, %, upper quartile",
+    "rate_less_percent": "less work a second with it, %",
+    "rate_less_low_percent": "less work a second with it, %, lower quartile",
+    "rate_less_high_percent": "less work a second with it, %, upper quartile",
+    "control_cpu_more_percent": "control, CPU: %",
+    "control_cpu_more_low_percent": "control, CPU: %, lower quartile",
+    "control_cpu_more_high_percent": "control, CPU: %, upper quartile",
+    "control_rate_less_percent": "control, work a second: %",
+    "control_rate_less_low_percent": "control, work a second: %, lower quartile",
+    "control_rate_less_high_percent": "control, work a second: %, upper quartile",
+    "pairs": "pairs of slices",
     "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
 MORE_IS_BETTER = frozenset(
@@ -134,6 +147,9 @@ def _targets() -> Iterator[Target]:
     yield Target("cold-reading", "p99_growth", 2.0, None, is_ratio=False)
     yield Target("explorer-watched", "watched_cpu_growth", 1.05, None, is_ratio=False)
     yield Target("explorer-watched", "unwatched_cpu_growth", 1.01, None, is_ratio=False)
+    yield Target("explorer-same-node", "cpu_more_percent", 5, None, is_ratio=False)
+    for load in ("requests", "produce"):
+        yield Target(f"metrics-{load}", "cpu_more_percent", 1, None, is_ratio=False)
     yield Target("cluster-produce", "MB_per_s", 1.5, 3.0)
     yield Target("cluster-produce", "cpu_s_per_GB", 0.5, 0.2)
     yield Target("cluster-latency", "p50_ms", 1.2, 0.8)

@@ -111,6 +111,16 @@ class Server(ABC):
             total += times.user + times.system
         return total
 
+    def exact_cpu_seconds(self) -> float:
+        """The same to less than a millisecond, where the kernel has a clock for each process, as Linux has.
+
+        `cpu_seconds` counts hundredths of a second: half a percent of a slice of two seconds.
+        """
+        try:
+            return sum(time.clock_gettime(_clock_of(process.pid)) for process in self._processes())
+        except OSError:
+            return self.cpu_seconds()
+
     def resident_bytes(self) -> int:
         """Resident memory of the broker and its worker processes."""
         return sum(process.memory_info().rss for process in self._processes())
@@ -129,6 +139,11 @@ class Server(ABC):
             return [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             raise ServerError(f"{self.name} died") from None
+
+
+def _clock_of(pid: int) -> int:
+    """The clock of a process's processor time, as Linux numbers it (clock_getcpuclockid(3))."""
+    return ~pid << 3 | 2
 
 
 class Kbroker(Server):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installed")
 
 from benchmarks.clients import Load, LoadError
+from benchmarks.steady_load import COUNTER, counter
 
 REQUEST = struct.pack(">ihhi", 20, 0, 7, 0) + b"x" * 12
 
@@ -76,6 +78,27 @@ def test_requests_are_answered_on_every_connection(load: Load, peer: Peer, frame
     result = load.run("requests", peer.port, frames, 1, 5, 0.2, 4)
     assert result["requests"] >= 5
     assert 0.2 <= result["seconds"] < 60
+
+
+def test_answers_are_counted_while_the_load_runs(load: Load, peer: Peer, frames: Path, tmp_path: Path) -> None:
+    with counter(tmp_path / "count") as shared:
+        with load.running("requests", peer.port, frames, 1, 2, 600, 4, tmp_path / "count"):
+            deadline = time.monotonic() + 120
+            while COUNTER.unpack(shared[:])[0] < 10:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        assert COUNTER.unpack(shared[:])[0] >= 10
+
+
+@pytest.mark.parametrize("peer", [3], indirect=True)
+def test_a_load_that_ends_too_early_says_why(load: Load, peer: Peer, frames: Path, tmp_path: Path) -> None:
+    arguments = ("requests", peer.port, frames, 1, 1, 600, 4, tmp_path / "count")
+    with (
+        counter(tmp_path / "count"),
+        pytest.raises(LoadError, match="error code 3"),
+        load.running(*arguments) as process,
+    ):
+        process.wait(120)
 
 
 @pytest.mark.parametrize("peer", [3], indirect=True)

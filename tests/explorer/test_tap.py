@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from kbroker.node.explorer import tap as module
 from kbroker.node.explorer import watcher as watchers
 from kbroker.node.explorer.budget import EXCHANGE, RESERVE, SAVED, SHARE
 from kbroker.node.explorer.kept_frames import CUT_OFF
-from kbroker.node.explorer.tap import TOO_FAST, Seen, Tap
+from kbroker.node.explorer.missed import TOO_FAST, UNANSWERED
+from kbroker.node.explorer.tap import Seen, Tap
 from kbroker.node.explorer.watched_parts import LOOK, Stage
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
@@ -102,11 +104,17 @@ class Parts:
         """Be seen no more."""
         self.stage = Stage.PLAIN
 
+    def tend(self) -> None:
+        """Each request is counted at once."""
+
+    def sum_up(self) -> None:
+        """Each request is counted at once."""
+
     def ask(self, frame: memoryview, clock: Clock, cost: float) -> None:
         """A request, as the dispatchers of the stages treat it."""
         looks = self.stage is Stage.WATCHED or self.ways[frame[1]] == LOOK
         if not looks or not self.tap.can_see(frame):
-            self.seen.missed[frame[1]] += 1
+            self.seen.missed.too_fast[frame[1]] += 1
             return
         begun = self.tap.begin(self.seen, frame)
         assert begun is not None
@@ -175,8 +183,8 @@ def test_beyond_the_limit_requests_are_counted_and_no_more(clock: Clock) -> None
     asked = int(BURST) + 500
     taken = sum(ask(tap, seen, frame) for _ in range(asked))
     assert abs(taken - BURST) < 2 and not tap.budget.is_open
-    assert tap.take_skipped(watcher) == Skipped({12: asked - taken}, TOO_FAST)
-    assert tap.take_skipped(watcher) is None
+    assert tap.take_skipped(watcher) == [Skipped({12: asked - taken}, TOO_FAST)]
+    assert not tap.take_skipped(watcher)
     clock.now += 1.0
     assert not ask(tap, seen, frame)  # until somebody comes to take them
     tap.refill()
@@ -205,7 +213,7 @@ def test_what_is_not_shown_costs_a_count(clock: Clock) -> None:
         requests.failed(ValueError())
     requests.came(frame)
     assert requests.begun is None
-    assert tap.take_skipped(watcher) == Skipped({12: 1}, TOO_FAST)
+    assert tap.take_skipped(watcher) == [Skipped({12: 1}, TOO_FAST)]
 
 
 @pytest.mark.parametrize("cost", [20e-6, 200e-6, 5e-3])
@@ -232,8 +240,8 @@ def test_a_share_of_a_processor_is_spent_whatever_an_exchange_costs(clock: Clock
         told.append({item.connection for item in items})
         shown += len(items)
         rare_shown += sum(item.api_key == 3 for item in items)
-    skipped = tap.take_skipped(watcher)
-    assert skipped is not None and shown + skipped.counts[12] == asked
+    [skipped] = tap.take_skipped(watcher)
+    assert shown + skipped.counts[12] == asked
     most = SHARE * seconds + SAVED
     assert clock.spent <= most + cost
     assert clock.spent + shown * EXCHANGE >= 0.4 * SHARE * seconds
@@ -268,7 +276,7 @@ def test_whoever_asks_for_little_loses_nothing_to_the_rest(clock: Clock) -> None
     seen = connected(tap)
     tap.add(watcher)
     assert not any(ask(tap, seen, heartbeat()) for _ in range(int(BURST) + 5))
-    assert tap.take_skipped(watcher) is None
+    assert not tap.take_skipped(watcher)
     produce = memoryview(bytes(8) + b"\0\3you" + bytes(20))
     assert ask(tap, seen, produce) and not ask(tap, seen, memoryview(bytes(8) + b"\0\2me" + bytes(20)))
 
@@ -341,10 +349,14 @@ def test_requests_that_wait_for_their_answers_are_bounded(clock: Clock, monkeypa
     tap.add(watcher)
     waiting = [tap.begin(seen, heartbeat()) for _ in range(7)]
     assert [begun is not None for begun in waiting] == [True] * 5 + [False] * 2
-    assert tap.take_skipped(watcher) == Skipped({12: 2}, TOO_FAST)
+    assert tap.take_skipped(watcher) == [Skipped({12: 2}, UNANSWERED)]
     assert waiting[0] is not None
     waiting[0].answered(lambda: whole_frame(response_frame(HeartbeatResponse(), 4)))
     assert tap.begin(seen, heartbeat()) is not None and tap.begin(seen, heartbeat()) is None
+    tap.budget.spend(SAVED)
+    assert [tap.begin(seen, heartbeat()) for _ in range(3)] == [None] * 3
+    assert tap.take_skipped(watcher) == [Skipped({12: 3}, TOO_FAST), Skipped({12: 1}, UNANSWERED)]
+    assert "16 MiB" in UNANSWERED and not tap.take_skipped(watcher)
     tap.remove(watcher)
     assert not tap.pending and not tap.pending_bytes and not seen.waiting
     assert waiting[1] is not None and not waiting[1].request.size
@@ -496,7 +508,8 @@ def requests_of(tap: Tap, queue: Any) -> tuple[WatchedRequests, list[Stage]]:
     """The requests of a connection, and the stages that it has been in."""
     connection: Any = Client()
     stages: list[Stage] = []
-    return WatchedRequests(tap, connection, queue, stages.append), stages
+    parts: Any = SimpleNamespace(change=stages.append, sole_api=-1, requests=0)
+    return WatchedRequests(tap, connection, queue, parts), stages
 
 
 def with_one(tap: Tap, queue: Queue) -> WatchedRequests:

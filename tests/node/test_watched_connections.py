@@ -16,7 +16,12 @@ from kbroker.explorer.exchange import Exchange, Skipped
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.explorer import budget
 from kbroker.node.explorer.tap import Tap
-from kbroker.node.explorer.watched_parts import CountingDispatcher, WatchedDispatcher, WatchedReplyQueue
+from kbroker.node.explorer.watched_parts import (
+    CountingDispatcher,
+    SteadyDispatcher,
+    WatchedDispatcher,
+    WatchedReplyQueue,
+)
 from kbroker.node.explorer.watched_requests import NO_ANSWER
 from kbroker.node.explorer.watcher import Watcher
 from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue
@@ -104,9 +109,78 @@ def test_of_a_connection_that_is_not_chosen_rare_requests_are_seen_and_clients_a
     run(main)
 
 
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_requests_of_one_api_are_counted_without_a_step_more_and_others_are_seen(
+    tmp_path: Path, is_measured: bool
+) -> None:
+    assert SteadyDispatcher.serve_now is Dispatcher.serve_now
+
+    async def main() -> None:
+        async with explorable_node(tmp_path, **METRICS if is_measured else {}) as (node, tap):
+            await node.create_topic("t")
+            client, watcher = await node.connect(), Watcher()
+
+            async def produce(count: int) -> None:
+                for _ in range(count):
+                    answer = await client.ask(produce_request("t", batch(b"x")), 9)
+                    assert answer.responses[0].partition_responses[0].error_code == 0
+
+            await produce(5)
+            tap.add(watcher)
+            dispatcher: Any = parts_of(tap, client)[0]
+            table = dispatcher._table
+            tap._choose_fewer(0)
+            await produce(2)
+            assert isinstance(dispatcher, CountingDispatcher)
+            assert _counts(tap, watcher) == {0: 2} and isinstance(dispatcher, SteadyDispatcher)
+            await produce(7)
+            assert isinstance(dispatcher, SteadyDispatcher) and parts_of(tap, client)[0] is dispatcher
+            await client.ask(MetadataRequest(topics=[]))
+            await client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4)
+            assert [item.api_key for item in watcher.take(99) if isinstance(item, Exchange)] == [3]
+            assert isinstance(dispatcher, CountingDispatcher) and dispatcher._table is table
+            await produce(1)
+            assert _counts(tap, watcher) == {0: 8, 12: 1} and isinstance(dispatcher, SteadyDispatcher)
+            dispatcher.restrict([0])
+            assert isinstance(dispatcher, CountingDispatcher)
+            dispatcher.restrict(None)
+            assert not _counts(tap, watcher) and isinstance(dispatcher, SteadyDispatcher)
+            await produce(3)
+            await client.stream.aclose()
+            while tap.connections():
+                await trio.sleep(0.01)
+            assert _counts(tap, watcher) == {0: 3}
+            assert not any(isinstance(item, Exchange) for item in watcher.take(99))
+
+    run(main)
+
+
+def test_what_was_counted_for_watchers_who_have_gone_is_not_told_to_the_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with explorable_node(tmp_path) as (node, tap):
+            await node.create_topic("t")
+            client, watcher = await node.connect(), Watcher()
+            for _ in range(5):
+                await client.ask(produce_request("t", batch(b"x")), 9)
+            tap.add(watcher)
+            tap._choose_fewer(0)
+            assert not _counts(tap, watcher)
+            await client.ask(produce_request("t", batch(b"x")), 9)
+            assert classes_of(tap, client) == (SteadyDispatcher, ReplyQueue)
+            tap.remove(watcher)
+            assert classes_of(tap, client) == (Dispatcher, ReplyQueue)
+            tap.add(watcher)
+            assert not _counts(tap, watcher)
+            await client.ask(MetadataRequest(topics=[]))
+
+    run(main)
+
+
 def _counts(tap: Tap, watcher: Watcher) -> Counter[int]:
-    skipped = tap.take_skipped(watcher)
-    return Counter() if skipped is None else Counter(skipped.counts)
+    counts: Counter[int] = Counter()
+    for skipped in tap.take_skipped(watcher):
+        counts.update(skipped.counts)
+    return counts
 
 
 async def _ask_much(node: Node, rng: random.Random) -> None:

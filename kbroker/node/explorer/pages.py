@@ -118,9 +118,7 @@ class ExplorerPages:
         await watcher.wait(PULSE_SECONDS if self._tap.budget.is_open else GATHER_SECONDS)
         self._tap.refill()
         items: list[Item] = [*watcher.take(LINES_A_TURN)]
-        skipped = self._tap.take_skipped(watcher)
-        if skipped is not None:
-            items.append(skipped)
+        items += self._tap.take_skipped(watcher)
         if items:
             await _send(exchange, items)
         else:

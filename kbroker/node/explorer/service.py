@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.node.explorer.pages import ExplorerPages
 from kbroker.node.explorer.tap import Tap
-from kbroker.node.explorer.watched_parts import changed
+from kbroker.node.explorer.watched_parts import Parts
 from kbroker.node.explorer.watched_requests import WatchedRequests
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ExplorerService:
 
     def show(self, connection: Connection, dispatcher: Dispatcher, replies: ReplyQueue) -> WatchedRequests:
         """Have the tap see the requests of a connection for as long as somebody watches."""
-        requests = WatchedRequests(self.tap, connection, replies, changed(dispatcher, replies))
+        requests = WatchedRequests(self.tap, connection, replies, Parts(dispatcher, replies))
         dispatcher.watcher = replies.watcher = requests
         return requests
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
 from math import inf
@@ -28,6 +27,7 @@ from kbroker.explorer.exchange import (
 from kbroker.explorer.redaction import LARGEST, PREFIX, is_request, may_have_secrets
 from kbroker.node.explorer.budget import Budget
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame
+from kbroker.node.explorer.missed import MAX_PENDING_BYTES, Missed
 from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
 from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
 from kbroker.wire.registry import API_KEYS
@@ -48,14 +48,11 @@ COMMON: Final = frozenset(
 
 NO_WAYS: Final = bytes([UNASKED]) * 256
 
-MAX_PENDING_BYTES: Final = 16 << 20
-"""Bytes of requests that are seen and not answered yet. Others are counted and not seen until some are."""
+TENDED: Final = 256
+"""Connections whose requests are counted before watchers are told, a few times a second."""
 
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
-
-TOO_FAST: Final = "a node spends 2% of a processor on showing requests"
-TOO_FAST_OF_OTHERS: Final = f"{TOO_FAST}, of other watchers' clients, too"
 
 
 class Requests(Protocol):
@@ -63,6 +60,12 @@ class Requests(Protocol):
 
     def settle(self, stage: Stage, ways: bytes) -> None:
         """Be seen so much from the next request on."""
+
+    def tend(self) -> None:
+        """Count what has been served and is not counted yet; count the next ones as cheaply as can be."""
+
+    def sum_up(self) -> None:
+        """Count what has been served and is not counted yet."""
 
     def end(self) -> None:
         """Have the plain parts now: nobody watches."""
@@ -77,7 +80,7 @@ class Seen:
     )
 
     def __init__(
-        self, node: int, number: int, connection: ShownConnection, missed: list[int], software: str = "unknown"
+        self, node: int, number: int, connection: ShownConnection, missed: Missed, software: str = "unknown"
     ) -> None:
         """``missed`` counts its requests that are not seen; ``software``: what it said of itself as it logged in."""
         self.missed = missed
@@ -132,9 +135,8 @@ class Tap:
         """Tells this run of the node from others, whose exchanges and connections have the same numbers."""
         self.is_watched = False
         self.budget = Budget()
-        self.missed = [0] * 256
-        """Requests that were not seen since the watchers were last told, by API key."""
-        self.missed_by_controllers = [0] * 256
+        self._missed = Missed(of_controllers=False)
+        self._missed_by_controllers = Missed(of_controllers=True)
         self.pending: set[Begun] = set()
         """Requests that are seen and not complete."""
         self.pending_bytes = 0
@@ -149,6 +151,8 @@ class Tap:
         self._chosen: dict[int, Seen] = {}
         """The connections that are seen."""
         self._has_chosen_all = True
+        self._untended: list[Seen] = []
+        """Connections whose requests are to be summed up next."""
         self._turn = 0
         self._logins: dict[tuple[str, str], Seen] = {}
         self._numbers = 0
@@ -192,7 +196,6 @@ class Tap:
 
     def _end(self) -> None:
         """Nobody watches any more: forget all that is under way."""
-        self.missed[:] = self.missed_by_controllers[:] = bytes(256)
         self.ways = self.ways_of_others = NO_WAYS
         for begun in list(self.pending):
             begun.drop()
@@ -200,6 +203,9 @@ class Tap:
         for seen in self._connections.values():
             if seen.requests is not None and seen.client_id is not None:
                 seen.requests.end()
+        self._untended.clear()
+        self._missed.clear()
+        self._missed_by_controllers.clear()
 
     # --- which connections are seen
 
@@ -281,6 +287,8 @@ class Tap:
         def closed() -> None:
             for begun in list(seen.waiting):
                 begun.ended(CUT_OFF)
+            if seen.requests is not None:
+                seen.requests.sum_up()
             del self._connections[number]
             self._chosen.pop(number, None)
             self._tell_closed(number)
@@ -332,7 +340,7 @@ class Tap:
         return seen
 
     def _seen(self, number: int, connection: ShownConnection, software: str = "unknown") -> Seen:
-        missed = self.missed_by_controllers if connection.is_controller else self.missed
+        missed = self._missed_by_controllers if connection.is_controller else self._missed
         return Seen(self.node, number, connection, missed, software)
 
     def connections(self) -> list[Seen]:
@@ -357,8 +365,11 @@ class Tap:
             return None
         most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
         size = EXCHANGE_BYTES + min(len(frame), most)
-        if not self.can_see(frame) or self.pending_bytes + size > MAX_PENDING_BYTES:
-            seen.missed[api_key & 0xFF] += 1
+        if not self.can_see(frame):
+            seen.missed.too_fast[api_key & 0xFF] += 1
+            return None
+        if self.pending_bytes + size > MAX_PENDING_BYTES:
+            seen.missed.unanswered[api_key & 0xFF] += 1
             return None
         began = thread_time()
         seen.shown_in = self._turn
@@ -390,23 +401,27 @@ class Tap:
             if watcher.wants(begun.api_key, client_id, info.is_controller):
                 watcher.put(exchange, info)
 
-    def take_skipped(self, watcher: Watcher) -> Skipped | None:
+    def take_skipped(self, watcher: Watcher) -> list[Skipped]:
         """The requests that were not seen since the last call for this watcher, and that it asks for.
 
         For one who asks for certain clients those of others' clients are counted, too.
         """
-        for missed, of_controllers in ((self.missed, False), (self.missed_by_controllers, True)):
-            if any(missed):
-                counts = Counter({key: count for key, count in enumerate(missed) if count})
-                missed[:] = bytes(len(missed))
-                for each in self._watchers:
-                    if each.controllers or not of_controllers:
-                        each.skipped.update(counts)
-        keys = watcher.api_keys
-        told = {key: count for key, count in watcher.skipped.items() if keys is None or key in keys}
-        watcher.skipped.clear()
-        why = TOO_FAST_OF_OTHERS if watcher.client and len(self._watchers) > 1 else TOO_FAST
-        return Skipped(told, why) if told else None
+        self._tend()
+        for missed in (self._missed, self._missed_by_controllers):
+            for each in self._watchers:
+                if each.controllers or not missed.of_controllers:
+                    each.skipped.add(missed)
+            missed.clear()
+        return watcher.skipped.take(watcher.api_keys, of_others=bool(watcher.client) and len(self._watchers) > 1)
+
+    def _tend(self) -> None:
+        """Have some of the connections counted, the others when it is called again."""
+        if not self._untended:
+            self._untended = list(self._connections.values())
+        for _ in range(min(TENDED, len(self._untended))):
+            seen = self._untended.pop()
+            if seen.requests is not None:
+                seen.requests.tend()
 
 
 class Begun:

@@ -7,7 +7,7 @@ Those with metrics stay observed by them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueu
 from kbroker.node.reply_queue import ReplyQueue
 
 if TYPE_CHECKING:
+    from kbroker.handlers.registration import Registration
     from kbroker.later import Later
     from kbroker.round import Round
     from kbroker.types import Part
@@ -75,6 +76,9 @@ class Watch(Protocol):
     def leave(self) -> None:
         """The dispatcher is a `WatchedDispatcher` no more."""
 
+    def unsettle(self) -> None:
+        """The dispatcher is a `CountingDispatcher` in place of a `SteadyDispatcher`."""
+
 
 _serve_now = Dispatcher.serve_now
 """Called for each request, and looked up but once."""
@@ -125,6 +129,46 @@ class CountingDispatcher(Dispatcher):
                 return
         watcher.missed[key] += way
         await super().serve(frame)
+
+    @property
+    def sole_api(self) -> int:
+        """The API key of the connection's shortcuts; -1 if it has none, or those of several APIs."""
+        known = self._shortcuts.known
+        return next(iter(known)) if len(known) == 1 else -1
+
+
+class SteadyDispatcher(Dispatcher):
+    """Serves one API in the plain way: its requests count by ``requests``. Others are left to a `CountingDispatcher`.
+
+    To count each request costs two percent of serving a small one, and most connections ask for one API at a time.
+    """
+
+    __slots__ = ()
+    watcher: Watch
+
+    def narrow(self, api_key: int) -> Mapping[int, Registration]:
+        """Serve no other API at once; the table that it has had."""
+        table = self._table
+        self._table = {api_key: table[api_key]} if api_key in table else {}
+        return table
+
+    def widen(self, table: Mapping[int, Registration]) -> None:
+        """Serve all of the table."""
+        self._table = table
+
+    def restrict(self, api_keys: Collection[int] | None) -> None:
+        """Serve only these APIs, of all that there are."""
+        self.watcher.unsettle()
+        self.restrict(api_keys)
+
+    async def serve(self, frame: memoryview) -> None:
+        """Serve a request whose handler may wait, and any of another API."""
+        if frame[0] << 8 | frame[1] in self._table:
+            await super().serve(frame)
+            return
+        self.watcher.unsettle()
+        if not self.serve_now(frame):
+            await self.serve(frame)
 
 
 class WatchedDispatcher(Dispatcher):
@@ -198,6 +242,10 @@ class _CountingMeasured(CountingDispatcher, ObservedDispatcher):
     __slots__ = ()
 
 
+class _SteadyMeasured(SteadyDispatcher, ObservedDispatcher):
+    __slots__ = ()
+
+
 class _WatchedMeasured(WatchedDispatcher, ObservedDispatcher):
     __slots__ = ()
 
@@ -212,19 +260,43 @@ class Stage(Enum):
     PLAIN = (Dispatcher, ObservedDispatcher), (ReplyQueue, ObservedReplyQueue)
     NEW = (NewDispatcher, _NewMeasured), (ReplyQueue, ObservedReplyQueue)
     COUNTING = (CountingDispatcher, _CountingMeasured), (ReplyQueue, ObservedReplyQueue)
+    STEADY = (SteadyDispatcher, _SteadyMeasured), (ReplyQueue, ObservedReplyQueue)
     WATCHED = (WatchedDispatcher, _WatchedMeasured), (WatchedReplyQueue, _WatchedMeasuredQueue)
 
 
-Change = Callable[[Stage], None]
+class Parts:
+    """The dispatcher and the reply queue of a connection, which are turned into those of a stage."""
 
+    __slots__ = ("_dispatcher", "_is_measured", "_replies", "_table")
 
-def changed(dispatcher: Dispatcher, replies: ReplyQueue) -> Change:
-    """The function that turns the parts of a connection into those of a stage."""
-    is_measured = isinstance(dispatcher, ObservedDispatcher)
+    def __init__(self, dispatcher: Dispatcher, replies: ReplyQueue) -> None:
+        self._dispatcher = dispatcher
+        self._replies = replies
+        self._is_measured = isinstance(dispatcher, ObservedDispatcher)
+        self._table: Mapping[int, Registration] = {}
 
-    def change(stage: Stage) -> None:
+    def change(self, stage: Stage) -> None:
+        """Turn them into those of a stage other than ``STEADY``."""
+        dispatcher = self._dispatcher
+        if isinstance(dispatcher, SteadyDispatcher):
+            dispatcher.widen(self._table)
         dispatchers, queues = stage.value
-        dispatcher.__class__ = dispatchers[is_measured]
-        replies.__class__ = queues[is_measured]
+        dispatcher.__class__ = dispatchers[self._is_measured]
+        self._replies.__class__ = queues[self._is_measured]
 
-    return change
+    @property
+    def requests(self) -> int:
+        """Requests so far."""
+        return self._dispatcher.requests
+
+    @property
+    def sole_api(self) -> int:
+        """The API that can be served steadily: that of all shortcuts, while each request is counted; else -1."""
+        return self._dispatcher.sole_api if isinstance(self._dispatcher, CountingDispatcher) else -1
+
+    def make_steady(self, api_key: int) -> None:
+        """Serve one API in the plain way, until there is a request of another one."""
+        dispatcher: Dispatcher = self._dispatcher
+        dispatcher.__class__ = Stage.STEADY.value[0][self._is_measured]
+        assert isinstance(dispatcher, SteadyDispatcher)
+        self._table = dispatcher.narrow(api_key)

@@ -14,7 +14,7 @@ from kbroker.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.handlers.context import CloseConnection
 from kbroker.later import Later
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
-from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
+from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Parts, Stage
 from kbroker.types import FileRegion, Part
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import response_parts
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.tap import Begun, Tap
-    from kbroker.node.explorer.watched_parts import Change
     from kbroker.node.reply_queue import ReplyQueue
     from kbroker.round import Round
 
@@ -36,17 +35,17 @@ class WatchedRequests:
     """Shows requests to the tap, if it wants them. They are served as they would be without it, short ways included."""
 
     __slots__ = (
-        *("_change", "_env", "_hides_records", "_later", "_queue", "_seen", "_stage", "_tap"),
+        *("_env", "_hides_records", "_later", "_parts", "_queue", "_seen", "_stage", "_steady", "_summed", "_tap"),
         *("begun", "is_left", "leaves", "missed", "ways"),
     )
 
-    def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue, change: Change) -> None:
-        """``change`` makes of the connection's parts those of a stage."""
+    def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue, parts: Parts) -> None:
+        """``parts``: those of the connection, which have the classes of the stage that it is in."""
         self._tap = tap
         self._env: Env = tap.env
         self._seen = tap.connected(connection)
         self._seen.requests = self
-        self.missed = self._seen.missed
+        self.missed = self._seen.missed.too_fast
         self.ways = bytes(256)
         self._queue = queue
         self._hides_records = connection.is_controller
@@ -55,10 +54,14 @@ class WatchedRequests:
         self._later: tuple[Later[Any], int, int, int] | None = None
         """The answer of ``begun`` that comes later."""
         self.is_left = self.leaves = False
-        self._change = change
+        self._parts = parts
         self._stage = Stage.NEW
-        """That which the connection is in between requests."""
-        change(Stage.NEW)
+        """That which the connection is in between requests; ``COUNTING`` while it is ``STEADY``, too."""
+        self._steady = -1
+        """The API key of the requests that are counted by those of the dispatcher; -1 if each is counted."""
+        self._summed = 0
+        """Requests of the dispatcher that are counted."""
+        parts.change(Stage.NEW)
 
     # --- how much is seen
 
@@ -66,21 +69,46 @@ class WatchedRequests:
         """Take the client id, by which it is known whether anybody asks for the connection."""
         self._seen.client_id = client_id_of(frame)
         self._stage = Stage.PLAIN
-        self._change(Stage.PLAIN)
+        self._parts.change(Stage.PLAIN)
         if self._tap.is_watched:
             self._tap.place(self._seen)
 
     def settle(self, stage: Stage, ways: bytes) -> None:
         """Be seen so much from the next request on, and of each API as ``ways`` says."""
+        self.sum_up()
+        self._steady = -1
         self._stage, self.ways = stage, ways
         self.leaves = stage is not Stage.WATCHED and (self.begun is not None or self.is_left)
         if not self.leaves:
-            self._change(stage)
+            self._parts.change(stage)
+
+    def tend(self) -> None:
+        """Count what has been served steadily; begin to serve so, if that can be."""
+        if self._steady >= 0:
+            self.sum_up()
+        elif self._stage is Stage.COUNTING:
+            key = self._parts.sole_api
+            if key >= 0 and self.ways[key] != LOOK:
+                self._steady, self._summed = key, self._parts.requests
+                self._parts.make_steady(key)
+
+    def sum_up(self) -> None:
+        """Count what has been served steadily."""
+        if self._steady >= 0:
+            requests = self._parts.requests
+            self.missed[self._steady] += (requests - self._summed) * self.ways[self._steady]
+            self._summed = requests
+
+    def unsettle(self) -> None:
+        """Count each request: the next one is of another API."""
+        self.sum_up()
+        self._steady = -1
+        self._parts.change(Stage.COUNTING)
 
     def leave(self) -> None:
         """Be seen as it was settled: no request is under way."""
         self.leaves = False
-        self._change(self._stage)
+        self._parts.change(self._stage)
 
     def end(self) -> None:
         """Nobody watches: what is under way is not shown any more."""
@@ -96,7 +124,7 @@ class WatchedRequests:
         if not tap.can_see(frame):
             return COUNT
         self.leaves = True
-        self._change(Stage.WATCHED)
+        self._parts.change(Stage.WATCHED)
         return LOOK
 
     # --- requests

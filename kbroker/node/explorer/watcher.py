@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Skipped
+from kbroker.node.explorer.missed import Untold
 
 MAX_WAITING_BYTES: Final = 8 << 20
 """Bytes that wait for one watcher. The oldest give way to newer ones."""
@@ -36,7 +37,7 @@ class Watcher:
         self._bytes = 0
         self._waiting_of: Counter[int] = Counter()
         """Exchanges that wait, by their connections."""
-        self.skipped: Counter[int] = Counter()
+        self.skipped = Untold()
         """Requests that were not seen, and of which it has not been told."""
         self._lost: Counter[int] = Counter()
         self._told: dict[int, ConnectionInfo] = {}
