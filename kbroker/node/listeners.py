@@ -1,4 +1,8 @@
-"""A node's listeners together: bound before anything else, opened one after another, limited as a whole."""
+"""A node's listeners together: bound before anything else, opened one after another, limited as a whole.
+
+Until the logs are open connections are refused, as by Apache Kafka: a client goes on to another node at once, and a
+controller knows that the broker's last life is over.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ OTHER_FILES = 64
 
 
 class Listeners:
-    """The configured listeners, from ``bind`` to ``close``."""
+    """The configured listeners, from ``bind``, over ``listen`` and ``open``, to ``close``."""
 
     def __init__(self, config: BrokerConfig, security: NodeSecurity, observers: RequestObservers | None = None) -> None:
         self._config = config
@@ -50,9 +54,14 @@ class Listeners:
     async def bind(self, network: Network) -> None:
         """Take the addresses. ``FatalError`` if one cannot be had."""
         for listener in self._config.listeners:
-            stream_listener = await network.listen(listener.host, listener.port)
+            stream_listener = await network.bind(listener.host, listener.port)
             self._bound[listener.name] = stream_listener
             self.ports[listener.name] = stream_listener.address
+
+    def listen(self) -> None:
+        """Let whoever connects from now on wait until its listener is opened. ``FatalError`` if that cannot be."""
+        for stream_listener in self._bound.values():
+            stream_listener.listen()
 
     def endpoints(self, listeners: Iterable[Listener]) -> list[Endpoint]:
         """The addresses that clients are told: the advertised ones, with the port that was bound for port 0."""
