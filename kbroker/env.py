@@ -67,9 +67,13 @@ class Stream(Protocol):
 
 
 class StreamListener(Protocol):
-    """A bound port."""
+    """A bound port. Connections are refused until it listens."""
 
     address: tuple[str, int]
+
+    def listen(self) -> None:
+        """Take connections from now on; :class:`FatalError` when another process has come to listen there."""
+        ...
 
     async def accept(self) -> Stream: ...
 
@@ -108,7 +112,7 @@ class Network(Protocol):
         """A new poller, or ``None`` where each stream is to be waited for by its own task."""
         ...
 
-    async def listen(self, host: str, port: int) -> StreamListener:
+    async def bind(self, host: str, port: int) -> StreamListener:
         """Bind a port (0 picks a free one); :class:`FatalError` when it cannot be had."""
         ...
 
@@ -230,12 +234,19 @@ def _address(name: Any) -> tuple[str, int]:
 
 
 class RealListener:
-    """A listening TCP port of this machine."""
+    """A TCP port of this machine."""
 
     def __init__(self, sock: socket.socket, *, use_sendfile: bool) -> None:
         self._sock = sock
         self._use_sendfile = use_sendfile
         self.address = _address(sock.getsockname())
+
+    def listen(self) -> None:
+        host, port = self.address
+        try:
+            self._sock.listen(512)
+        except OSError as error:
+            raise _cannot_listen(host, port, error) from error
 
     async def accept(self) -> Stream:
         while True:
@@ -328,7 +339,7 @@ class RealNetwork:
     def poller(self) -> Poller | None:
         return EpollPoller() if self.use_epoll else None
 
-    async def listen(self, host: str, port: int) -> StreamListener:
+    async def bind(self, host: str, port: int) -> StreamListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             if host and not _is_numeric(host):
@@ -342,18 +353,15 @@ class RealNetwork:
         except UnicodeError as error:
             raise FatalError(f"cannot listen on {host}:{port}: {_no_name(host, error)}") from error
         except OSError as error:
-            raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise _cannot_listen(host, port, error) from error
         try:
             if sys.platform != "win32":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
             sock.bind(target)
-            sock.listen(512)
         except OSError as error:
             sock.close()
-            if error.errno == errno.EADDRINUSE:
-                raise FatalError(f"cannot listen on {host}:{port}: the port is in use") from error
-            raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise _cannot_listen(host, port, error) from error
         return RealListener(sock, use_sendfile=self.use_sendfile)
 
     async def connect(self, host: str, port: int) -> Stream:
@@ -364,6 +372,11 @@ class RealNetwork:
         sock = stream.socket
         plain = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
         return RealStream(plain, use_sendfile=self.use_sendfile)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> FatalError:
+    reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
+    return FatalError(f"cannot listen on {host}:{port}: {reason}")
 
 
 def _no_name(host: str, error: UnicodeError) -> OSError:

@@ -61,7 +61,8 @@ def cleaner(node: Seen) -> object:
 
 def connections(node: Seen) -> object:
     listeners = Listeners(CONFIG, None)  # type: ignore[arg-type]
-    return listeners._limits(node.dynamic.with_prefix(MAX_CONNECTIONS), node.dynamic.with_prefix(LISTENER_PREFIX))
+    node_wide, of_listeners = (node.dynamic.with_prefix(prefix) for prefix in (MAX_CONNECTIONS, LISTENER_PREFIX))
+    return listeners._limits(node_wide, of_listeners, is_controller=False)
 
 
 def rate(node: Seen) -> object:

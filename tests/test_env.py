@@ -101,4 +101,4 @@ def test_what_can_be_no_name_of_a_host_is_an_address_that_cannot_be_reached(host
 @NO_NAMES
 def test_what_can_be_no_name_of_a_host_cannot_be_listened_on(host: str) -> None:
     with pytest.raises(FatalError, match=f"cannot listen on {host}:9092: '{host}' cannot be the name of a host"):
-        trio.run(RealNetwork().listen, host, 9092)
+        trio.run(RealNetwork().bind, host, 9092)

@@ -208,6 +208,8 @@ class Broker:
             metadata.when_loaded(lambda: loader.begin(metadata.image))
         self.lifecycle = lifecycle = BrokerLifecycle(config, metadata, self.log_manager)
         self._registrations = Registrations(config, metadata, lifecycle, self._listeners, self.log_manager)
+        # A stop before this node is registered leaves the marker of the last clean stop again.
+        lifecycle.broker_epoch = self._registrations.previous_epoch()
         cordoned = CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon)
         metadata.subscribe(cordoned.on_image)
 
@@ -334,6 +336,7 @@ class Broker:
                             self._metrics.show(nursery)
                         if self.opening is not None:
                             await self._open(nursery, self.opening)
+                        self._listeners.listen()
                         if self._metrics is not None:
                             self._metrics.start(nursery)
                         if self._explorer is not None:

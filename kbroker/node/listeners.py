@@ -1,4 +1,8 @@
-"""A node's listeners together: bound before anything else, opened one after another, limited as a whole."""
+"""A node's listeners together: bound before anything else, opened one after another, limited as a whole.
+
+Until the logs are open connections are refused, as by Apache Kafka: a client goes on to another node at once, and a
+controller knows that the broker's last life is over.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,12 @@ DEFAULT_REQUEST_MEMORY = 512 << 20
 OTHER_FILES = 64
 """Open files that are neither logs nor clients: other nodes, processes, pipes, files that are written whole."""
 
+FEWEST_OF_CONTROLLERS = 32
+"""Connections of other nodes to a controller that is a broker, too: each needs a few."""
+
 
 class Listeners:
-    """The configured listeners, from ``bind`` to ``close``."""
+    """The configured listeners, from ``bind``, over ``listen`` and ``open``, to ``close``."""
 
     def __init__(self, config: BrokerConfig, security: NodeSecurity, observers: RequestObservers | None = None) -> None:
         self._config = config
@@ -44,15 +51,21 @@ class Listeners:
         """The address that each listener is bound to, by listener name."""
         self.servers: list[ListenerServer] = []
         """Those that are open."""
-        self._quotas: list[ConnectionQuota] = []
+        self._quotas: dict[bool, ConnectionQuota] = {}
+        """Those of controllers' listeners (True), and of all others."""
         self._bound: dict[str, StreamListener] = {}
 
     async def bind(self, network: Network) -> None:
         """Take the addresses. ``FatalError`` if one cannot be had."""
         for listener in self._config.listeners:
-            stream_listener = await network.listen(listener.host, listener.port)
+            stream_listener = await network.bind(listener.host, listener.port)
             self._bound[listener.name] = stream_listener
             self.ports[listener.name] = stream_listener.address
+
+    def listen(self) -> None:
+        """Let whoever connects from now on wait until its listener is opened. ``FatalError`` if that cannot be."""
+        for stream_listener in self._bound.values():
+            stream_listener.listen()
 
     def endpoints(self, listeners: Iterable[Listener]) -> list[Endpoint]:
         """The addresses that clients are told: the advertised ones, with the port that was bound for port 0."""
@@ -76,11 +89,10 @@ class Listeners:
     ) -> None:
         """Accept connections on all listeners that are not open yet, or on those named in ``only``.
 
-        ``serve`` runs each in ``nursery``. The limits hold for the connections of all that one call opens, and
-        for those of controllers' listeners apart: clients keep no broker away from its controller.
+        ``serve`` runs each in ``nursery``. The limits hold for the connections of controllers' listeners apart from all
+        others: clients keep no broker away from its controller.
         """
         config = self._config
-        quotas: dict[bool, ConnectionQuota] = {}
         memory = config.queued_max_request_bytes
         budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
         configured = {listener.name: listener for listener in config.listeners}
@@ -89,10 +101,9 @@ class Listeners:
             if name in opened or (only is not None and name not in only):
                 continue
             is_controller = name in config.controller_listener_names
-            if is_controller not in quotas:
-                quotas[is_controller] = ConnectionQuota(self._limits(config, config))
-                self._quotas.append(quotas[is_controller])
-            quota = quotas[is_controller]
+            if is_controller not in self._quotas:
+                self._quotas[is_controller] = ConnectionQuota(self._limits(config, config, is_controller=is_controller))
+            quota = self._quotas[is_controller]
             server = ListenerServer(
                 name,
                 stream_listener,
@@ -113,11 +124,11 @@ class Listeners:
     def limit(self, dynamic_config: DynamicBrokerConfig) -> None:
         """Hold further connections to the limits that were set at run time (KIP-226, KIP-402)."""
         node = dynamic_config.with_prefix(MAX_CONNECTIONS)
-        limits = self._limits(node, dynamic_config.with_prefix(LISTENER_PREFIX))
-        for quota in self._quotas:
-            quota.limits = limits
+        of_listeners = dynamic_config.with_prefix(LISTENER_PREFIX)
+        for is_controller, quota in self._quotas.items():
+            quota.limits = self._limits(node, of_listeners, is_controller=is_controller)
 
-    def _limits(self, config: BrokerConfig, of_listeners: BrokerConfig) -> ConnectionLimits:
+    def _limits(self, config: BrokerConfig, of_listeners: BrokerConfig, *, is_controller: bool) -> ConnectionLimits:
         bounds = {
             listener.name: of_listeners.values.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{MAX_CONNECTIONS}")
             for listener in config.listeners
@@ -129,9 +140,17 @@ class Listeners:
             max_idle=config.connections_max_idle_ms / 1000,
             per_listener={name: bound for name, bound in bounds.items() if bound is not None},
             preferred=config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
-            possible=_connections_by_file_limit(),
+            possible=self._possible(is_controller),
             max_frame_bytes=config.socket_request_max_bytes,
         )
+
+    def _possible(self, is_controller: bool) -> int:
+        """Connections that there are open files for. Where a node has listeners of both kinds, few are controllers'."""
+        possible, config = _connections_by_file_limit(), self._config
+        if not (config.is_controller and config.is_broker):
+            return possible
+        of_controllers = max(FEWEST_OF_CONTROLLERS, possible // 8)
+        return of_controllers if is_controller else possible - of_controllers
 
     def close(self) -> None:
         """Give the addresses back."""

@@ -38,7 +38,7 @@ class Registrations:
         if config.is_controller and metadata.knows_controllers:
             await self._register_controller()
         if config.is_broker:
-            epoch = await self._register_broker(self._previous_epoch())
+            epoch = await self._register_broker(self.previous_epoch())
             # Only then may it act on its metadata: those of its last life may call it the leader of what it has lost.
             await metadata.wait_for_image(lambda image: image.offset >= epoch)
 
@@ -55,7 +55,7 @@ class Registrations:
             previous_broker_epoch=previous_broker_epoch,
         )
 
-    def _previous_epoch(self) -> int:
+    def previous_epoch(self) -> int:
         """This broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
         epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in self._log_manager.log_dirs}
         return epochs.pop() if len(epochs) == 1 else -1

@@ -30,8 +30,8 @@ class SecureNetwork:
     def poller(self) -> Poller | None:
         return self._network.poller()
 
-    async def listen(self, host: str, port: int) -> StreamListener:
-        return await self._network.listen(host, port)
+    async def bind(self, host: str, port: int) -> StreamListener:
+        return await self._network.bind(host, port)
 
     async def connect(self, host: str, port: int) -> Stream:
         stream = await self._network.connect(host, port)

@@ -241,6 +241,9 @@ class SimListener:
         self._task: trio.lowlevel.Task | None = None
         self._closed = False
 
+    def listen(self) -> None:
+        self._host.listeners[self.address[1]] = self
+
     def offer(self, stream: SimStream) -> None:
         """A connection has been made."""
         self._queue.append(stream)
@@ -448,11 +451,10 @@ class NodeNetwork:
     def poller(self) -> SimPoller | None:
         return SimPoller() if self._use_poller else None
 
-    async def listen(self, host: str, port: int) -> SimListener:
+    async def bind(self, host: str, port: int) -> SimListener:
         if port in self._host.listeners:
             raise FatalError(f"cannot listen on {host}:{port}: the port is in use")
-        listener = self._host.listeners[port] = SimListener(self._host, port)
-        return listener
+        return SimListener(self._host, port)
 
     async def connect(self, host: str, port: int) -> SimStream:
         if self.dead:

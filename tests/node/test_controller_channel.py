@@ -49,7 +49,9 @@ def test_who_waits_for_a_controller_that_is_none_any_more_waits_no_longer() -> N
     async def test() -> None:
         network = RealEnv(seed=1).network
         channel = ControllerChannel(network, "test")
-        silent = [await network.listen("127.0.0.1", 0) for _ in range(2)]
+        silent = [await network.bind("127.0.0.1", 0) for _ in range(2)]
+        for listener in silent:
+            listener.listen()
         first, second = (VoterEndpoint(*listener.address[:2]) for listener in silent)
         answers: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.types import random_uuid
 from kbroker.wire.messages import alter_partition_reassignments as moves
@@ -160,6 +162,27 @@ def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_path: P
                 assert await seconds(lambda: cluster.stop(node_id)) < 1.5  # noqa: B023
             await cluster.start(1, 2, 3)
             await cluster.until(lambda: all(p.leader >= 0 for p in partitions(cluster, 1)), within=5)
+
+    run(test)
+
+
+def test_a_clean_stop_stays_one_when_the_next_start_finds_no_quorum_and_is_stopped(tmp_path: Path) -> None:
+    """Else the controller would take the broker for one that may have lost records (KIP-966)."""
+    marker = tmp_path / "node3" / CLEAN_SHUTDOWN
+
+    async def test() -> None:
+        async with quorum(tmp_path, **DEFAULTS) as cluster:
+            await cluster.start(1, 2, 3)
+            await create(cluster, "t")
+            epoch = cluster.nodes[3].broker_epoch
+            await cluster.stop(1, 2, 3)
+            left = marker.read_text()
+            assert json.loads(left)["brokerEpoch"] == epoch
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.start, 3)
+                await cluster.until(lambda: not marker.exists())  # its logs are open
+                nursery.cancel_scope.cancel()
+            assert marker.read_text() == left
 
     run(test)
 

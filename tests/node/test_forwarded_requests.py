@@ -295,7 +295,8 @@ def test_only_so_many_requests_of_clients_are_under_way(monkeypatch: pytest.Monk
 
     async def test() -> None:
         network = RealEnv(seed=1).network
-        silent = await network.listen("127.0.0.1", 0)
+        silent = await network.bind("127.0.0.1", 0)
+        silent.listen()
         accepted: list[Any] = []
 
         async def accept() -> None:
@@ -335,7 +336,8 @@ def test_only_so_many_requests_of_clients_are_under_way(monkeypatch: pytest.Monk
 def test_a_request_whose_turn_does_not_come_in_time_is_refused() -> None:
     async def test() -> None:
         network = RealEnv(seed=1).network
-        silent = await network.listen("127.0.0.1", 0)
+        silent = await network.bind("127.0.0.1", 0)
+        silent.listen()
         leader = Node(1, VoterEndpoint(*silent.address[:2]))
         channels = ControllerChannels(network, 2, lambda: leader, 0.05)
         outcomes: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -218,6 +219,8 @@ def test_two_of_three_nodes_serve_while_the_third_verifies_its_logs(tmp_path: Pa
                 await left(ports[3], {str(directory): SEGMENTS - 1})
                 status, reason = await in_thread(ask, ports[3], "/ready")
                 assert status == 503 and reason.startswith("opening logs: 1 of 1 are left")
+                with pytest.raises(ConnectionRefusedError):  # a client goes on to another node at once
+                    socket.create_connection(("127.0.0.1", cluster.ports[2])).close()
                 await cluster.node(1).create_topic("while")
                 gate.let_go()
             assert await read(cluster.node(3), "t", own) == [b"%d" % number for number in range(SEGMENTS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def test_clients_that_only_stay_take_no_disk_offline(tmp_path: Path, files: int)
 
     async def main() -> None:
         client = Client(await trio.open_tcp_stream("127.0.0.1", node.port))
-        idle = [await trio.open_tcp_stream("127.0.0.1", node.port) for _ in range(files)]
+        ports = (node.port, int(re.findall(r"CONTROLLER://127\.0\.0\.1:(\d+)", node.log)[-1]))
+        idle = [await trio.open_tcp_stream("127.0.0.1", port) for port in ports for _ in range(files)]
         topic = CreatableTopic(name="t", num_partitions=files, replication_factor=1)
         assert (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[0].error_code == 0
         for index in range(files):

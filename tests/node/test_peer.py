@@ -31,7 +31,8 @@ class _Server:
         self.heartbeats = 0
 
     async def serve(self, network: NodeNetwork) -> None:
-        listener = await network.listen("server", PORT)
+        listener = await network.bind("server", PORT)
+        listener.listen()
         async with trio.open_nursery() as nursery:
             while True:
                 stream = await listener.accept()

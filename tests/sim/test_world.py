@@ -30,7 +30,8 @@ def make_net(faults: LinkFaults = QUIET) -> SimNet:
 
 async def pair(net: SimNet) -> tuple[SimStream, SimStream]:
     """A connection from ``a`` to ``b``: both ends."""
-    listener = await NodeNetwork(net, net.host("b")).listen("b", 9)
+    listener = await NodeNetwork(net, net.host("b")).bind("b", 9)
+    listener.listen()
     near = await NodeNetwork(net, net.host("a")).connect("b", 9)
     return near, await listener.accept()
 
