@@ -52,7 +52,8 @@ class Packing:
         from confluent_kafka import ShareConsumer
 
         settings = {"group.id": self.group, "client.id": name, "share.acknowledgement.mode": "explicit"}
-        worker = ShareConsumer({"bootstrap.servers": self._bootstrap, **settings})
+        stays = {"max.poll.interval.ms": 3_600_000}
+        worker = ShareConsumer({"bootstrap.servers": self._bootstrap, **settings, **stays})
         self._workers.append(worker)
         worker.subscribe([self.topic])
         end = time.monotonic() + 180

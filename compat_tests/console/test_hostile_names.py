@@ -24,7 +24,7 @@ class Hostile:
 
     def __init__(self, world: World) -> None:
         confluent_kafka = pytest.importorskip("confluent_kafka")
-        self.topic, self.name = f"hostile-{world.run}", f"{world.run} {HOSTILE}"
+        self.topic, self.name = f"hostile-{world.run[::-1]}", f"{world.run} {HOSTILE}"
         with Client(world.bootstrap) as client:
             create_topics(client, [NewTopic(self.topic, 1, 1)])
             refused: list[object] = []

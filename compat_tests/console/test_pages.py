@@ -361,7 +361,7 @@ def _see_who_holds_which(open_page: OpenPage, packing: Packing, broker: Broker) 
 def test_a_topic_is_created_filled_changed_and_deleted(
     open_page: OpenPage, world: World, console: RunningConsole
 ) -> None:
-    name = f"made-{world.run}"
+    name = f"made-{world.run[::-1]}"
     page = open_page("#/topics", expect=(409,))
     page.get_by_role("button", name="New topic").click()
     page.get_by_label("Name", exact=True).fill(name)
