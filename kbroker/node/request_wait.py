@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from kbroker.wire.registry import FETCH_KEY
+
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
     from kbroker.wire.framing import FrameReader
-
-FETCH_KEY = 1
 
 WATCH_BUFFER = 64 * 1024
 """While a request waits, those behind it are read up to this size, which also shows whether the client is gone."""
