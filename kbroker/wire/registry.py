@@ -187,7 +187,7 @@ FETCH_KEY: Final = 1
 API_VERSIONS_KEY: Final = 18
 
 ASKED_BY_NODES: Final = frozenset({27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87})
-"""Keys of the APIs that brokers and controllers ask one another; WriteTxnMarkers also by who ends a transaction by hand."""
+"""Keys of the APIs that brokers and controllers ask one another; WriteTxnMarkers comes from administrators, too."""
 
 
 def api_named(name: str) -> ApiDescription:
