@@ -172,7 +172,7 @@ def _nobody(stands: Sequence[Stand], lost: Sequence[Finding]) -> list[Finding]:
 
 
 def _lost(loss: Loss) -> Finding:
-    places = ()
+    places: tuple[Place, ...] = ()
     if loss.partition is not None:
         places = (Place("record", f"Look at record {loss.offset:,}", *loss.partition, loss.offset),)
     return Finding(loss.severity, loss.text, loss.advice, places)
