@@ -6,6 +6,7 @@ The script asks this command for names of topics, groups and profiles. That is q
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.parser import UsageError
+from kbroker.cli.user_directories import PROFILES, user_directory
 
 if TYPE_CHECKING:
     from kbroker.client import Client
@@ -38,7 +40,8 @@ For the shell of the moment, and in ~/.bashrc or ~/.zshrc for each new one:
   kbroker completion fish | source          (in ~/.config/fish/config.fish)
 
 Names of topics and groups are asked of the cluster of -b, --profile or the environment. If it has not answered
-0.3 s after the key was pressed, none are offered."""
+0.3 s after the key was pressed, none are offered. They are remembered for a minute in the user's cache directory
+($XDG_CACHE_HOME/kbroker/names, or ~/.cache): a new topic is offered after that."""
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
@@ -66,19 +69,58 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _names(arguments: argparse.Namespace) -> Iterable[str]:
     """Names of a kind; none after any failure: whoever presses Tab wants no error."""
+    if arguments.shell == "profiles":
+        from kbroker.cli.profiles import read_profiles
+        from kbroker.errors import FatalError
+
+        try:
+            return read_profiles().known
+        except FatalError:
+            return ()
+    from kbroker.cli.name_cache import recall, remember
+
+    try:
+        key = _asked(arguments)
+    except OSError:
+        return ()  # the directory of the moment is gone
+    names = recall(key)
+    if names is None:
+        names = _asked_of_cluster(arguments)
+        if names is None:
+            return ()
+        remember(key, names)
+    return filter(_HARMLESS.fullmatch, names)
+
+
+def _asked(arguments: argparse.Namespace) -> list[object]:
+    """The kind of names, and all that says of which cluster, as whom; cheaper than to find that out."""
+    variables = [os.environ.get(name) for name in ("KBROKER_PROFILE", "KBROKER_BOOTSTRAP")]
+    profiles = os.path.join(user_directory("XDG_CONFIG_HOME", ".config"), PROFILES)
+    properties = "" if arguments.command_config is None else os.path.abspath(arguments.command_config)
+    files = [(name, _changed(name)) for name in (profiles, properties)]
+    return [arguments.shell, arguments.bootstrap_server, arguments.profile, *variables, *files]
+
+
+def _changed(file: str) -> int:
+    """The time of a file's last change in ns; 0 if there is none."""
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _asked_of_cluster(arguments: argparse.Namespace) -> list[str] | None:
+    """The names as the cluster tells them now; None if it does not."""
     from kbroker.cli.common import cluster
-    from kbroker.cli.profiles import read_profiles
     from kbroker.errors import FatalError
 
     try:
-        if arguments.shell == "profiles":
-            return read_profiles().known
         ask = _group_names() if arguments.shell == "groups" else _topic_names()
         arguments.timeout = max(SECONDS - time.process_time(), _LEAST_SECONDS)
         with cluster(arguments) as client:
             return [name for name in ask(client) if _HARMLESS.fullmatch(name)][:_NAMES]
     except (FatalError, OSError):
-        return ()
+        return None
 
 
 def _group_names() -> Callable[[Client], Iterable[str]]:

@@ -15,6 +15,7 @@ from kbroker.types import TopicPartition
 if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.client.groups import GroupDescription, GroupMember
+    from kbroker.client.lost_records import Loss
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -152,7 +153,12 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
     if group.type != "Share":
-        return _document(group, lags(client, group))
+        found = lags(client, group)
+        committed = {each.partition: each.current for each in found if each.current is not None}
+        ranges = {
+            each.partition: (each.start, each.end) for each in found if each.start is not None and each.end is not None
+        }
+        return _document(group, found, group_losses(client, group, committed, ranges))
     from kbroker.cli.share_group import add_in_flight, share_partitions
 
     rows = share_partitions(client, group)
@@ -182,12 +188,31 @@ def lags(client: Client, group: GroupDescription) -> list[Lag]:
     return found
 
 
+def group_losses(
+    client: Client,
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, int],
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+) -> list[Loss]:
+    """The reasons why a group gets nothing, of `kbroker.client.lost_records`; the cluster is asked for missing topics.
+
+    ``ranges``: start and end of the logs that it has committed for or is assigned.
+    """
+    from kbroker.client.groups import subscribed_and_unassigned
+    from kbroker.client.lost_records import losses
+    from kbroker.client.topics import missing_topics
+
+    subscribed = subscribed_and_unassigned(group)
+    missing = missing_topics(client, sorted(subscribed))
+    return losses(committed, ranges, {topic: subscribed[topic] for topic in missing})
+
+
 def total_lag(found: Iterable[Lag]) -> int:
     """The sum of the lags that are known."""
     return sum(entry.lag for entry in found if entry.lag is not None)
 
 
-def _document(group: GroupDescription, found: Sequence[Lag]) -> dict[str, Any]:
+def _document(group: GroupDescription, found: Sequence[Lag], reasons: Sequence[Loss]) -> dict[str, Any]:
     return {
         **_head(group),
         "lag": total_lag(found),
@@ -205,6 +230,7 @@ def _document(group: GroupDescription, found: Sequence[Lag]) -> dict[str, Any]:
             }
             for entry in found
         ],
+        "reasons": [{"severity": each.severity, "text": each.text, "advice": each.advice} for each in reasons],
     }
 
 
@@ -236,17 +262,24 @@ def _print_head(document: Mapping[str, Any]) -> None:
 
 
 def _print_description(document: Mapping[str, Any]) -> None:
-    from kbroker.cli.output import plain, print_table
+    from kbroker.cli.output import printable_lines
 
     _print_head(document)
-    if not document["partitions"]:
-        print("  no offsets are committed, no partitions assigned")
-        return
-    if document["type"] == "Share":
+    if document["type"] == "Share" and document["partitions"]:
         from kbroker.cli.share_group import print_share_partitions
 
         print_share_partitions(document)
-        return
+    elif document["partitions"]:
+        _print_partitions(document)
+    else:
+        print("  no offsets are committed, no partitions assigned")
+    for reason in document.get("reasons", ()):
+        print(printable_lines(f"{reason['text']}\n  {reason['advice']}"))
+
+
+def _print_partitions(document: Mapping[str, Any]) -> None:
+    from kbroker.cli.output import plain, print_table
+
     print_table(
         ["topic", "partition", "current", "end", "lag", "member", "host"],
         [

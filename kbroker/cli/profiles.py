@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kbroker.cli.user_directories import PROFILES, user_directory
 from kbroker.errors import FatalError
 
 PROFILE_VARIABLE: Final = "KBROKER_PROFILE"
@@ -54,9 +55,7 @@ class Profiles:
 
 def profiles_path() -> Path:
     """The file, by the rule of XDG: below ``$XDG_CONFIG_HOME`` if that is an absolute path, else ``~/.config``."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    directory = Path(base) if base.startswith("/") else Path(os.path.expanduser("~")) / ".config"
-    return directory / "kbroker" / "profiles.toml"
+    return Path(user_directory("XDG_CONFIG_HOME", ".config")) / PROFILES
 
 
 def is_name(text: str) -> bool:

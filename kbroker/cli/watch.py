@@ -21,7 +21,7 @@ from kbroker.cli.output import print_json, print_table, write
 from kbroker.cli.parser import UsageError
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import FatalError
-from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Names, Skipped, StreamStart
+from kbroker.explorer.exchange import CLIENT, Closed, ConnectionInfo, Exchange, Names, Skipped, StreamStart
 from kbroker.explorer.lines import Item, line_of, read_items
 from kbroker.explorer.story import Filter, Story, Told, document_of
 from kbroker.explorer.text import details, heading, line, skipped_line
@@ -63,7 +63,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="NAME", help="only requests that name this group")
     parser.add_argument("--transaction", metavar="ID", help="only requests that name this transactional id")
     parser.add_argument("--errors", action="store_true", help="only answers with an error, and what got no answer")
-    parser.add_argument("--internal", action="store_true", help="also what brokers and controllers ask one another")
+    parser.add_argument(
+        "--internal",
+        action="store_true",
+        help="also what brokers and controllers ask one another, and their connections",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="all fields beside their bytes, and explanations")
     parser.add_argument("--json", action="store_true", help="a JSON document a line; with --verbose also the fields")
     parser.add_argument(
@@ -92,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         for node in nodes:
             stack.callback(node.close)
         if arguments.connections:
-            _list_connections(nodes, json=arguments.json)
+            _list_connections(nodes, json=arguments.json, with_nodes=arguments.internal)
             return 0
         apis = sorted(shown.apis)
         is_page = arguments.web is not None
@@ -155,21 +159,33 @@ def _made(path: Path) -> IO[str]:
         raise FatalError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _list_connections(nodes: Sequence[ExplorerClient], *, json: bool) -> None:
+def _list_connections(nodes: Sequence[ExplorerClient], *, json: bool, with_nodes: bool) -> None:
+    all_of_them = [(node, each) for node in nodes for each in node.connections()]
     found = [
-        (node.address, each.connection.number, each.client_id, *each.connection[1:3], *each.connection[4:6], *each[2:])
-        for node in nodes
-        for each in node.connections()
+        (
+            node.address,
+            each.connection.number,
+            each.client_id,
+            *each.connection[1:3],
+            *each.connection[4:6],
+            *each[2:8],
+            each.kind,
+        )
+        for node, each in all_of_them
+        if with_nodes or each.kind == CLIENT
     ]
+    left_out = len(all_of_them) - len(found)
+    if left_out:
+        complain(f"{left_out} connections of brokers and controllers are left out: --internal lists them, too")
     names = ("explorer", "connection", "client_id", "from", "listener", "principal", "software", "sasl", "tls")
     if json:
-        more = ("since_ms", "requests", "bytes_received", "run")
+        more = ("since_ms", "requests", "bytes_received", "run", "kind")
         print_json([dict(zip(names + more, row, strict=True)) for row in found])
         return
     heads = ["CLIENT" if name == "client_id" else name.upper() for name in names]
     numbers = ["REQUESTS", "BYTES"]
-    rows = [(*(cell or "-" for cell in row[:9]), _moment(row[9]), *row[10:12]) for row in found]
-    print_table([*heads, "SINCE", *numbers], rows, numbers=["CONNECTION", *numbers])
+    rows = [(*(cell or "-" for cell in row[:9]), _moment(row[9]), *row[10:12], row[13]) for row in found]
+    print_table([*heads, "SINCE", *numbers, "KIND"], rows, numbers=["CONNECTION", *numbers])
 
 
 def _moment(at_ms: float) -> str:

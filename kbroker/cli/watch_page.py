@@ -106,8 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
                 details = None
             self._send_json(200 if details is not None else 404, details)
         elif url.path == "/clients":
-            words = parse_qs(url.query).get("words", [""])[0]
-            self._send_json(200, connected_clients(self.server.nodes, feed, words))
+            query = parse_qs(url.query)
+            words, with_nodes = query.get("words", [""])[0], query.get("nodes") == ["1"]
+            self._send_json(200, connected_clients(self.server.nodes, feed, words, with_nodes=with_nodes))
         elif url.path == "/saved.exchanges":
             self._send(200, "application/x-ndjson", "".join(feed.saved()).encode())
         else:

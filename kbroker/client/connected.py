@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kbroker.client.errors import ClientError
 from kbroker.client.explorer import ExplorerClient
-from kbroker.explorer.exchange import ClientInfo
+from kbroker.explorer.exchange import CLIENT, ClientInfo
 from kbroker.explorer.feed import Feed
 from kbroker.explorer.sequences import Step
 
@@ -17,10 +17,14 @@ _AT_ONCE: Final = 8
 """Nodes that are asked at the same time."""
 
 
-def connected_clients(nodes: Sequence[ExplorerClient], feed: Feed, words: str = "") -> dict[str, Any]:
+def connected_clients(
+    nodes: Sequence[ExplorerClient], feed: Feed, words: str = "", *, with_nodes: bool = False
+) -> dict[str, Any]:
     """Connections that have all of ``words``, of these nodes, at most ``MOST_ROWS``; with their sequences in the feed.
 
     ``total`` are those that fit, ``all`` those that are open; ``silent``: the nodes that do not tell, and why.
+    Unless ``with_nodes``, those of brokers and controllers are left out, and whoever is on a controllers' listener:
+    ``left_out`` that fit.
     """
     silent: dict[str, str] = {}
 
@@ -36,9 +40,11 @@ def connected_clients(nodes: Sequence[ExplorerClient], feed: Feed, words: str = 
     steps = feed.open_steps()
     wanted = words.lower().split()
     fitting = [each for each in found if _fits(each, wanted)]
-    fitting.sort(key=lambda each: (each.connection.is_controller, each.connection.node, each.connection.number))
-    rows = [_row(each, steps.get((each.connection.node, each.connection.number))) for each in fitting[:MOST_ROWS]]
-    return {"rows": rows, "total": len(fitting), "all": len(found), "silent": silent}
+    shown = fitting if with_nodes else [each for each in fitting if each.kind == CLIENT]
+    shown.sort(key=lambda each: (each.connection.is_controller, each.connection.node, each.connection.number))
+    rows = [_row(each, steps.get((each.connection.node, each.connection.number))) for each in shown[:MOST_ROWS]]
+    left_out = len(fitting) - len(shown)
+    return {"rows": rows, "total": len(shown), "all": len(found), "left_out": left_out, "silent": silent}
 
 
 def _fits(client: ClientInfo, words: Sequence[str]) -> bool:
@@ -60,6 +66,7 @@ def _row(client: ClientInfo, step: Step | None) -> dict[str, Any]:
         "peer": connection.peer,
         "listener": connection.listener,
         "is_controller": connection.is_controller,
+        "kind": client.kind,
         "sasl": client.sasl,
         "tls": client.tls,
         "since_ms": client.since_ms,

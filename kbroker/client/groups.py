@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -91,6 +92,12 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
     group_epoch: int | None = None
     assignment_epoch: int | None = None
+
+
+def subscribed_and_unassigned(group: GroupDescription) -> dict[str, int]:
+    """Topic -> the members that subscribe to it by name, of the topics of which no member has a partition."""
+    assigned = {partition.topic for member in group.members for partition in member.assignment}
+    return Counter(topic for member in group.members for topic in set(member.topics) if topic not in assigned)
 
 
 @dataclass(frozen=True, slots=True)

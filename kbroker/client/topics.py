@@ -199,6 +199,13 @@ def _from_metadata(topic: MetadataResponseTopic) -> TopicDescription:
     )
 
 
+def missing_topics(client: Client, names: Sequence[str]) -> set[str]:
+    """Those of the topics that do not exist."""
+    told = describe_topics(client, names) if names else {}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {name for name, topic in told.items() if isinstance(topic, ResponseError) and topic.code == unknown}
+
+
 def list_offsets(
     client: Client, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, ListedOffset | ResponseError]:

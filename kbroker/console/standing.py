@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kbroker.client.groups import REBALANCING
+from kbroker.client.lost_records import Loss
 from kbroker.console.holding import Holder
 from kbroker.console.troubles import ERROR, WARNING
 from kbroker.types import TopicPartition
@@ -51,11 +52,6 @@ class Stand:
         return self.end - self.next_offset
 
     @property
-    def gone(self) -> int:
-        """Offsets that the group has not had, and that are not in the log any more."""
-        return 0 if self.committed is None else max(self.start - self.committed, 0)
-
-    @property
     def is_held(self) -> bool:
         """Whether the group has read all that readers of committed records may have.
 
@@ -93,13 +89,18 @@ class Finding(NamedTuple):
         return self.places[0] if self.places else None
 
 
-def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> list[Finding]:
-    """The reasons why a group with so many members does not have all records, the most certain first."""
+def findings(
+    state: str, members: int, stands: Sequence[Stand], now_ms: int, losses: Sequence[Loss] = ()
+) -> list[Finding]:
+    """The reasons why a group with so many members does not have all records, the most certain first.
+
+    ``losses``: the records that it will never have.
+    """
+    found = [_lost(each) for each in losses]
     if not stands:
-        return []
+        return found[:MAX_FINDINGS]
     if not members:
-        return _nobody(stands)
-    found = [_gone(each) for each in stands if each.gone]
+        return _nobody(stands, found)
     if state in REBALANCING:
         found.append(
             Finding(
@@ -126,11 +127,11 @@ def findings(state: str, members: int, stands: Sequence[Stand], now_ms: int) -> 
     return found[:MAX_FINDINGS]
 
 
-def _nobody(stands: Sequence[Stand]) -> list[Finding]:
-    """The findings of a group without members: what waits, what is gone, and where it has never committed."""
+def _nobody(stands: Sequence[Stand], lost: Sequence[Finding]) -> list[Finding]:
+    """The findings of a group without members: what waits, what is lost, and where it has never committed."""
     behind = [each for each in stands if each.committed is not None]
     never = [each for each in stands if each.committed is None]
-    found = [_gone(each) for each in behind if each.gone]
+    found = [*lost]
     if behind:
         goes_on = "" if found else " They go on where they have committed last."
         most = max(behind, key=lambda each: each.waiting)
@@ -170,17 +171,11 @@ def _nobody(stands: Sequence[Stand]) -> list[Finding]:
     return found[:MAX_FINDINGS]
 
 
-def _gone(stand: Stand) -> Finding:
-    records, are, them = ("1 record", "is", "it") if stand.gone == 1 else (f"{stand.gone:,} records", "are", "them")
-    return Finding(
-        ERROR,
-        f"{stand.partition}: {records} before offset {stand.start:,} {are} gone, and the group has not had {them}:"
-        f" it stands at offset {stand.committed:,}.",
-        f"Retention, or somebody, has deleted {them}. A consumer that comes there goes on where its auto.offset.reset"
-        " says: at the end by default, which leaves out what is still there, too. To have that, reset the offsets to"
-        " the beginning.",
-        (Place("record", f"Look at record {stand.start:,}", *stand.partition, stand.start),),
-    )
+def _lost(loss: Loss) -> Finding:
+    places: tuple[Place, ...] = ()
+    if loss.partition is not None:
+        places = (Place("record", f"Look at record {loss.offset:,}", *loss.partition, loss.offset),)
+    return Finding(loss.severity, loss.text, loss.advice, places)
 
 
 def _is_long(stand: Stand, now_ms: int) -> bool:

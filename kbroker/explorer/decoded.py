@@ -12,11 +12,8 @@ from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, uuid_to_
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import decode_request_header, decode_response_header
-from kbroker.wire.registry import API_KEYS, API_VERSIONS_KEY
+from kbroker.wire.registry import API_KEYS, API_VERSIONS_KEY, ASKED_BY_NODES
 from kbroker.wire.schema import Message
-
-INTERNAL_APIS: Final = frozenset({27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87})
-"""Those that only brokers and controllers ask one another."""
 
 _PARTITIONS: Final = (
     "partitions",
@@ -150,7 +147,7 @@ class Decoded:
     @property
     def is_internal(self) -> bool:
         """Whether a broker or controller asks, not a client."""
-        if self.exchange.api_key in INTERNAL_APIS or (self.connection is not None and self.connection.is_controller):
+        if self.exchange.api_key in ASKED_BY_NODES or (self.connection is not None and self.connection.is_controller):
             return True
         if self.name == "Fetch" and self.request is not None:
             return bool(max(self.request.replica_id, self.request.replica_state.replica_id) >= 0)

@@ -124,6 +124,9 @@ class Skipped(NamedTuple):
     why: str
 
 
+CLIENT: Final = "client"
+
+
 class ClientInfo(NamedTuple):
     """A connection that is open, and what has come on it so far; -1 and empty for what a node does not tell."""
 
@@ -140,6 +143,16 @@ class ClientInfo(NamedTuple):
     bytes_received: int = -1
     run: str = ""
     """That of the node (`StreamStart`)."""
+    is_of_node: bool = False
+    """Whether a broker or controller is at the other end: it has asked, and was allowed to, what nodes alone ask."""
+
+    @property
+    def kind(self) -> str:
+        """``client``, ``node``, or ``node or tool`` on a controllers' listener: a broker may forward a client's request
+        there as it is, and an administrator's tool may ask the same."""
+        if self.is_of_node:
+            return "node"
+        return "node or tool" if self.connection.is_controller else CLIENT
 
 
 class StreamStart(NamedTuple):

@@ -166,6 +166,7 @@ def _item(data: dict[str, Any]) -> Item | None:
             int(data["requests"]),
             int(data["bytes_received"]),
             str(data["run"]),
+            bool(data.get("is_of_node", False)),
         )
     if "closed" in data:
         return Closed(int(data["closed"]), int(data["node"]))

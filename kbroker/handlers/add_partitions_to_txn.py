@@ -11,7 +11,7 @@ from functools import partial
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import May, ask_each, may, may_each, may_on_cluster, would_allow
+from kbroker.handlers.authorization import May, ask_each, may, may_act_as_node, may_each, would_allow
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
@@ -60,7 +60,7 @@ def handle(
             )
         ]
     else:
-        if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+        if not may_act_as_node(ctx):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         transactions = request.transactions
         if not transactions:

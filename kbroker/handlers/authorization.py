@@ -180,6 +180,14 @@ def may_on_cluster(ctx: RequestContext, operation: AclOperation, *, audits_denia
     return may(ctx, operation, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=audits_denial)
 
 
+def may_act_as_node(ctx: RequestContext) -> bool:
+    """Whether the request's principal may do what nodes ask of one another: its connection is then a node's."""
+    allowed = may_on_cluster(ctx, AclOperation.CLUSTER_ACTION)
+    if allowed:
+        ctx.connection.is_of_node = True
+    return allowed
+
+
 def require_cluster(ctx: RequestContext, operation: AclOperation) -> None:
     """``ApiError`` CLUSTER_AUTHORIZATION_FAILED if the request's principal may not do this to the cluster."""
     if not may_on_cluster(ctx, operation):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.registry import API_KEYS
+from kbroker.wire.registry import API_KEYS, ASKED_BY_NODES, FETCH_KEY
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
@@ -19,9 +19,18 @@ _STANDARD = frozenset({"ControllerRegistration", "AddRaftVoter", "RemoveRaftVote
 
 
 def cluster_denial(ctx: RequestContext) -> ApiError | None:
-    """CLUSTER_AUTHORIZATION_FAILED if the request's principal may not make it; the audit log hears of it."""
-    if ctx.authorizer is None:
-        return None
+    """CLUSTER_AUTHORIZATION_FAILED if the request's principal may not make it; the audit log hears of it.
+
+    The connection of one that nodes alone ask, and that may be made, is known as a node's.
+    """
+    denial = None if ctx.authorizer is None else _denial(ctx)
+    # A Fetch whose permission is asked here is one of the metadata log: nodes alone read it.
+    if denial is None and (ctx.header.api_key in ASKED_BY_NODES or ctx.header.api_key == FETCH_KEY):
+        ctx.connection.is_of_node = True
+    return denial
+
+
+def _denial(ctx: RequestContext) -> ApiError | None:
     from kbroker.handlers.authorization import may_on_cluster
     from kbroker.handlers.metadata_common import standard_message
     from kbroker.handlers.permissions import cluster_operation

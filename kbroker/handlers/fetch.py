@@ -14,7 +14,7 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may_each_now, may_on_cluster, rules_version
+from kbroker.handlers.authorization import may_act_as_node, may_each_now, rules_version
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import handler
@@ -80,6 +80,8 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
             params.min_bytes = min(params.min_bytes, params.max_bytes)
     if services.authorizer is not None:
         _authorize(params, ctx)
+    elif params.replica_id >= 0:
+        ctx.connection.is_of_node = True
     plan = services.fetch_sessions.plan(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
@@ -128,7 +130,7 @@ def _authorize(params: FetchParams, ctx: RequestContext) -> None:
     """
     params.reader = rules_version(ctx), ctx.principal, ctx.host
     if params.replica_id >= 0:
-        if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+        if not may_act_as_node(ctx):
             params.may_read = lambda name: False
         return
     may_read = may_each_now(ctx, AclOperation.READ, ResourceType.TOPIC)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import require_cluster, require_group, require_transactional_id
+from kbroker.handlers.authorization import may_act_as_node, require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.internal_topics import ensure_internal_topic
@@ -93,7 +93,8 @@ def _authorize(key_type: int, key: str, ctx: RequestContext) -> None:
         elif key_type == _TRANSACTION:
             require_transactional_id(ctx, AclOperation.DESCRIBE, key)
         elif key_type == _SHARE and ctx.api_version >= _SHARE_SINCE:
-            require_cluster(ctx, AclOperation.CLUSTER_ACTION)
+            if not may_act_as_node(ctx):
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     except ApiError as error:
         raise ApiError(
             error.code, standard_message(error.code) if ctx.api_version < 4 or key_type == _SHARE else ""

@@ -14,12 +14,11 @@ import trio
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
+from kbroker.handlers.authorization import may_act_as_node
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import portions
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.later import Later
-from kbroker.security.authorizer.types import AclOperation
 from kbroker.share_coordinator.coordinator import ShareCoordinator
 from kbroker.share_state import SharePartitionKey
 from kbroker.types import Uuid
@@ -87,7 +86,7 @@ async def answer_each(
     Unless the API ``allows_empty``, a request with a topic without partitions is answered with nothing at all.
     ``is_write``: it has changes of states kept.
     """
-    if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION):
+    if not may_act_as_node(ctx):
         return _refused(request, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), doing)
     if not request.group_id or not (allows_empty or all(topic.partitions for topic in request.topics)):
         return {}

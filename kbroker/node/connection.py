@@ -86,6 +86,8 @@ class Connection:
         self.closed = False
         #: Whether the client's session has ended: nothing that comes from now on is for its eyes.
         self.session_ended = False
+        #: Whether it has asked, and was allowed to, what nodes alone ask of one another.
+        self.is_of_node = False
         #: Called once when the connection ends.
         self.when_closed: list[Callable[[], None]] = []
         #: Cancelled by the listener to end the connection.

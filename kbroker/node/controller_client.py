@@ -67,6 +67,7 @@ class InProcess:
         self.session: object | None = None
         self.closed = False
         self.session_ended = False
+        self.is_of_node = True
         self.when_closed: list[Callable[[], None]] = []
         self.client_software_name = "kbroker"
         self.client_software_version = "1"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.wire.registry import FETCH_KEY
+
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
     from kbroker.handlers.services.connection import Awaited
     from kbroker.wire.framing import FrameReader
-
-FETCH_KEY = 1
 
 WATCH_BUFFER = 64 * 1024
 """While a request waits, those behind it are read up to this size, which also shows whether the client is gone."""

@@ -183,7 +183,11 @@ _ROWS: Final = (
 API_KEYS: Final[Mapping[int, ApiDescription]] = {row.key: row for row in _ROWS}
 """By key. 4 to 7 are missing: Kafka 4.0 removed them."""
 
+FETCH_KEY: Final = 1
 API_VERSIONS_KEY: Final = 18
+
+ASKED_BY_NODES: Final = frozenset({27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87})
+"""Keys of the APIs that brokers and controllers ask one another; WriteTxnMarkers comes from administrators, too."""
 
 
 def api_named(name: str) -> ApiDescription:

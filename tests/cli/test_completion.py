@@ -45,6 +45,7 @@ LINES = {
 def directory(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where shells run: ``kbroker`` on the path, a profile, topics, and groups, one of them with a wicked name."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program = tmp_path / "bin" / "kbroker"
     program.parent.mkdir()
     # On a busy machine names are waited for longer.
@@ -175,6 +176,12 @@ def test_every_command_and_option_is_in_every_script() -> None:
 def test_names_are_asked_for_silently(kb: Run, directory: Path) -> None:
     assert kb("completion", "topics").out.split() == ["clicks", "orders", "orders-dead"]
     assert kb("completion", "groups").out.split() == ["billing"]
+    kb("topic", "create", "new", "--if-not-exists")
+    assert kb("completion", "topics").out.split() == ["clicks", "orders", "orders-dead"]  # those of a moment ago
+    for file in (directory / "cache" / "kbroker" / "names").iterdir():
+        os.utime(file, (0, 0))
+    assert kb("completion", "topics").out.split() == ["clicks", "new", "orders", "orders-dead"]
+    kb("topic", "delete", "new", "-y")
     for words in (("topics", "-b", "127.0.0.1:1"), ("groups", "--profile", "nobody"), ("topics", "-b", "x:y")):
         silent = kb("completion", *words)
         assert (silent.out, silent.err) == ("", "")

@@ -174,6 +174,41 @@ def test_a_topic_that_is_gone_has_no_lag(kb: Run) -> None:
     assert lags["orders"] == 5 and lags.get("passing") is None
 
 
+def test_a_group_is_told_why_it_gets_nothing(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    """Its records are gone; its member subscribes to a topic that somebody has deleted."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    for topic in ("kept", "passing"):
+        kb("topic", "create", topic)
+    path = tmp_path / "records.jsonl"
+    path.write_text("{}\n" * 10)
+    kb("produce", "kept", str(path))
+    kb("group", "reset", "hungry", "--topic", "kept", "--to-offset", "2", "--execute")
+    assert kb("group", "describe", "hungry", "--json").json[0]["reasons"] == []
+    kb("topic", "truncate", "kept", "--all", "-y")
+    emptied = "kept-0: nothing is left to read, all that the group's lag of 8 counts is gone"
+    text = kb("group", "describe", "hungry").out
+    assert emptied in text and "The group goes on with the next record" in text
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "hungry", "group.protocol": "consumer"}
+    )
+    consumer.subscribe(["kept", "passing"])
+    deadline = time.monotonic() + 120
+    try:
+        while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
+            consumer.poll(0.2)
+        kb("topic", "delete", "passing", "-y")
+        described: dict[str, Any] = {"reasons": []}
+        while len(described["reasons"]) < 2 and time.monotonic() < deadline:
+            consumer.poll(0.2)
+            [described] = kb("group", "describe", "hungry", "--json").json
+    finally:
+        consumer.close()
+    missing, gone = described["reasons"]
+    assert (missing["severity"], gone["severity"]) == ("error", "warning")
+    assert missing["text"] == "passing: there is no such topic, and 1 member subscribes to it."
+    assert gone["text"].startswith(emptied) and described["lag"] == 8
+
+
 def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
     """Its members, and what is left in each partition; its offsets are set when nobody is in it."""
     confluent_kafka = pytest.importorskip("confluent_kafka")

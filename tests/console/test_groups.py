@@ -274,7 +274,8 @@ def test_records_that_are_deleted_do_not_wait(client: Client, console: ConsolePr
     assert delete_records(client, {partition: 10}) == {partition: 10}
     row = lag_of(console, "late")
     assert (row["lag"], row["waiting"]) == (8, 0)
-    assert console.get("group", group="late").json["reasons"] == []
+    [reason] = console.get("group", group="late").json["reasons"]
+    assert reason["text"].startswith("short-0: nothing is left to read") and reason["severity"] == "warning"
 
 
 def test_a_reset_is_looked_at_before_it_is_done(client: Client, console: ConsoleProcess) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from kbroker.client.lost_records import losses
 from kbroker.console.holding import Holder
 from kbroker.console.standing import MAX_FINDINGS, STANDS_MS, OffsetHistory, Place, Stand, findings
 from kbroker.console.troubles import ERROR, WARNING
@@ -74,13 +75,17 @@ def test_where_a_group_without_members_has_never_committed_is_told() -> None:
 @pytest.mark.parametrize("members", [0, 1])
 def test_records_that_are_gone_are_told(members: int) -> None:
     behind = replace(stand(committed=4, member=MEMBER if members else None), start=12)
-    found = findings("Stable" if members else "Empty", members, [behind], NOW)
+    lost = losses({behind.partition: 4}, {behind.partition: (12, 20)})
+    found = findings("Stable" if members else "Empty", members, [behind], NOW, lost)
     [gone] = [each for each in found if "gone" in each.text]
     assert gone.text == (
         "orders-0: 8 records before offset 12 are gone, and the group has not had them: it stands at offset 4."
     )
     assert gone.place == Place("record", "Look at record 12", "orders", 0, 12)
     assert not any("go on where they have committed last" in each.advice for each in found)
+    # All of them: nothing waits.
+    [gone] = findings("Stable", members, [], NOW, losses({behind.partition: 4}, {behind.partition: (20, 20)}))
+    assert gone.text.startswith("orders-0: nothing is left to read") and gone.place is None
 
 
 def test_a_member_that_moves_nowhere_is_told_once() -> None:

@@ -156,6 +156,13 @@ def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted(
     told = connected_clients(nodes, feed)
     assert [row["connection"] for row in told["rows"]] == [5, 6, 7]
     assert (told["total"], told["all"], told["silent"]) == (5, 5, {"b:2": "no explorer at b:2"})
+    clients[0] = clients[0]._replace(is_of_node=True)
+    told = connected_clients(nodes, feed)
+    assert [row["connection"] for row in told["rows"]] == [5, 6, 7]
+    assert (told["total"], told["all"], told["left_out"]) == (4, 5, 1)
+    told = connected_clients(nodes, feed, with_nodes=True)
+    assert (told["total"], told["left_out"]) == (5, 0)
+    assert connected_clients(nodes, feed, "writer-8")["left_out"] == 0
     told = connected_clients(nodes, feed, "WRITER-7 librdkafka")
     [row] = told["rows"]
     assert (row["client_id"], row["sasl"], row["requests"], row["run"]) == ("writer-7", "PLAIN", 7, "a")

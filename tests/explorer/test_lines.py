@@ -46,7 +46,7 @@ connections = st.builds(ConnectionInfo, numbers, texts, texts, st.booleans(), te
 items = (
     exchanges
     | connections
-    | st.builds(ClientInfo, connections, texts, texts, texts, times, numbers, numbers, texts)
+    | st.builds(ClientInfo, connections, texts, texts, texts, times, numbers, numbers, texts, st.booleans())
     | st.builds(Closed, numbers, numbers)
     | st.builds(Skipped, st.dictionaries(st.integers(0, 99), numbers), texts)
     | st.builds(Names, st.dictionaries(texts, texts))

@@ -33,7 +33,7 @@ from kbroker.explorer.story import Story, Told
 from kbroker.explorer.text import details
 from kbroker.node.explorer import budget, tap
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.testing.cluster import running_cluster
+from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.testing.replay import ReplayError, replay
 from kbroker.version import __version__
 from kbroker.wire.framing import request_bytes
@@ -453,7 +453,9 @@ def test_logins_are_seen_without_their_secrets() -> None:
         del wrong
 
 
-def test_a_forwarded_request_is_seen_on_both_nodes() -> None:
+def test_a_forwarded_request_is_seen_on_both_nodes_which_are_told_from_clients(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
     with running_cluster(3, LISTENER) as cluster:
         ports = {
             node.id: int(re.findall(r"protocol explorer is on http://127.0.0.1:(\d+)", node.log)[-1])
@@ -466,6 +468,7 @@ def test_a_forwarded_request_is_seen_on_both_nodes() -> None:
             produce(cluster.bootstrap_servers, "forwarded-1", 5, acks="all")
             produced = watched.named("Produce", 5)
             fetches = watched.until(lambda told: [each for each in told if followed(each)])
+        assert_nodes_are_told_from_clients(cluster, list(ports.values()), capfdbinary)
     forwarded = [each for each in asked if each.decoded.is_internal]
     (controller,) = {each.decoded.exchange.node for each in forwarded}
     assert len(asked) == 5 and {name for each in forwarded for name in each.topics} == {
@@ -478,6 +481,35 @@ def test_a_forwarded_request_is_seen_on_both_nodes() -> None:
     assert all(each.decoded.is_internal for each in fetches if followed(each))
     assert any(step.kind == "fetch session" for each in fetches for step in each.steps)
     assert any(each.decoded.name == "Fetch" and "__cluster_metadata-0" in each.request for each in fetches)
+
+
+def assert_nodes_are_told_from_clients(
+    cluster: RunningCluster, ports: list[int], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """On the listener that clients have, too, and by what has been asked, not by names."""
+    address = ("127.0.0.1", int(cluster.bootstrap_servers.partition(",")[0].rpartition(":")[2]))
+    client = Connection(*address, client_id="broker-2-fetcher-0", deadline=time.monotonic() + 60)
+    arguments = ["watch", "-b", ",".join(f"127.0.0.1:{port}" for port in ports), "--connections", "--json"]
+
+    def told(*more: str) -> tuple[list[dict[str, Any]], str]:
+        assert main([*arguments, *more]) == 0
+        output = capfdbinary.readouterr()
+        return json.loads(output.out), output.err.decode()
+
+    rows, left_out = told()
+    deadline = time.monotonic() + 60
+    while [row["client_id"] for row in rows] != ["broker-2-fetcher-0"] and time.monotonic() < deadline:
+        time.sleep(0.1)  # a connection that has only just come has asked nothing yet; clients' go
+        rows, left_out = told()
+    assert len(rows) == 1, rows
+    assert rows[0]["kind"] == "client"
+    assert re.fullmatch(
+        r"kbroker: \d+ connections of brokers and controllers are left out: --internal lists them, too\n", left_out
+    )
+    nodes = [row for row in told("--internal")[0] if row["kind"] == "node"]
+    assert {row["listener"] for row in nodes} == {rows[0]["listener"], "CONTROLLER"}
+    assert {row["explorer"] for row in nodes} == {f"127.0.0.1:{port}" for port in ports}
+    client.close()
 
 
 def create_through(bootstrap: str, name: str, replicas: int = 3) -> None:

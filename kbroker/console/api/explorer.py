@@ -47,10 +47,15 @@ async def describe_exchange(call: Call) -> Json:
 
 
 async def list_clients(call: Call) -> Json:
-    """The clients that are connected to the nodes, those that have all of ``words``; and who does not tell."""
+    """The clients that are connected to the nodes, those that have all of ``words``; and who does not tell.
+
+    With ``nodes=1`` brokers and controllers, too.
+    """
     watching = await _watched(call)
-    words = call.text("words", "")
-    found: Json = await call.compute(lambda: connected_clients(watching.nodes(), watching.feed, words))
+    words, with_nodes = call.text("words", ""), call.text("nodes", "") == "1"
+    found: Json = await call.compute(
+        lambda: connected_clients(watching.nodes(), watching.feed, words, with_nodes=with_nodes)
+    )
     return found
 
 

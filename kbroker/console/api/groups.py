@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kbroker.cli.group import group_losses
 from kbroker.cli.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
 from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
@@ -204,9 +205,8 @@ def _reasons(
     """The reasons why records wait for the group, in words; none if it has them all, or advances."""
     now_ms = time.time_ns() // 1_000_000
     stands: list[Stand] = []
-    for partition, limits in ranges.items():
-        if not isinstance(limits, tuple):
-            continue
+    known = {partition: limits for partition, limits in ranges.items() if isinstance(limits, tuple)}
+    for partition, limits in known.items():
         offset, owner = committed.get(partition), owners.get(partition)
         at = None if offset is None else offset.offset
         stand = Stand(
@@ -225,7 +225,8 @@ def _reasons(
     still = [each for each in stands if each.member is None or now_ms - each.since >= STANDS_MS]
     empty = view.gaps.look(client, {_spot(each): each.end for each in still if each.stable is None})
     stands = [each for each in stands if _spot(each) not in empty]
-    found = findings(group.state, len(group.members), stands, now_ms)
+    offsets = {partition: told.offset for partition, told in committed.items()}
+    found = findings(group.state, len(group.members), stands, now_ms, group_losses(client, group, offsets, known))
     return [
         {
             "severity": each.severity,

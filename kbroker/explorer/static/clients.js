@@ -3,14 +3,15 @@
 import { clock, h } from "./elements.js";
 
 const AGAIN_MS = 2000;
-const HEADS = ["Client", "Software", "Principal", "TLS", "Login", "From", "Node", "Listener", "Since", "Requests", "Received", "Part of"];
+const HEADS = ["Client", "Kind", "Software", "Principal", "TLS", "Login", "From", "Node", "Listener", "Since", "Requests", "Received", "Part of"];
 
 /**
  * `onClient(client)` is called for the requests of one, `onSequence(number, name)` for those of the sequence that it is in.
- * `look(words)` shows those that have the words, `close()` ends it.
+ * `look(words, withNodes)` shows those that have the words, brokers and controllers among them or not; `close()` ends it.
  */
 export function clientTable(base, onClient, onSequence) {
   let words = "";
+  let nodes = false;
   let timer = 0;
   let over = false;
   let asked = 0;
@@ -37,7 +38,7 @@ export function clientTable(base, onClient, onSequence) {
     if (over || !element.open) return;
     const mine = (asked += 1);
     try {
-      const answer = await fetch(`${base}clients?words=${encodeURIComponent(words)}`);
+      const answer = await fetch(`${base}clients?words=${encodeURIComponent(words)}&nodes=${nodes ? 1 : 0}`);
       const told = await answer.json();
       if (mine !== asked || over) return;
       if (!answer.ok) throw new Error(told.error ?? `the explorer answers ${answer.status}`);
@@ -48,9 +49,10 @@ export function clientTable(base, onClient, onSequence) {
     if (mine === asked && !over && element.open) timer = setTimeout(ask, AGAIN_MS);
   }
 
-  function draw({ rows, total, all, silent }) {
+  function draw({ rows, total, all, left_out, silent }) {
     const parts = [`${rows.length} of ${all} connections shown`];
     if (total > rows.length) parts.push(`${total - rows.length} more fit: filter to see them`);
+    if (left_out) parts.push(`${left_out} of brokers and controllers left out: tick "brokers and controllers too"`);
     for (const [address, why] of Object.entries(silent)) parts.push(why.includes(address) ? why : `${address}: ${why}`);
     status.textContent = parts.join(" · ");
     const focused = body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
@@ -67,6 +69,7 @@ export function clientTable(base, onClient, onSequence) {
       "tr",
       null,
       h("td", null, h("button", { type: "button", class: "plain link", "data-key": key, "aria-label": label, onclick: () => onClient(client) }, name)),
+      h("td", null, client.kind),
       h("td", null, client.software === "unknown" ? "not told" : client.software),
       h("td", null, client.principal),
       h("td", null, client.tls || "no TLS"),
@@ -93,8 +96,9 @@ export function clientTable(base, onClient, onSequence) {
 
   return {
     element,
-    look(text) {
+    look(text, withNodes) {
       words = text;
+      nodes = withNodes;
       ask();
     },
     close() {

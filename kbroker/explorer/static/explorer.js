@@ -1,7 +1,7 @@
 // The protocol explorer: requests and answers as they happen, and all that is known of the one that is chosen.
 //
 // `showExplorer(main, { base, onEnd })` fills an element. Below `base` there are `events` (server-sent events
-// `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&run=&number=`, `clients?words=`, `saved.exchanges`. `onEnd`, if given, is
+// `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&run=&number=`, `clients?words=&nodes=`, `saved.exchanges`. `onEnd`, if given, is
 // told what stops it. With `clientsOpen` the table of clients is seen at once, as a page of its own.
 // Text only ever becomes text: nothing is parsed as HTML.
 
@@ -46,12 +46,12 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     oninput: () => {
       wanted.words = split(filter.value);
       redraw();
-      clients.look(filter.value);
+      lookForClients();
     },
   });
   filter.value = words;
   const tick = (label, name) => {
-    const box = h("input", { type: "checkbox", onchange: () => ((wanted[name] = box.checked), redraw()) });
+    const box = h("input", { type: "checkbox", onchange: () => ((wanted[name] = box.checked), redraw(), lookForClients()) });
     return h("label", { class: "tick" }, box, ` ${label}`);
   };
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => setPaused(!paused) }, "Pause");
@@ -62,7 +62,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   const connection = h("span", { class: "connection-filter" });
   const clients = clientTable(base, onlyConnection, (number, name) => only(number, name));
   clients.element.open = clientsOpen;
-  clients.look(words);
+  lookForClients();
   const state = h("p", { class: "state", role: "status" }, "connecting …");
   const body = h("tbody", null);
   const details = h("section", { class: "details", "aria-label": "The chosen request", tabindex: "-1" }, hint());
@@ -81,6 +81,10 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     clients.element,
     h("div", { class: "panes" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Requests" }, table), details),
   );
+
+  function lookForClients() {
+    clients.look(filter.value, wanted.internal);
+  }
 
   function setPaused(value) {
     paused = value;

@@ -35,6 +35,8 @@ class Connection(Protocol):
     client_software_version: str
     session_ended: bool
     """Whether nothing that comes from now on is for the client's eyes (KIP-368)."""
+    is_of_node: bool
+    """Whether it has asked, and was allowed to, what nodes alone ask of one another."""
     scope: trio.CancelScope
 
     @property

@@ -19,6 +19,7 @@ class _Served(Protocol):
 
     session: object | None
     stream: object
+    is_of_node: bool
 
     @property
     def frames(self) -> int: ...
@@ -40,6 +41,7 @@ def client_info(seen: Seen, run: str) -> ClientInfo:
         connection.frames,
         connection.bytes_received,
         run,
+        connection.is_of_node,
     )
 
 
