@@ -83,7 +83,8 @@ metrics (70,000 instructions without), and a connection that makes one small req
 the loop of its own, 5,000 instructions for each. Large requests bear the same additions: for 100 MB from
 librdkafka that is less than a thousandth of the node's processor time. `python -m benchmarks --only 'metrics-*'`
 compares a node that is scraped with two that have no metrics, on a quiet machine. Without the property nothing of
-this runs. With it requests are counted from the start on, whether or not anybody scrapes: a counter tells of all that has been.
+this runs. With it requests are counted from the start on, whether or not anybody scrapes: a counter tells of all
+that has been.
 
 ## Lag
 
