@@ -11,7 +11,6 @@ import trio
 
 from kbroker.explorer.exchange import Exchange
 from kbroker.node.dispatcher import Dispatcher
-from kbroker.node.explorer import budget
 from kbroker.node.explorer.tap import Tap
 from kbroker.node.explorer.watched_parts import NewDispatcher, WatchedDispatcher
 from kbroker.node.explorer.watcher import Watcher
@@ -29,6 +28,8 @@ EXPLORER = {"kbroker_explorer_listener": "http://127.0.0.1:0"}
 TOGETHER = 8
 """Requests that a client sends at once."""
 PRODUCE = ProduceRequest.api_key
+ENOUGH = 1e6
+"""Seconds of a processor."""
 
 
 class Gathered:
@@ -99,9 +100,15 @@ class Watch:
         self.counts: Counter[int] = Counter()
 
     def begin(self) -> None:
-        """Watch, controllers included."""
+        """Watch, controllers included. There is processor time for all that comes, however slow the machine is."""
         self._watcher = Watcher(controllers=True)
         self.tap.add(self._watcher)
+        self.afford(ENOUGH)
+
+    def afford(self, seconds: float) -> None:
+        """Let the node have so much processor time to be watched."""
+        self.tap.budget._saved = seconds
+        self.tap.budget.spend(0.0)
 
     def look(self) -> None:
         """Take what is shown, and what is told as not shown."""
@@ -119,8 +126,7 @@ class Watch:
 
     def make_scarce(self, turn: int) -> None:
         """Have some connections seen, then others, and the processor time run out now and then."""
-        self.tap.budget._saved = budget.SAVED if turn % 3 else -1.0
-        self.tap.budget.spend(0.0)
+        self.afford(ENOUGH if turn % 3 else 0.0)
         if turn % 2:
             self.tap._choose_fewer(1 + turn % 4)
         else:
@@ -202,6 +208,10 @@ async def crowded(clients: list[Pipelining], watches: list[Watch], make: Any, ti
         watch.shown.clear()
         watch.begin()
     asked = sum(client.asked for client in clients)
+    await flood(clients, make, 1)  # all are shown
+    for watch in watches:
+        watch.afford(0.0)
+    await flood(clients, make, 1)  # none are
     async with trio.open_nursery() as others:
         others.start_soon(all_the_time, watches)
         await flood(clients, make, times)
