@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from compat_tests.brokers import Broker, KbrokerNodes
@@ -15,6 +13,7 @@ from compat_tests.case import eventually
 from compat_tests.groups.wire_world import Connection
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
+from compat_tests.kafka_streams.words import Steps, counted, write
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 
 pytestmark = [
@@ -25,37 +24,14 @@ pytestmark = [
 ]
 
 
-def write(bootstrap: str, *lines: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number, line in enumerate(lines):
-        producer.produce("lines", line, key=str(number))
-    assert producer.flush(180) == 0
-
-
 def counts(bootstrap: str, **wanted: int) -> dict[str, int]:
     """The last committed count of each word, once they are as wanted; each step of a count is there once."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.subscribe(["counts"])
-    found: dict[str, int] = {}
-    end = time.monotonic() + 180
+    steps = Steps(bootstrap)
     try:
-        while found != wanted and time.monotonic() < end:
-            message = consumer.poll(1)
-            if message is not None and message.error() is None:
-                word, count = (message.key() or b"").decode(), int(message.value() or b"0")
-                assert count == found.get(word, 0) + 1, f"{word} is counted {count} after {found.get(word, 0)}"
-                found[word] = count
+        steps.go_on(lambda: counted(steps.read) == wanted)
+        return counted(steps.read)
     finally:
-        consumer.close()
-    return found
+        steps.close()
 
 
 @pytest.mark.parametrize("protocol", ["streams", "classic"])
