@@ -267,6 +267,7 @@ class Partition:
         if not info.duplicate:
             if self.traffic is not None:
                 self.traffic.appended(len(records), info.last_offset - info.first_offset + 1)
+                self.traffic.conversions += info.converted
             self._progress.appended(self, log, len(records))
         return info
 
@@ -301,7 +302,7 @@ class Partition:
         if self._gathered is None:
             self._gathered, self.on_write_failed = gathered, []
             round.at_end(self._write_gathered)
-        _, _, first_offset, last_offset, _, _, log_append_time_ms = placed
+        _, _, first_offset, last_offset, _, _, log_append_time_ms, _ = placed
         return first_offset, last_offset, log_append_time_ms, log.log_start_offset
 
     def _write_gathered(self) -> None:
@@ -317,6 +318,7 @@ class Partition:
             gathered.write(self._progress.env.wall_clock_ms())
             if self.traffic is not None:
                 self.traffic.appended(gathered.size, log.log_end_offset - before, batches=len(callbacks))
+                self.traffic.conversions += gathered.converted
             self._progress.appended(self, log, gathered.size)
             return
         except ApiError as error:
