@@ -132,7 +132,9 @@ def test_an_application_counts_again_from_where_it_is_put(world: World) -> None:
     assert world.offsets() == {0: 3, 1: 3, 2: 3} and set(world.internal()) == INTERNAL
     reset = ("group", "reset", GROUP, "--all-topics", "--delete-internal-topics", "--execute")
     shown = world.kb(*reset, "--to-earliest")
-    assert shown.out.endswith("3 offsets of group again are reset\n2 internal topics are deleted\n")
+    assert shown.out.endswith(
+        "3 offsets of group again are reset\ninternal topics deleted: again-totals-changelog, again-words-repartition\n"
+    )
     assert "Delete the local state of the application, too" in shown.err
     for name in INTERNAL:
         await_gone(world.bootstrap, name)

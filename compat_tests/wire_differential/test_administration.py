@@ -253,7 +253,7 @@ def test_every_dynamic_property(pair: Pair) -> None:
 
     ours, theirs = pair
     described = ours.plain(ours.ask(show(BROKER, "1"), 4))["results"][0]["configs"]
-    fixed = {each["name"] for each in described if each["read_only"]}
+    fixed = MODES.keys() - {each["name"] for each in described if not each["read_only"]}
     names = sorted({each["name"] for each in described} | MODES.keys())
     for name in ("1", ""):
         assert refused(ours, name, names) == refused(theirs, name, names) == set(names) - MODES.keys()

@@ -125,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
-    from kbroker.cli.group_offsets import delete_own_topics, look_at_group, plan_reset, put_offsets
+    from kbroker.cli.group_offsets import delete_own_topics, look_at_group, named, plan_reset, put_offsets
     from kbroker.client.streams_groups import STREAMS
 
     group = look_at_group(client, arguments.group)
@@ -165,7 +165,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
     elif execute:
         print(f"{len(rows) - len(failed)} offsets of group {arguments.group} are reset")
         if delete:
-            print(f"{len(deleted)} internal topics are deleted")
+            print(f"internal topics deleted: {named(deleted) if deleted else 'none'}")
     return report_failures([*failed.values(), *kept])
 
 
