@@ -37,7 +37,7 @@ def kb(bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 @pytest.fixture
 def steps(bootstrap: str) -> Iterator[Steps]:
-    """What the application has counted."""
+    """The reader of all that the application counts."""
     reader = Steps(bootstrap)
     yield reader
     reader.close()
@@ -80,7 +80,7 @@ class World:
         assert set(self.internal()) == INTERNAL
 
     def offsets(self) -> dict[int, int]:
-        """What is committed of each partition of the input."""
+        """The committed offset of each partition of the input."""
         [group] = self.kb("group", "describe", GROUP, "--json").json
         return {row["partition"]: row["current_offset"] for row in group["partitions"] if row["topic"] == "lines"}
 

@@ -122,7 +122,7 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
 
 
 def _selector(request: FetchRequest, ctx: RequestContext) -> ReplicaSelector | None:
-    """What chooses a consumer's replica, by ``replica.selector.class``; None for the leader."""
+    """The selector of a consumer's replica by ``replica.selector.class``; None for the leader."""
     services = ctx.services
     if services.replica_selector is not None:
         return services.replica_selector(ctx, request.rack_id)

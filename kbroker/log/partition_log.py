@@ -207,7 +207,7 @@ class PartitionLog(DurableLog):
         size, max_timestamp = 0, -1
         headers: list[BatchHeader] = []
         buffers: list[Buffer] = []
-        for records, batches, _, _, timestamp, _, _ in judged:
+        for records, batches, _, _, timestamp, _, _, _ in judged:
             size += len(records)
             headers += batches
             buffers.append(records)

@@ -30,7 +30,7 @@ class FetchParams:
     only_leader: bool
     """Whether a replica that does not lead must refuse (a client that knows nothing of KIP-392, or a follower)."""
     select: ReplicaSelector | None
-    """What chooses the replica of a consumer that may be sent to another one (KIP-392)."""
+    """The selector for a consumer that may be sent to another replica (KIP-392)."""
     uses_topic_ids: bool
     """Topics are named by id (Fetch 13+), and not by name."""
     may_read: Callable[[str | None], bool] | None = None

@@ -75,7 +75,7 @@ def test_a_consumer_reads_where_the_selector_says(tmp_path: Path) -> None:
     run(main)
 
 
-@pytest.mark.parametrize("value", ["com.example.Selector", "python:nowhere", "python:selector.py:by_client"])
+@pytest.mark.parametrize("value", ["com.example.Selector", "python:nowhere", "python:selectors.py"])
 def test_a_selector_that_cannot_be_had(tmp_path: Path, value: str) -> None:
     with pytest.raises(FatalError, match=r"replica\.selector\.class"):
         BrokerConfig.from_properties(properties(tmp_path) | {"replica.selector.class": value})
