@@ -279,7 +279,8 @@ def test_every_dynamic_property(pair: Pair) -> None:
         assert not compare(pair, change(BROKER, place, *configs), 1)["responses"][0]["error_code"]
         look()
     for place, names_taken in (("", taken[""]), ("1", taken["1"])):
-        gone = [(name, DELETE, None) for name in names_taken]
+        # That of all brokers stays with eligible leader replicas (KIP-966).
+        gone = [(name, SET, "1") if name == MIN_ISR else (name, DELETE, None) for name in names_taken]
         assert not compare(pair, change(BROKER, place, *gone), 1)["responses"][0]["error_code"]
         look()
 
