@@ -1,4 +1,4 @@
-"""Three nodes and an application on them, for all tests of a run."""
+"""Three nodes for each module, and an application on them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ OPTIONS = (
 )
 
 
-@pytest.fixture(scope="package", params=[3], ids=["3-nodes"])
+@pytest.fixture(scope="module", params=[3], ids=["3-nodes"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     yield from broker_under_test(request, *OPTIONS)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def tools(broker: Broker) -> Iterator[ToolDriver]:
     """The tools of the newest release."""
     driver = ToolDriver(broker.bootstrap, SERVER_VERSION)
