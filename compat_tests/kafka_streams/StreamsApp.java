@@ -18,8 +18,9 @@ import org.apache.kafka.streams.state.Stores;
 
 /**
  * Counts the words of the topic "lines" into the topic "counts": a repartition, a store with a changelog.
- * Arguments: name=value settings of Kafka Streams. Each line of standard input is a command, each line of output an
- * answer: "state", "count WORD", "tasks", "hosts", "close".
+ * Arguments: name=value settings of Kafka Streams; store=disk has the store in RocksDB, not in memory.
+ * Each line of standard input is a command, each line of output an answer: "state", "count WORD", "tasks", "hosts",
+ * "close".
  */
 public class StreamsApp {
     public static void main(String[] arguments) throws Exception {
@@ -43,7 +44,10 @@ public class StreamsApp {
                 return words;
             })
             .groupByKey(Grouped.as("words"))
-            .count(Materialized.as(Stores.inMemoryKeyValueStore("totals")))
+            .count(Materialized.as(
+                "disk".equals(settings.get("store"))
+                    ? Stores.persistentKeyValueStore("totals")
+                    : Stores.inMemoryKeyValueStore("totals")))
             .toStream()
             .mapValues(count -> Long.toString(count))
             .to("counts", Produced.with(Serdes.String(), Serdes.String()));

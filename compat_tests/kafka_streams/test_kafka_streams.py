@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
-from compat_tests.apache_kafka import SERVER_VERSION
-from compat_tests.brokers import Broker, KbrokerNodes, broker_under_test
-from compat_tests.case import await_everywhere, await_gone, await_group_configs, eventually
+from compat_tests.brokers import Broker, KbrokerNodes
+from compat_tests.case import eventually
 from compat_tests.groups.wire_world import Connection
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
+from compat_tests.kafka_streams.group_configs import DEAD_AFTER_MS, configure
+from compat_tests.kafka_streams.words import Steps, counted, write
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 
 pytestmark = [
@@ -27,96 +23,15 @@ pytestmark = [
     ),
 ]
 
-DEAD_AFTER_MS = 6000
-"""Silence after which members are missed where one is killed. Others may be silent for longer, on a slow machine."""
-
-OPTIONS = (
-    "group.streams.min.session.timeout.ms=1000",
-    "group.streams.session.timeout.ms=45000",
-    "group.streams.min.heartbeat.interval.ms=300",
-    "group.streams.heartbeat.interval.ms=1000",
-    "group.streams.initial.rebalance.delay.ms=1000",
-    "group.initial.rebalance.delay.ms=0",
-)
-
-
-@pytest.fixture(scope="module", params=[3], ids=["3-nodes"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    yield from broker_under_test(request, *OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def tools(broker: Broker) -> Iterator[ToolDriver]:
-    """The tools of the newest release."""
-    driver = ToolDriver(broker.bootstrap, SERVER_VERSION)
-    yield driver
-    driver.close()
-
-
-@pytest.fixture
-def bootstrap(broker: Broker) -> str:
-    """The nodes, with the topics of the application and no others."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    old = [name for name in admin.list_topics(timeout=120).topics if not name.startswith("__")]
-    for future in admin.delete_topics(old).values() if old else ():
-        future.result()
-    for name in old:
-        await_gone(broker.bootstrap, name)  # or a node that still has it would take what is written next
-    for future in admin.create_topics([NewTopic("lines", 3), NewTopic("counts", 1)]).values():
-        future.result()
-    for name in ("lines", "counts"):
-        await_everywhere(broker.bootstrap, name)  # an application without its topics ends
-    return broker.bootstrap
-
-
-def write(bootstrap: str, *lines: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number, line in enumerate(lines):
-        producer.produce("lines", line, key=str(number))
-    assert producer.flush(180) == 0
-
 
 def counts(bootstrap: str, **wanted: int) -> dict[str, int]:
     """The last committed count of each word, once they are as wanted; each step of a count is there once."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.subscribe(["counts"])
-    found: dict[str, int] = {}
-    end = time.monotonic() + 180
+    steps = Steps(bootstrap)
     try:
-        while found != wanted and time.monotonic() < end:
-            message = consumer.poll(1)
-            if message is not None and message.error() is None:
-                word, count = (message.key() or b"").decode(), int(message.value() or b"0")
-                assert count == found.get(word, 0) + 1, f"{word} is counted {count} after {found.get(word, 0)}"
-                found[word] = count
+        steps.go_on(lambda: counted(steps.read) == wanted)
+        return counted(steps.read)
     finally:
-        consumer.close()
-    return found
-
-
-def configure(bootstrap: str, group: str, name: str, value: str) -> None:
-    """Set a config of a group, and wait until each node knows it."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result()
-    await_group_configs(bootstrap, group, {name: value})
-
-
-@pytest.fixture
-def apps(bootstrap: str, tmp_path: Path) -> Iterator[dict[str, StreamsApp]]:
-    running: dict[str, StreamsApp] = {}
-    yield running
-    for app in running.values():
-        app.kill()
+        steps.close()
 
 
 @pytest.mark.parametrize("protocol", ["streams", "classic"])

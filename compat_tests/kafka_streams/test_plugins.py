@@ -15,7 +15,8 @@ from compat_tests.brokers import KbrokerNodes
 from compat_tests.case import await_everywhere, await_group_configs
 from compat_tests.groups.wire_world import Connection
 from compat_tests.kafka_streams.app import StreamsApp
-from compat_tests.kafka_streams.test_kafka_streams import OPTIONS, coordinator
+from compat_tests.kafka_streams.conftest import OPTIONS
+from compat_tests.kafka_streams.test_kafka_streams import coordinator
 from kbroker.client import Client
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.errors import ResponseError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,10 +24,12 @@ from kbroker.wire.messages import incremental_alter_configs as incremental
 from kbroker.wire.messages import list_config_resources as resources
 from kbroker.wire.messages import list_partition_reassignments as ongoing
 from kbroker.wire.messages import update_features as features
+from tests.test_config_dynamic import MODES, WRONG_PLACE, other_value
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 DEFAULT = 5
+INVALID_REQUEST = 42
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 MIN_ISR = "min.insync.replicas"
 ELR = "eligible.leader.replicas.version"
@@ -230,6 +232,58 @@ def test_every_property(pair: Pair, version: int) -> None:
         theirs[name]["read_only"] |= ours[name]["read_only"]
     assert [(ours[name], theirs[name]) for name in by_default if ours[name] != theirs[name]] == []
     compare(pair, show(TOPIC, "adm"), version)
+
+
+@feature("wire", "Answers equal to Apache Kafka's", "properties of brokers that change at run time")
+def test_every_dynamic_property(pair: Pair) -> None:
+    """For one broker and for all: refused is what Apache Kafka refuses there, and what kbroker describes as fixed."""
+
+    def tried(talk: Dialogue, name: str, *configs: tuple[str, str]) -> tuple[int, str]:
+        request = change(BROKER, name, *((key, SET, value) for key, value in configs))
+        request.validate_only = True
+        [answer] = talk.plain(talk.ask(request, 1))["responses"]
+        return answer["error_code"], answer["error_message"] or ""
+
+    def refused(talk: Dialogue, name: str, names: Sequence[str]) -> set[str]:
+        """Those that the answer to all at once names."""
+        configs = [(each, other_value(each) if each in MODES else "1") for each in names]
+        code, message = tried(talk, name, *configs)
+        assert code, message
+        return set(message.partition("[")[2].rstrip("]").split(", "))
+
+    ours, theirs = pair
+    described = ours.plain(ours.ask(show(BROKER, "1"), 4))["results"][0]["configs"]
+    fixed = MODES.keys() - {each["name"] for each in described if not each["read_only"]}
+    names = sorted({each["name"] for each in described} | MODES.keys())
+    for name in ("1", ""):
+        assert refused(ours, name, names) == refused(theirs, name, names) == set(names) - MODES.keys()
+    taken: dict[str, list[str]] = {"1": [], "": []}
+    for place, names_taken in taken.items():
+        for name in sorted(MODES):
+            found, wanted = (tried(talk, place, (name, other_value(name))) for talk in pair)
+            if name in fixed and not wanted[0]:
+                assert found[0] == INVALID_REQUEST and name in found[1], (place, name, found)
+            else:
+                assert found[0] == wanted[0], (place, name, found, wanted)
+                names_taken += [] if wanted[0] else [name]
+    assert {*taken["1"], *taken[""]} == MODES.keys() - fixed - WRONG_PLACE
+    assert {name for name in MODES if MODES[name] == "per-broker"}.isdisjoint(taken[""])
+    taken["1"].remove("cordoned.log.dirs")  # the controllers would hear of it, and of its end, at some time later
+
+    def look() -> None:
+        compare(pair, show(BROKER, "1", *taken["1"]), 4)
+        compare(pair, show(BROKER, ""), 4)
+
+    look()
+    for place, names_taken in (("", taken[""]), ("1", taken["1"])):
+        configs = [(name, SET, other_value(name)) for name in names_taken]
+        assert not compare(pair, change(BROKER, place, *configs), 1)["responses"][0]["error_code"]
+        look()
+    for place, names_taken in (("", taken[""]), ("1", taken["1"])):
+        # That of all brokers stays with eligible leader replicas (KIP-966).
+        gone = [(name, SET, "1") if name == MIN_ISR else (name, DELETE, None) for name in names_taken]
+        assert not compare(pair, change(BROKER, place, *gone), 1)["responses"][0]["error_code"]
+        look()
 
 
 @feature("wire", "Answers equal to Apache Kafka's", "levels of loggers")

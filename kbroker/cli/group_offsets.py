@@ -13,8 +13,8 @@ from kbroker.client import Client, ResponseError
 from kbroker.client.errors import known
 from kbroker.client.groups import commit_offsets, committed_offsets
 from kbroker.client.share_groups import SHARE, alter_share_offsets, describe_any_group, share_offsets
-from kbroker.client.streams_groups import STREAMS, StreamsTopics, streams_topics
-from kbroker.client.topics import list_ranges
+from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic, streams_topics
+from kbroker.client.topics import delete_topics, list_ranges
 from kbroker.errors import ErrorCode
 from kbroker.records_io.log_places import offsets_at_time
 from kbroker.types import TopicPartition
@@ -55,12 +55,21 @@ class GroupOffsets:
         """Internal topics of a Streams group, which a reset does not touch; empty if there are none."""
         if self.topics is None or not self.topics.internal:
             return ""
-        count = len(self.topics.internal)
-        names = ", ".join(self.topics.internal) if count <= _MOST_NAMED else f"{count} of them"
         return (
-            f"internal topics keep what they have: {names}. To begin without the state that is in them, delete them,"
-            " and the local state of the application"
+            f"internal topics keep what they have: {named(self.topics.internal)}. To begin without the state that is in"
+            " them, delete them, and the local state of the application"
         )
+
+    @property
+    def own_topics(self) -> list[str]:
+        """Internal topics of a Streams group that are named after it, and are deleted where that is asked for."""
+        internal = () if self.topics is None else self.topics.internal
+        return [topic for topic in internal if is_own_topic(self.group_id, topic)]
+
+
+def named(topics: Sequence[str]) -> str:
+    """The names, or the number of them if there are many."""
+    return ", ".join(topics) if len(topics) <= _MOST_NAMED else f"{len(topics)} of them"
 
 
 def look_at_group(client: Client, group_id: str) -> GroupOffsets:
@@ -107,3 +116,12 @@ def put_offsets(client: Client, group: GroupOffsets, rows: Sequence[NewOffset]) 
         return {}
     put = alter_share_offsets if group.type == SHARE else commit_offsets
     return put(client, group.group_id, offsets)
+
+
+def delete_own_topics(client: Client, group: GroupOffsets) -> tuple[list[str], list[ResponseError]]:
+    """Delete `GroupOffsets.own_topics`: those that are deleted, and why others are not. One that is gone is neither."""
+    if not group.own_topics:
+        return [], []
+    results = delete_topics(client, group.own_topics)
+    failed = [error for error in results.values() if error and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    return sorted(name for name, error in results.items() if error is None), failed

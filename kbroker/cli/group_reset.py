@@ -55,6 +55,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--from-file", type=Path, metavar="FILE", help="to offsets from lines topic,partition,offset; see --export"
     )
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the new offsets as --from-file reads them")
+    parser.add_argument(
+        "--delete-internal-topics",
+        action="store_true",
+        help="of a Streams group: then delete its changelog and repartition topics",
+    )
     parser.add_argument("--execute", "--yes", "-y", action="store_true", help="do it without asking")
     parser.add_argument("--dry-run", action="store_true", help="only show what would change")
     add_cluster_arguments(parser)
@@ -120,9 +125,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
-    from kbroker.cli.group_offsets import look_at_group, plan_reset, put_offsets
+    from kbroker.cli.group_offsets import delete_own_topics, look_at_group, named, plan_reset, put_offsets
+    from kbroker.client.streams_groups import STREAMS
 
     group = look_at_group(client, arguments.group)
+    if arguments.delete_internal_topics and group.type != STREAMS:
+        raise FatalError(f"group {group.group_id} is no Streams group: it has no internal topics")
     partitions = _partitions(client, arguments, strategy, group)
     try:
         rows = plan_reset(client, group, partitions, strategy)
@@ -132,8 +140,8 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
         _export(arguments.export, rows)
     if not arguments.json:
         _print(rows)
-    if group.note:
-        complain(group.note)
+    for note in _notes(group, delete=arguments.delete_internal_topics):
+        complain(note)
     execute = arguments.execute
     if group.refusal and not arguments.dry_run:
         if arguments.json and not execute:
@@ -145,15 +153,33 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             complain("nothing changed; give --execute to do it")
             return 0
-        execute = confirm(f"Reset {len(rows)} offsets of group {arguments.group}?", False)
+        more = ", and delete its internal topics" if arguments.delete_internal_topics else ""
+        execute = confirm(f"Reset {len(rows)} offsets of group {arguments.group}{more}?", False)
         if not execute:
             complain("nothing changed")
     failed = put_offsets(client, group, rows) if execute else {}
+    delete = execute and arguments.delete_internal_topics and not failed
+    deleted, kept = delete_own_topics(client, group) if delete else ([], [])
     if arguments.json:
-        _print_json(group, rows, executed=execute and not failed)
+        _print_json(group, rows, executed=execute and not failed, deleted=deleted)
     elif execute:
         print(f"{len(rows) - len(failed)} offsets of group {arguments.group} are reset")
-    return report_failures(list(failed.values()))
+        if delete:
+            print(f"internal topics deleted: {named(deleted) if deleted else 'none'}")
+    return report_failures([*failed.values(), *kept])
+
+
+def _notes(group: GroupOffsets, *, delete: bool) -> list[str]:
+    """Lines on the internal topics of a Streams group."""
+    from kbroker.cli.group_offsets import named
+
+    if not delete:
+        return [f"{group.note} (--delete-internal-topics does the first)"] if group.note else []
+    if not group.own_topics:
+        return ["the group has no internal topics"]
+    others = sorted(set(() if group.topics is None else group.topics.internal) - set(group.own_topics))
+    lines = [f"internal topics go as well: {named(group.own_topics)}. Delete the local state of the application, too"]
+    return [*lines, *([f"not named after the group, and therefore kept: {named(others)}"] if others else [])]
 
 
 def _partitions(
@@ -198,7 +224,7 @@ def _print(rows: Sequence[NewOffset]) -> None:
     )
 
 
-def _print_json(group: GroupOffsets, rows: Sequence[NewOffset], *, executed: bool) -> None:
+def _print_json(group: GroupOffsets, rows: Sequence[NewOffset], *, executed: bool, deleted: Sequence[str]) -> None:
     from kbroker.cli.output import print_json
 
     partitions: list[dict[str, Any]] = [
@@ -215,6 +241,7 @@ def _print_json(group: GroupOffsets, rows: Sequence[NewOffset], *, executed: boo
     document: dict[str, Any] = {"group": group.group_id, "executed": executed, "partitions": partitions}
     if group.topics is not None:
         document["internal_topics"] = list(group.topics.internal)
+        document["deleted_topics"] = list(deleted)
     print_json(document)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,12 @@ from kbroker.types import TopicPartition
 from kbroker.wire.messages.streams_group_describe import Member, StreamsGroupDescribeRequest, TaskIds
 
 STREAMS: Final = "Streams"
+
+_NAMED_BY_STREAMS: Final = re.compile(
+    r".*-(changelog|repartition|subscription-(registration|response)-topic)"
+    r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
+)
+"""The names that Kafka Streams gives to topics of its own, as ``StreamsGroupCommand`` knows them."""
 
 
 def describe_streams_group(client: Client, group_id: str) -> GroupDescription:
@@ -35,6 +42,11 @@ def streams_topics(client: Client, group_id: str) -> StreamsTopics:
     inputs = frozenset(topic for part in parts for topic in part.source_topics)
     made = {each.name for part in parts for each in (*part.repartition_source_topics, *part.state_changelog_topics)}
     return StreamsTopics(inputs, tuple(sorted(made - inputs)))
+
+
+def is_own_topic(group_id: str, topic: str) -> bool:
+    """Whether Kafka Streams has named the topic after the group: nobody else has it."""
+    return topic.startswith(f"{group_id}-") and _NAMED_BY_STREAMS.fullmatch(topic) is not None
 
 
 def _member(member: Member) -> GroupMember:

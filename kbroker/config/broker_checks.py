@@ -82,11 +82,11 @@ def _check_logs(config: BrokerProperties) -> None:
 
 
 def _check_replication(config: BrokerProperties) -> None:
-    selector = config.replica_selector_class
-    _require(
-        selector in (None, "", *REPLICA_SELECTORS),
-        f"replica.selector.class: {selector}: there are no plugins; one of {', '.join(REPLICA_SELECTORS)}",
-    )
+    selector = (config.replica_selector_class or "").strip()
+    if selector not in ("", *REPLICA_SELECTORS):
+        from kbroker.config.security.rules import check_name
+
+        check_name("replica.selector.class", selector)
     _require(
         config.replica_fetch_wait_max_ms <= config.replica_socket_timeout_ms,
         "replica.socket.timeout.ms must be at least replica.fetch.wait.max.ms",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
     from kbroker.replication.fetch_session import FetchSessionCache
+    from kbroker.replication.replica_selector import ReplicaSelector
     from kbroker.round import Round
     from kbroker.security.authorizer.types import Authorizer
     from kbroker.security.delegation_tokens import DelegationTokens
@@ -66,6 +67,8 @@ class Services:
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
+    replica_selector: Callable[[RequestContext, str], ReplicaSelector] | None = None
+    """Gives the selector of a replica for a consumer's request, by its rack; None where no rule selects."""
     telemetry: Telemetry | None = None
     """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None

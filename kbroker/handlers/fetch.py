@@ -21,7 +21,7 @@ from kbroker.handlers.registration import handler
 from kbroker.replication.fetch_params import CONSUMER_REPLICA_ID, FetchParams, FetchResult
 from kbroker.replication.fetch_session import FetchPlan
 from kbroker.replication.fetch_view import PartitionKey, ViewedPartition, key_of
-from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR
+from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR, ReplicaSelector, rack_selector
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compiler import encode_parts
@@ -118,9 +118,18 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
         request.isolation_level == READ_COMMITTED,
         # Any replica serves a consumer that could be sent to it (KIP-392).
         replica_id >= 0 or (is_consumer and version < 11),
-        request.rack_id if is_consumer and config.replica_selector_class == RACK_AWARE_SELECTOR else "",
+        _selector(request, ctx) if is_consumer and version >= 11 and config.replica_selector_class else None,
         version >= 13,
     )
+
+
+def _selector(request: FetchRequest, ctx: RequestContext) -> ReplicaSelector | None:
+    """The selector of a consumer's replica by ``replica.selector.class``; None for the leader."""
+    services = ctx.services
+    if services.replica_selector is not None:
+        return services.replica_selector(ctx, request.rack_id)
+    is_by_rack = bool(request.rack_id) and services.config.replica_selector_class == RACK_AWARE_SELECTOR
+    return rack_selector(request.rack_id) if is_by_rack else None
 
 
 def _authorize(params: FetchParams, ctx: RequestContext) -> None:

@@ -22,7 +22,9 @@ def _consumer_offsets(services: Services) -> NewTopic:
     return NewTopic(
         name=CONSUMER_OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=_affordable(services, config.offsets_topic_replication_factor),
+        replication_factor=_affordable(
+            services, "offsets.topic.replication.factor", config.offsets_topic_replication_factor
+        ),
         configs=(
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),
@@ -36,7 +38,9 @@ def _transaction_state(services: Services) -> NewTopic:
     return NewTopic(
         name=TRANSACTION_STATE_TOPIC,
         num_partitions=config.transaction_state_log_num_partitions,
-        replication_factor=_affordable(services, config.transaction_state_log_replication_factor),
+        replication_factor=_affordable(
+            services, "transaction.state.log.replication.factor", config.transaction_state_log_replication_factor
+        ),
         configs=(
             ("cleanup.policy", "compact"),
             ("compression.type", "uncompressed"),
@@ -54,7 +58,9 @@ def _share_group_state(services: Services) -> NewTopic:
     return NewTopic(
         name=SHARE_GROUP_STATE_TOPIC,
         num_partitions=settings.topic_partitions,
-        replication_factor=_affordable(services, settings.topic_replication_factor),
+        replication_factor=_affordable(
+            services, "share.coordinator.state.topic.replication.factor", settings.topic_replication_factor
+        ),
         configs=(
             # Records that nobody needs are deleted by the coordinator, which alone knows them.
             ("cleanup.policy", "delete"),
@@ -73,14 +79,14 @@ _INTERNAL_TOPICS = {
 }
 
 
-def _affordable(services: Services, replication_factor: int) -> int:
-    """The configured factor; at most the number of brokers if the node is alone in its quorum, to serve groups too.
+def _affordable(services: Services, name: str, replication_factor: int) -> int:
+    """The factor that the property ``name`` says (KIP-115); of a node that is alone and was told none, one that it has.
 
-    Kafka refuses there until ``offsets.topic.replication.factor`` is lowered, as its own examples and images do for a
-    single node. In a cluster it is right to refuse: the topic would keep too few replicas for good, only because some
-    nodes had not started yet.
+    With Kafka's default of 3 no group on a single node would find its coordinator; Kafka's own examples and images
+    lower the property there. A value in the node's file is kept to. In a cluster it is right to refuse: the topic would
+    keep too few replicas for good, only because some nodes had not started yet.
     """
-    if not services.metadata.is_alone:
+    if name in services.config.raw or not services.metadata.is_alone:
         return replication_factor
     return max(1, min(replication_factor, len(services.metadata.image.alive_brokers())))
 

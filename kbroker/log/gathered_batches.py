@@ -58,6 +58,11 @@ class GatheredBatches:
         self.size += len(validated.records)
         return validated
 
+    @property
+    def converted(self) -> int:
+        """Records of all of them that were compressed anew."""
+        return sum(each.converted for each in self._judged)
+
     def write(self, now_ms: int) -> None:
         """Write all of them. ``OSError``: the disk refuses, and some of them may be in the log."""
         if self._judged:

@@ -54,6 +54,8 @@ class AppendInfo(NamedTuple):
     max_timestamp: int
     duplicate: bool = False
     """Nothing was written: the log has the batch already, at these offsets."""
+    converted: int = 0
+    """`ValidatedBatches.converted`."""
 
 
 class PartitionLog(DurableLog):
@@ -205,7 +207,7 @@ class PartitionLog(DurableLog):
         size, max_timestamp = 0, -1
         headers: list[BatchHeader] = []
         buffers: list[Buffer] = []
-        for records, batches, _, _, timestamp, _, _ in judged:
+        for records, batches, _, _, timestamp, _, _, _ in judged:
             size += len(records)
             headers += batches
             buffers.append(records)
@@ -270,6 +272,8 @@ class PartitionLog(DurableLog):
             validated.log_append_time_ms,
             self.log_start_offset,
             validated.max_timestamp,
+            False,
+            validated.converted,
         )
 
     def _complete(self, completed: CompletedTxn, segment: Segment) -> None:

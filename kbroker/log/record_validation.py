@@ -63,6 +63,7 @@ class _Seen(NamedTuple):
     header: BatchHeader
     max_timestamp: int
     log_append_time: int
+    is_converted: bool
 
 
 class ExaminedRecords(bytearray):
@@ -120,7 +121,7 @@ def validate_records(
             raise outcome
         finally:
             del outcome
-    view, header, max_timestamp, log_append_time = outcome
+    view, header, max_timestamp, log_append_time, is_converted = outcome
     patch_in_place(view, 0, next_offset, leader_epoch)
     header = header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch)
     last_offset = header.last_offset
@@ -132,6 +133,7 @@ def validate_records(
         max_timestamp,
         last_offset if max_timestamp >= 0 else -1,
         log_append_time,
+        header.records_count if is_converted else 0,
     )
 
 
@@ -158,6 +160,7 @@ def _look(
     """``LogValidator.validateMessagesAndAssignOffsets`` of one batch, in steps. ``view`` is changed in place."""
     max_timestamp = header.max_timestamp
     payload: bytes | bytearray | None = None
+    is_converted = False
     read = partial(_payload, view, header, topic_partition, most_bytes)
     suspicious = _is_suspicious(header, now_ms, config)
     limited = config.limits_records and header.compression_type is not CompressionType.NONE
@@ -183,6 +186,7 @@ def _look(
                     payload = yield from renumbered(bytes(payload), header.records_count)
                     compressed = yield partial(compress, header.compression_type, payload)
                     view, header = _assembled(header, compressed)
+                    is_converted = True
         except CorruptRecord as error:
             raise _no_records(error, topic_partition) from None
 
@@ -205,11 +209,12 @@ def _look(
         compressed = yield partial(compress, target, payload, _level(target, config))
         attributes = header.attributes & ~COMPRESSION_MASK | target
         view, header = _assembled(header._replace(attributes=attributes), compressed)
+        is_converted = True
     if len(view) > config.max_message_bytes:
         raise too_large(len(view), config, topic_partition)
     if len(view) > config.segment_bytes:
         raise too_large_for_segment(len(view), config, topic_partition)
-    return _Seen(view, header, max_timestamp, log_append_time)
+    return _Seen(view, header, max_timestamp, log_append_time, is_converted)
 
 
 def _check_sizes(

@@ -31,6 +31,8 @@ class ValidatedBatches(NamedTuple):
     """Last offset of the batch with that timestamp (as exact as the time index is), or -1."""
     log_append_time_ms: int
     """The append time if the topic stamps batches with it, else -1."""
+    converted: int = 0
+    """Records that were written anew, to be compressed otherwise (``RecordValidationStats.numRecordsConverted``)."""
 
 
 class InvalidRecordsError(ApiError):

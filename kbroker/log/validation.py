@@ -188,7 +188,7 @@ def _place(batch: memoryview, fields: _Fields, next_offset: int, leader_epoch: i
     offset_of_max_timestamp = last_offset if max_timestamp >= 0 else -1
     return _new(
         ValidatedBatches,
-        (batch, (placed,), next_offset, last_offset, max_timestamp, offset_of_max_timestamp, -1),
+        (batch, (placed,), next_offset, last_offset, max_timestamp, offset_of_max_timestamp, -1, 0),
     )
 
 

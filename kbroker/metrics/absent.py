@@ -25,9 +25,8 @@ ABSENT: Final[dict[str, tuple[str, ...]]] = {
         "kafka_network_requestchannel_responsequeuesize",
         "kafka_network_acceptor_acceptorblockedpercent",
     ),
-    "Batches are never converted (Kafka 4 does not, either)": (
+    "Nothing is converted for a Fetch (Kafka 4 does not, either)": (
         "kafka_server_brokertopicmetrics_fetchmessageconversionspersec",
-        "kafka_server_brokertopicmetrics_producemessageconversionspersec",
     ),
     "There is no tiered storage": ("kafka_log_log_tiersize",),
     "A leader holds a follower's request until it has news: the rate of requests tells whether records come, not "

@@ -53,6 +53,11 @@ TIMED_OUT_BROKERS = mbean(
 NEW_CONTROLLERS = mbean(
     f"{_CONTROLLER}/NewActiveControllersCount", Kind.GAUGE, "Changes of the active controller that this node has seen."
 )
+STARTED_OPERATIONS = mbean(
+    f"{_CONTROLLER}/EventQueueOperationsStartedCount",
+    Kind.GAUGE,
+    "Operations that this node has carried out as active controller, changes of the metadata and looks at it.",
+)
 APPLIED_OFFSET = mbean(f"{_CONTROLLER}/LastAppliedRecordOffset", Kind.GAUGE, "Offset of the image's last record.")
 COMMITTED_OFFSET = mbean(
     f"{_CONTROLLER}/LastCommittedRecordOffset", Kind.GAUGE, "Offset of the last metadata record that is committed."

@@ -24,6 +24,13 @@ TRAFFIC: dict[str, Family] = {
     "failed_produces": mbean(
         f"{_TRAFFIC}/FailedProduceRequestsPerSec", Kind.COUNTER, "Batches that were refused or not written.", TOPIC
     ),
+    "conversions": mbean(
+        f"{_TRAFFIC}/ProduceMessageConversionsPerSec",
+        Kind.COUNTER,
+        "Records of producers that the node has compressed anew, since the topic's `compression.type` is another codec "
+        "than the producer's (KIP-188).",
+        TOPIC,
+    ),
     "share_fetches": mbean(
         f"{_TRAFFIC}/TotalShareFetchRequestsPerSec",
         Kind.COUNTER,

@@ -22,6 +22,7 @@ class TopicTraffic:
     __slots__ = (
         "bytes_in",
         "bytes_out",
+        "conversions",
         "failed_fetches",
         "failed_produces",
         "failed_share_acknowledgements",
@@ -35,6 +36,8 @@ class TopicTraffic:
 
     def __init__(self) -> None:
         self.bytes_in = self.messages_in = self.produces = self.failed_produces = 0
+        self.conversions = 0
+        """Records that were compressed anew."""
         self.bytes_out = self.fetches = self.failed_fetches = 0
         self.share_fetches = self.failed_share_fetches = 0
         self.share_acknowledgements = self.failed_share_acknowledgements = 0

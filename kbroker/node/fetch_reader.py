@@ -47,7 +47,7 @@ class FetchReader:
             params.min_bytes,
             committed_only=params.committed_only,
             replica_epoch=params.replica_epoch,
-            rack=params.rack,
+            may_move=params.select is not None,
             reader=params.reader,
         )
         read = _Read(self._manager, params, view)
@@ -235,8 +235,8 @@ class _Read:
                 data.log_start_offset = log.log_start_offset
                 data.diverging_epoch = diverging
                 return data
-        if params.rack and state.is_leader:
-            preferred = partition.preferred_read_replica(offset, params.rack)
+        if params.select is not None and state.is_leader:
+            preferred = partition.preferred_read_replica(offset, params.select)
             if preferred >= 0:
                 data.high_watermark = state.high_watermark
                 data.log_start_offset = log.log_start_offset

@@ -33,6 +33,7 @@ RULES = (
     "group.share.assignors",
     "group.streams.assignors",
     "group.streams.topology.description.plugin.class",
+    "replica.selector.class",
 )
 """Properties that may name callables in Python for the whole node."""
 

@@ -14,7 +14,7 @@ from kbroker.log.validation import AppendOrigin
 from kbroker.node.progress import ALL_BYTES, Progress
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.replication.partition_state import PartitionState
-from kbroker.replication.replica_selector import ReplicaView, select_by_rack
+from kbroker.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -219,8 +219,8 @@ class Partition:
         """Note a follower's progress; the high watermark may follow, and the ISR."""
         self._progress.follower_fetched(self, replica, fetch_offset, log_start_offset, broker_epoch)
 
-    def preferred_read_replica(self, fetch_offset: int, rack: str) -> int:
-        """The follower that a consumer in ``rack`` had better read from (KIP-392); -1 if that is this leader."""
+    def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector) -> int:
+        """The follower that a consumer had better read from (KIP-392); -1 if that is this leader."""
         state, brokers = self.state, self._progress.image().brokers
         now_ms = int(self._progress.env.now() * 1000)
 
@@ -234,7 +234,7 @@ class Partition:
             if replica in state.isr and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
         ]
         leader = ReplicaView(state.local_id, rack_of(state.local_id), self.log.log_end_offset)
-        selected = select_by_rack(leader, followers, rack)
+        selected = select(self.topic_partition, leader, followers)
         return -1 if selected == state.local_id else selected
 
     # --- appends ----------------------------------------------------------------------------------------------
@@ -267,6 +267,7 @@ class Partition:
         if not info.duplicate:
             if self.traffic is not None:
                 self.traffic.appended(len(records), info.last_offset - info.first_offset + 1)
+                self.traffic.conversions += info.converted
             self._progress.appended(self, log, len(records))
         return info
 
@@ -301,7 +302,7 @@ class Partition:
         if self._gathered is None:
             self._gathered, self.on_write_failed = gathered, []
             round.at_end(self._write_gathered)
-        _, _, first_offset, last_offset, _, _, log_append_time_ms = placed
+        _, _, first_offset, last_offset, _, _, log_append_time_ms, _ = placed
         return first_offset, last_offset, log_append_time_ms, log.log_start_offset
 
     def _write_gathered(self) -> None:
@@ -317,6 +318,7 @@ class Partition:
             gathered.write(self._progress.env.wall_clock_ms())
             if self.traffic is not None:
                 self.traffic.appended(gathered.size, log.log_end_offset - before, batches=len(callbacks))
+                self.traffic.conversions += gathered.converted
             self._progress.appended(self, log, gathered.size)
             return
         except ApiError as error:

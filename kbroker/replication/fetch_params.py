@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from kbroker.replication.fetch_view import ViewedPartition
+from kbroker.replication.replica_selector import ReplicaSelector
 from kbroker.value_types import dataclass
 from kbroker.wire.messages.fetch import PartitionData
 
@@ -28,8 +29,8 @@ class FetchParams:
     """Isolation level read_committed."""
     only_leader: bool
     """Whether a replica that does not lead must refuse (a client that knows nothing of KIP-392, or a follower)."""
-    rack: str
-    """The rack of a consumer that may be sent to a nearer replica; else ""."""
+    select: ReplicaSelector | None
+    """The selector for a consumer that may be sent to another replica (KIP-392)."""
     uses_topic_ids: bool
     """Topics are named by id (Fetch 13+), and not by name."""
     may_read: Callable[[str | None], bool] | None = None

@@ -168,19 +168,19 @@ class FetchView:
         *,
         committed_only: bool = False,
         replica_epoch: int = -1,
-        rack: str = "",
+        may_move: bool = False,
         reader: Hashable = None,
     ) -> None:
         """Take up a request.
 
         Every partition is looked at again when isolation level or broker epoch have changed (a broker that registered
         anew may join the ISR only now, KIP-903), when the reader is another or the rules for it have changed, and for a
-        consumer with a rack: a replica may come nearer without an event here.
+        consumer that may be sent to another replica: one may come nearer without an event here.
         """
         self.in_request = True
         self.min_bytes = min_bytes
         if self.dirty is not None and (
-            rack
+            may_move
             or self.committed_only != committed_only
             or self.replica_epoch != replica_epoch
             or self.reader != reader

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
+from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -26,3 +28,12 @@ def select_by_rack(leader: ReplicaView, followers: Sequence[ReplicaView], rack: 
     if not rack or not near or leader.rack == rack:
         return leader.broker_id
     return max(near, key=lambda replica: (replica.log_end_offset, -replica.behind_ms, replica.broker_id)).broker_id
+
+
+ReplicaSelector: TypeAlias = Callable[[TopicPartition, ReplicaView, Sequence[ReplicaView]], int]
+"""The broker id of the replica that a consumer is to read from, given the partition, its leader and followers."""
+
+
+def rack_selector(rack: str) -> ReplicaSelector:
+    """The selector by racks, for a consumer in this one."""
+    return lambda _, leader, followers: select_by_rack(leader, followers, rack)

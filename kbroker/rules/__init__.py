@@ -39,6 +39,8 @@ from kbroker.rules.records import (
     Quota,
     QuotaClient,
     QuotaKind,
+    Reading,
+    Replica,
     Token,
     TokenUser,
 )
@@ -72,6 +74,8 @@ __all__ = [
     "QuotaCallback",
     "QuotaClient",
     "QuotaKind",
+    "Reading",
+    "Replica",
     "ResourceType",
     "SinkNode",
     "SourceNode",

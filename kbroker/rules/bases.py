@@ -62,8 +62,8 @@ class QuotaCallback(Changing):
 def settings(**values: float) -> Callable[[R], R]:
     """Decorator: give a function the settings that a class has as attributes.
 
-    ``keep_seconds`` (authorizers and quotas); ``timeout_seconds`` (logins, principal builders, assignors, policies) and
-    ``threads`` (logins and principal builders).
+    ``keep_seconds`` (authorizers, quotas, replica selectors); ``timeout_seconds`` (logins, principal builders, replica
+    selectors, assignors, policies) and ``threads`` (logins and principal builders).
     ``TypeError`` for another name, ``ValueError`` for a number that makes no sense.
     """
     for name, value in values.items():

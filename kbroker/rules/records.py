@@ -145,6 +145,34 @@ class Quota(NamedTuple):
     """Clients with the same text share the limit. With None each pair of principal and client id has it alone."""
 
 
+class Replica(NamedTuple):
+    """A replica that could serve a consumer: it is in the ISR, and has the offset (Kafka's ``ReplicaView``)."""
+
+    node_id: int
+    rack: str
+    """Empty if it has none, or if its node does not live."""
+    log_end_offset: int
+    behind_ms: int
+    """Milliseconds since it had all that the leader has; 0 of the leader."""
+
+
+class Reading(NamedTuple):
+    """A consumer's Fetch of a partition (KIP-392; Kafka's ``ClientMetadata`` and ``PartitionView``)."""
+
+    topic: str
+    partition: int
+    rack: str
+    """The consumer's ``client.rack``; empty if it has none."""
+    client_id: str
+    principal: KafkaPrincipal
+    host: str
+    """The client's address, without its port."""
+    listener: str
+    leader: Replica
+    """The replica that is asked."""
+    followers: tuple[Replica, ...]
+
+
 class ClientMetrics(NamedTuple):
     """The metrics that a client has pushed at once (KIP-714).
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.client import Client
+from kbroker.client.streams_groups import is_own_topic
 from kbroker.testing import RunningBroker
+from kbroker.wire.messages import streams_group_heartbeat as streams
 from tests.cli_command import Run
 
 
@@ -261,3 +264,81 @@ def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
     assert kb("group", "reset", "workers", "--all-topics", "--to-offset", "2", "--execute", "--json").json["executed"]
     [described] = kb("group", "describe", "workers", "--json").json
     assert [each["start_offset"] for each in described["partitions"]] == [2, 2]
+
+
+def test_a_streams_group(kb: Run, broker: RunningBroker) -> None:
+    """Its input topics are reset; of its internal topics, those named after it are deleted where that is asked for."""
+    names = ("adder-sums-changelog", "others-changelog")
+    for name in names:
+        kb("topic", "create", name, "-p", "2")
+    stores = [streams.TopicInfo(name=name) for name in names]
+    topology = streams.Topology(
+        epoch=1,
+        subtopologies=[
+            streams.Subtopology(subtopology_id="0", source_topics=["orders"], state_changelog_topics=stores)
+        ],
+    )
+    member: dict[str, Any] = {"group_id": "adder", "member_id": "m"}
+    joins = streams.StreamsGroupHeartbeatRequest(
+        **member,
+        process_id="p",
+        rebalance_timeout_ms=60_000,
+        topology=topology,
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    reset = ("group", "reset", "adder", "--topic", "orders", "--to-latest", "--delete-internal-topics")
+
+    def left() -> set[str]:
+        return set(kb("topic", "list", "--names", "--json").json).intersection(names)
+
+    with Client(broker.bootstrap_servers) as client:
+        client.ask_coordinator("adder", joins, accept)
+        refused = kb(*reset, "--execute", code=1)
+        assert refused.err.endswith("kbroker: group adder has 1 member: stop them first\n")
+        leaves = streams.StreamsGroupHeartbeatRequest(**member, member_epoch=-1)
+        client.ask_coordinator("adder", leaves, accept)
+    kept = kb(*reset[:-1], "--dry-run")
+    assert kept.err == (
+        "kbroker: internal topics keep what they have: adder-sums-changelog, others-changelog. To begin without the"
+        " state that is in them, delete them, and the local state of the application"
+        " (--delete-internal-topics does the first)\n"
+    )
+    shown = kb(*reset, "--dry-run")
+    assert shown.rows[1:] == [["orders", "0", "-", "10", "-"], ["orders", "1", "-", "5", "-"]]
+    assert shown.err == (
+        "kbroker: internal topics go as well: adder-sums-changelog. Delete the local state of the application, too\n"
+        "kbroker: not named after the group, and therefore kept: others-changelog\n"
+    )
+    assert left() == set(names)
+    assert kb(*reset, "--execute").out.endswith(
+        "2 offsets of group adder are reset\ninternal topics deleted: adder-sums-changelog\n"
+    )
+    assert left() == {"others-changelog"}
+    done = kb(*reset, "--execute", "--json").json  # once more: it is gone already
+    assert done["executed"] and done["deleted_topics"] == [] and len(done["internal_topics"]) == 2
+    wrong = kb("group", "reset", "g1", *reset[3:], "--execute", code=1)
+    assert wrong.err == "kbroker: group g1 is no Streams group: it has no internal topics\n"
+
+
+def accept(response: Any) -> None:
+    """An answer without an error."""
+    assert response.error_code == 0, response
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_own"),
+    [
+        ("app-sums-changelog", True),
+        ("app-KSTREAM-AGGREGATE-0000000003-repartition", True),
+        ("app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000005-topic", True),
+        ("app-join-subscription-response-topic", True),
+        ("app-results", False),
+        ("apple-sums-changelog", False),
+        ("other-app-sums-changelog", False),
+    ],
+)
+def test_topics_named_after_a_group(topic: str, is_own: bool) -> None:
+    """(``StreamsGroupCommand.isInferredInternalTopic``)"""
+    assert is_own_topic("app", topic) is is_own

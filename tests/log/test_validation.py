@@ -383,6 +383,7 @@ def test_transcoding(source: CompressionType, target: CompressionType) -> None:
     assert header.is_transactional
     assert (header.base_offset, header.partition_leader_epoch) == (1000, 7)
     assert [r[1:] for r in rb.iter_records(result.records)] == [r[1:] for r in KEYED]
+    assert result.converted == (0 if source is target else len(KEYED))
     if source is target:
         assert isinstance(result.records, memoryview) and result.records.obj is buffer
 

@@ -123,3 +123,24 @@ def test_a_cluster_makes_no_internal_topic_with_fewer_replicas_than_it_is_to_hav
             assert await shape(cluster, "__consumer_offsets") == (2, 3)
 
     run(test)
+
+
+@pytest.mark.parametrize("told", ["3", ""])
+def test_a_node_alone_keeps_to_the_factor_that_it_was_told(tmp_path: Path, told: str) -> None:
+    """Kafka's default alone is what a single node need not keep to (KIP-115)."""
+
+    async def test() -> None:
+        factor = {"offsets_topic_replication_factor": told} if told else {}
+        async with quorum(tmp_path, 1, offsets_topic_num_partitions="2", **factor) as cluster:
+            await cluster.start(1)
+            await cluster.await_leader()
+            client = await cluster.node(1).connect()
+            find = FindCoordinatorRequest(key_type=0, coordinator_keys=["k"])
+            [answer] = (await client.ask(find)).coordinators
+            if told:
+                assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                assert "__consumer_offsets" not in cluster.newest_image().topics.by_name
+            else:
+                assert await shape(cluster, "__consumer_offsets") == (2, 1)
+
+    run(test)

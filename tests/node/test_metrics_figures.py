@@ -122,6 +122,7 @@ def test_the_metadata(page: Values) -> None:
     assert value(page, "kafka_server_raftmetrics_number_of_voters") == 1
     assert 0 < value(page, "kafka_server_raftmetrics_commit_latency_avg") < 10_000
     assert value(page, "kafka_controller_controllereventmanager_eventqueueprocessingtimems_count") > 0
+    assert value(page, f"{controller}_eventqueueoperationsstartedcount") > 0
 
 
 def test_the_idle_share_under_all_its_names(page: Values) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker, running_broker
@@ -77,6 +78,18 @@ def test_a_batch_that_is_refused_is_counted(broker: RunningBroker) -> None:
     producer.flush(120)
     assert failures[0] is not None
     assert value(scrape(port_of(broker)), name, topic="refused") == before + 1
+
+
+def test_records_that_are_compressed_anew_are_counted(broker: RunningBroker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic("lz4", 1, config={"compression.type": "lz4"})])["lz4"].result()
+    for codec in ("gzip", "lz4"):
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec})
+        for number in range(7):
+            producer.produce("lz4", f"{number}" * 200, partition=0)
+        assert producer.flush(120) == 0
+    name = "kafka_server_brokertopicmetrics_producemessageconversions_total"
+    assert value(scrape(port_of(broker)), name, topic="lz4") == 7
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_another_isolation_level_or_broker_epoch_looks_at_all_again() -> None:
             view.has_no_news(key)
         view.begin_request(1, committed_only=committed_only, replica_epoch=replica_epoch)
         assert len(view.begin_read()) == expected
-    view.begin_request(1, committed_only=True, replica_epoch=5, rack="of a consumer")
+    view.begin_request(1, committed_only=True, replica_epoch=5, may_move=True)
     assert len(view.begin_read()) == 2
 
 

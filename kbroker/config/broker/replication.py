@@ -128,7 +128,8 @@ KEYS = [
         STRING,
         None,
         MEDIUM,
-        "Class that chooses the replica a consumer reads from.",
+        "What chooses the replica that a consumer reads from: the leader without it; "
+        "`org.apache.kafka.common.replica.RackAwareReplicaSelector`, or `python:MODULE:NAME` (KIP-392).",
     ),
     ConfigKey(
         "replica.socket.receive.buffer.bytes",

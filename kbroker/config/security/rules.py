@@ -24,6 +24,7 @@ ALTER_CONFIG_POLICY: Final = "alter.config.policy.class.name"
 DESCRIPTION_PLUGIN: Final = "group.streams.topology.description.plugin.class"
 METRIC_REPORTERS: Final = "metric.reporters"
 QUOTA_CALLBACK: Final = "client.quota.callback.class"
+REPLICA_SELECTOR: Final = "replica.selector.class"
 SERVER_CALLBACK: Final = "sasl.server.callback.handler.class"
 
 DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"

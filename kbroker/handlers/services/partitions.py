@@ -17,6 +17,7 @@ from kbroker.replication.fetch_view import FetchView
 from kbroker.replication.offset_waiter import Appended, Results
 from kbroker.replication.partition_state import PartitionState
 from kbroker.replication.purgatory import Purgatory
+from kbroker.replication.replica_selector import ReplicaSelector
 from kbroker.replication.replication_quota import ReplicationQuota
 from kbroker.round import Round
 from kbroker.types import TopicPartition, Uuid
@@ -114,8 +115,8 @@ class Partition(Protocol):
         """Note a follower's progress; the high watermark may follow, and the ISR."""
         ...
 
-    def preferred_read_replica(self, fetch_offset: int, rack: str) -> int:
-        """The follower that a consumer in ``rack`` had better read from; -1 if that is this leader."""
+    def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector) -> int:
+        """The follower that a consumer had better read from; -1 if that is this leader."""
         ...
 
 

@@ -71,6 +71,7 @@ def _of_controller(metadata: MetadataPlane, metrics: NodeMetrics) -> Figures:
     yield c.SINCE_HEARTBEAT, [((str(broker_id),), silence) for broker_id, silence in silences.items()]
     yield c.TIMED_OUT_BROKERS, [((), metadata.sessions.timed_out)]
     yield c.NEW_CONTROLLERS, [((), metrics.new_controllers)]
+    yield c.STARTED_OPERATIONS, [((), metrics.changes.count)]
     yield c.APPLIED_OFFSET, [((), image.offset)]
     yield c.COMMITTED_OFFSET, [((), metadata.quorum.core.high_watermark - 1)]
     yield c.APPLIED_TIMESTAMP, [((), metadata.images.last_timestamp)]

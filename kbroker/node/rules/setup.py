@@ -15,6 +15,7 @@ from kbroker.config.security.rules import (
     CREATE_TOPIC_POLICY,
     DESCRIPTION_PLUGIN,
     QUOTA_CALLBACK,
+    REPLICA_SELECTOR,
     names_python,
 )
 from kbroker.errors import FatalError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kbroker.env import Env
     from kbroker.handlers.context import Services
     from kbroker.node.rules.descriptions import DescriptionKeeper
+    from kbroker.node.rules.selector import SelectorRule
     from kbroker.node.rules.topology_descriptions import TopologyDescriptions
     from kbroker.security.authorizer.standard import StandardAuthorizer
 
@@ -74,6 +76,13 @@ class NodeRules:
             self._quotas = QuotaRule(self._load(QUOTA_CALLBACK, name, "quota"), name, env.now)
 
         name = str(config.values.get(DESCRIPTION_PLUGIN) or "").strip()
+        self._selector: SelectorRule | None = None
+        selector = str(config.values.get(REPLICA_SELECTOR) or "").strip()
+        if config.is_broker and names_python(selector):
+            from kbroker.node.rules.selector import SelectorRule
+
+            rule = self._load(REPLICA_SELECTOR, selector, "select")
+            self._selector = SelectorRule(rule, selector, env.now, self._waited_calls)
         self._keeper: DescriptionKeeper | None = None
         self._descriptions: TopologyDescriptions | None = None
         if config.is_broker and names_python(name):
@@ -103,7 +112,8 @@ class NodeRules:
         if self._authorizer is not None:
             services.authorizer = self._authorizer
             services.authorizer_of = self._authorizer.of_request
-
+        if self._selector is not None:
+            services.replica_selector = self._selector.of_request
         if self._keeper is not None:
             from kbroker.node.rules.topology_descriptions import TopologyDescriptions
 

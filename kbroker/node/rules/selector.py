@@ -1,0 +1,96 @@
+"""A replica selector of one's own (Kafka's ``ReplicaSelector``, KIP-392), which a leader asks for a consumer's Fetch.
+
+An answer is kept for a while: a consumer that stays with the leader comes again at once. Where the rule fails, the
+leader serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kbroker.node.rules.complaints import Complaints
+from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
+from kbroker.node.rules.waited import GRACE_SECONDS, TIMEOUT_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
+from kbroker.replication.replica_selector import ReplicaSelector, ReplicaView
+from kbroker.rules.loading import call_of, described
+from kbroker.rules.records import Reading, Replica
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import RequestContext
+
+_LEADER: Final = "the leader serves the consumer"
+
+
+class SelectorRule:
+    """The node's rule."""
+
+    def __init__(
+        self, rule: Any, name: str, now: Callable[[], float], calls: Callable[[float, float], WaitedCalls]
+    ) -> None:
+        """``name`` is the rule's in the node's file; ``now`` gives seconds; ``calls`` is given time-out and grace."""
+        self._rule = rule
+        self._select = call_of(rule, "select")
+        self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), GRACE_SECONDS)
+        self._complaints = Complaints(name)
+        self._kept: Kept[int] = Kept(rule, now)
+
+    def of_request(self, ctx: RequestContext, rack: str) -> ReplicaSelector:
+        """The selector for one Fetch of a consumer in a rack, "" if it has none."""
+
+        def select(partition: TopicPartition, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
+            reading = Reading(
+                partition.topic,
+                partition.partition,
+                rack,
+                ctx.header.client_id or "",
+                ctx.principal,
+                ctx.host,
+                ctx.connection.listener_name,
+                _replica(leader),
+                tuple(map(_replica, followers)),
+            )
+            return self._answer(reading)
+
+        return select
+
+    def _answer(self, reading: Reading) -> int:
+        """The broker id of the replica that is to serve."""
+        # How far the replicas are changes all the time; which ones there are does not.
+        question = (
+            *reading[:7],
+            reading.principal.token_authenticated,
+            reading.leader.node_id,
+            tuple((each.node_id, each.rack) for each in reading.followers),
+        )
+        kept = self._kept.get(question)
+        if kept is not None:
+            return kept
+        changes, leader = self._kept.changes, reading.leader.node_id
+        try:
+            answer = self._calls.call(self._select, reading)
+        except Raised as raised:
+            self._complaints.failed(described(raised.error), _LEADER)
+            return leader
+        except Late:
+            self._complaints.late(self._calls.timeout, _LEADER)
+            return leader
+        except Busy:
+            self._complaints.busy(_LEADER)
+            return leader
+        if answer is None:
+            answer = leader
+        elif type(answer) is not int:
+            self._complaints.nonsense(f"a value of type {type(answer).__name__}", _LEADER)
+            return leader
+        elif answer != leader and all(answer != each.node_id for each in reading.followers):
+            self._complaints.bad(f"node {answer} has no replica that could serve", _LEADER)
+            return leader
+        if len(reading.client_id) <= MAX_KEPT_NAME and len(reading.rack) <= MAX_KEPT_NAME:
+            self._kept.put(question, answer, changes)
+        return int(answer)
+
+
+def _replica(view: ReplicaView) -> Replica:
+    return Replica(view.broker_id, view.rack or "", view.log_end_offset, view.behind_ms)

@@ -1,0 +1,81 @@
+"""A replica selector of one's own (KIP-392): three nodes, one of which is asked by consumers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.config import BrokerConfig
+from kbroker.errors import FatalError
+from kbroker.rules import Reading
+from kbroker.rules.loading import load
+from tests.handlers.metadata_plane import properties
+from tests.node.node_harness import fetch_request, run
+from tests.node.quorum_harness import three_nodes
+from tests.node.test_replication import TOPIC, create, leader_of, produce, replica
+
+SELECTOR = '''
+from kbroker.rules import Reading, settings
+
+asked = []
+
+@settings(timeout_seconds=5, keep_seconds=1000)
+def by_client(reading: Reading):
+    """A follower with all records; what other clients get is in their names."""
+    asked.append(reading)
+    if reading.client_id == "raises":
+        raise RuntimeError("told to fail")
+    answers = {"none": None, "stranger": 99, "text": "1", "leader": reading.leader.node_id}
+    farthest = max(reading.followers, key=lambda each: (each.log_end_offset, each.node_id), default=reading.leader)
+    return answers.get(reading.client_id, farthest.node_id)
+'''
+
+
+def test_a_consumer_reads_where_the_selector_says(tmp_path: Path) -> None:
+    file = tmp_path / "selector.py"
+    file.write_text(SELECTOR)
+    name = f"python:{file}:by_client"
+
+    async def main() -> None:
+        racks = {1: "a", 2: "b", 3: "c"}
+        async with three_nodes(tmp_path, racks=racks, replica_selector_class=name) as cluster:
+            topic_id = await create(cluster)
+            leader = leader_of(cluster)
+            followers = sorted(set(cluster.nodes) - {leader})
+            assert (await produce(cluster, leader, b"x", topic_id=topic_id)).error_code == 0
+            progress = replica(cluster, leader).state.progress
+            await cluster.until(lambda: all(progress[each].log_end_offset == 1 for each in followers))
+            asked: list[Reading] = load("replica.selector.class", name, "select").__globals__["asked"]
+            asker = await cluster.node(leader).connect()
+
+            async def preferred(client_id: str, version: int = 18, rack: str = "c") -> Any:
+                request = fetch_request(TOPIC if version < 13 else "", topic_id=topic_id, rack_id=rack)
+                answer = (await asker.ask(request, version, client_id)).responses[0].partitions[0]
+                assert (len(answer.records) == 0) == (answer.preferred_read_replica >= 0)
+                return answer.preferred_read_replica
+
+            assert await preferred("any") == followers[-1]
+            [reading] = asked
+            assert (reading.topic, reading.partition, reading.rack, reading.listener) == (TOPIC, 0, "c", "PLAINTEXT")
+            assert (reading.leader.node_id, reading.leader.rack) == (leader, racks[leader])
+            assert {each.node_id: each.rack for each in reading.followers} == {each: racks[each] for each in followers}
+            assert await preferred("any") == followers[-1] and len(asked) == 1
+            assert await preferred("any", rack="") == followers[-1] and asked[-1].rack == ""
+            # A client that knows of no replicas is not asked about, and the leader has no need to name itself.
+            assert await preferred("any", 10) == -1 and len(asked) == 2
+            assert [await preferred("leader"), await preferred("leader")] == [-1, -1] and len(asked) == 3
+            for wrong in ("none", "stranger", "text", "raises"):
+                assert await preferred(wrong) == -1
+            assert len(asked) == 7
+            await preferred("raises")  # nothing is kept of what was no answer
+            assert len(asked) == 8
+
+    run(main)
+
+
+@pytest.mark.parametrize("value", ["com.example.Selector", "python:nowhere", "python:selectors.py"])
+def test_a_selector_that_cannot_be_had(tmp_path: Path, value: str) -> None:
+    with pytest.raises(FatalError, match=r"replica\.selector\.class"):
+        BrokerConfig.from_properties(properties(tmp_path) | {"replica.selector.class": value})
