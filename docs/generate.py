@@ -50,7 +50,7 @@ def apis() -> str:
 
     load_handlers()
     broker, controller = registrations(BROKER), registrations(CONTROLLER)
-    served = broker | controller
+    served = {**broker, **controller}
 
     def versions(key: int) -> str:
         low, high = served[key].versions
