@@ -22,9 +22,9 @@ from compat_tests.apache_kafka import cache_dir, locked
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.clients import Clients
 from compat_tests.shapes.shaped import SHAPES
+from compat_tests.spark_class_archive import submit_options
 
-# PySpark's JVM lives for some minutes, and its code is new all the time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", submit_options())  # of the JVM that PySpark starts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also what builds the image, by podman or docker: cluster/test_containers.py and testcontainers/",
     )
-    group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (5,000; 400)")
+    group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (2,000; 400)")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
         "--works-with", action="store_true", help="also the programs of compat_tests/works_with (they install a lot)"
