@@ -13,8 +13,8 @@ _SETTLE = "() => document.getAnimations().forEach((each) => { try { each.finish(
 """Colours that are on their way from one theme to the other are no colours of a theme."""
 
 _ASK = """(tags) => axe.run(document, {resultTypes: ["violations"], ...(tags.length ? { runOnly: tags } : {})}).then(
-  ({ violations }) => violations.map((each) => [each.id, each.help, ...each.nodes.map((node) => node.html)].join("\\n  ")))"""
-
+  ({ violations }) =>
+    violations.map((each) => [each.id, each.help, ...each.nodes.map((node) => node.html)].join("\\n  ")))"""
 
 COLOURS = "cat.color"
 """The tag of the rules that a theme can violate: the document is the same in each."""
