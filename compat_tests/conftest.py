@@ -22,9 +22,9 @@ from compat_tests.apache_kafka import cache_dir, locked
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.clients import Clients
 from compat_tests.shapes.shaped import SHAPES
-from compat_tests.spark_class_archive import submit_options
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", submit_options())  # of the JVM that PySpark starts
+# PySpark's JVM lives for some minutes, and its code is new all the time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
