@@ -12,18 +12,12 @@ if TYPE_CHECKING:
 _SETTLE = "() => document.getAnimations().forEach((each) => { try { each.finish(); } catch { /* it has no end */ } })"
 """Colours that are on their way from one theme to the other are no colours of a theme."""
 
-_ASK = """(tags) => axe.run(document, {resultTypes: ["violations"], ...(tags.length ? { runOnly: tags } : {})}).then(
-  ({ violations }) =>
-    violations.map((each) => [each.id, each.help, ...each.nodes.map((node) => node.html)].join("\\n  ")))"""
-
-COLOURS = "cat.color"
-"""The tag of the rules that a theme can violate: the document is the same in each."""
+_ASK = """() => axe.run(document, {resultTypes: ["violations"]}).then(({ violations }) =>
+  violations.map((each) => [each.id, each.help, ...each.nodes.map((node) => node.html)].join("\\n  ")))"""
 
 
-def violations(page: Page, *tags: str) -> list[str]:
-    """The rules that the page violates, each with the elements; of rules with one of `tags`, if there are any.
-
-    Skips the test without axe-core.
+def violations(page: Page) -> list[str]:
+    """The rules that the page violates, each with the elements. Skips the test without axe-core.
 
     axe-core is read but once for a document, which takes it as long as all its rules.
     """
@@ -31,5 +25,5 @@ def violations(page: Page, *tags: str) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe.Axe().axe_script)
     page.evaluate(_SETTLE)
-    found: list[str] = page.evaluate(_ASK, list(tags))
+    found: list[str] = page.evaluate(_ASK)
     return found
