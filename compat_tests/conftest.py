@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also what builds the image, by podman or docker: cluster/test_containers.py and testcontainers/",
     )
-    group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (5,000; 400)")
+    group.addoption("--messages", type=int, metavar="N", help="how many the tests of exactly-once copy (2,000; 400)")
     group.addoption("--record", action="store_true", help="write the expected outputs of the tools anew")
     group.addoption(
         "--works-with", action="store_true", help="also the programs of compat_tests/works_with (they install a lot)"

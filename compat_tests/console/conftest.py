@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,20 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compat_tests.chromium import FLAGS, find_chromium
 from compat_tests.console.world import World
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
@@ -110,13 +100,13 @@ def console(world: World) -> Iterator[RunningConsole]:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Chromium without a window, with an empty profile."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = find_chromium()
     if chromium is None:
         pytest.skip("there is no chromium on this machine")
     api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
     with tempfile.TemporaryDirectory() as profile, api.sync_playwright() as playwright:
         api.expect.set_options(timeout=PATIENCE_MS)
-        made = playwright.chromium.launch(executable_path=chromium, args=FLAGS, downloads_path=profile)
+        made = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS], downloads_path=profile)
         yield made
         made.close()
 

@@ -117,7 +117,7 @@ def test_a_copy_is_exact_while_everybody_is_killed(
     skip_without(client)
     if isinstance(own_broker, ApacheBroker) and client == "confluent-kafka":
         pytest.skip("Apache Kafka itself has stored two messages twice here, in transactions of version 1")
-    messages = pytestconfig.getoption("--messages") or 5_000
+    messages = pytestconfig.getoption("--messages") or 2_000
     batch = max(2, messages // 10_000)
     pace = 3 if client == "java" else 1
     rng = random.Random(seed)

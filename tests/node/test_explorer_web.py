@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,11 +16,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from compat_tests.chromium import FLAGS, find_chromium
 from kbroker.cli import main
 from kbroker.node.explorer import budget
 from kbroker.testing import RunningBroker, running_broker
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 PATIENCE_MS = 180_000
 """A limit that only a broken page reaches."""
 
@@ -117,13 +116,13 @@ def test_what_the_page_does_itself_is_refused() -> None:
 
 
 def test_a_browser_shows_it(broker: RunningBroker) -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = find_chromium()
     if chromium is None:
         pytest.skip("there is no chromium on this machine")
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     complaints: list[str] = []
     with page_of(broker) as address, api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS])
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(PATIENCE_MS)
         api.expect.set_options(timeout=PATIENCE_MS)

@@ -171,7 +171,7 @@ def test_a_clean_stop_stays_one_when_the_next_start_finds_no_quorum_and_is_stopp
     marker = tmp_path / "node3" / CLEAN_SHUTDOWN
 
     async def test() -> None:
-        async with quorum(tmp_path, **DEFAULTS) as cluster:
+        async with quorum(tmp_path, properties=DEFAULTS) as cluster:
             await cluster.start(1, 2, 3)
             await create(cluster, "t")
             epoch = cluster.nodes[3].broker_epoch
