@@ -130,8 +130,8 @@ def test_a_node_alone_keeps_to_the_factor_that_it_was_told(tmp_path: Path, told:
     """Kafka's default alone is what a single node need not keep to (KIP-115)."""
 
     async def test() -> None:
-        factor = {"offsets_topic_replication_factor": told} if told else {}
-        async with quorum(tmp_path, 1, offsets_topic_num_partitions="2", **factor) as cluster:
+        factor = {"offsets.topic.replication.factor": told} if told else {}
+        async with quorum(tmp_path, 1, offsets_topic_num_partitions="2", properties=factor) as cluster:
             await cluster.start(1)
             await cluster.await_leader()
             client = await cluster.node(1).connect()

@@ -36,6 +36,9 @@ class _Failing:
         self.left = times
         self.closed = False
 
+    def listen(self) -> None:
+        """It does from the start."""
+
     async def accept(self) -> NoReturn:
         if self.left:
             self.left -= 1
