@@ -100,7 +100,7 @@ def test_no_page_violates_a_rule_of_accessibility(
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             if screenshot:
-                page.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png")
+                page.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png", animations="disabled")
             if told := violations(page):
                 found[f"{name}, {theme}"] = told
 
