@@ -26,7 +26,7 @@ class World:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.run = f"x{uuid.uuid4().hex[:5]}"
-        """What these topics are found by, and no other: a test that makes one takes it backwards for its name."""
+        """The part of their names that finds these topics and no other: a test that makes one takes it backwards."""
         self.orders = f"shop-{self.run}.eu.orders"
         self.masked = f"shop-{self.run}.eu.payments"
         self.live = f"shop-{self.run}.us.clicks"
