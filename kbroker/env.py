@@ -375,8 +375,9 @@ class RealNetwork:
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> FatalError:
-    reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
-    return FatalError(f"cannot listen on {host}:{port}: {reason}")
+    if error.errno == errno.EADDRINUSE:
+        return FatalError(f"cannot listen on {host}:{port}: the port is in use")
+    return FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
 def _no_name(host: str, error: UnicodeError) -> OSError:

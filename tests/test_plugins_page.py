@@ -47,7 +47,7 @@ def plugin(name: str, path: Path, method: str) -> Any:
 
 
 def test_the_properties_are_those_of_a_node(tmp_path: Path) -> None:
-    assert len(PROPERTIES) == 4
+    assert len(PROPERTIES) == 5
     for properties in PROPERTIES:
         assert configuration(tmp_path).with_properties(properties).unknown == ()
         assert all("python:my_plugins:" in value for value in properties.values())
