@@ -155,7 +155,11 @@ class Server(ABC):
 
 def _counted(processes: Sequence[psutil.Process]) -> float:
     """The user and system time of processes so far, in seconds, as it is accounted for."""
-    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+    total = 0.0
+    for process in processes:
+        times = process.cpu_times()
+        total += times.user + times.system
+    return total
 
 
 def _clocked(processes: Sequence[psutil.Process]) -> float:
