@@ -8,9 +8,9 @@
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --only explorer-watched
                              a node that the console's explorer watches, beside one without an explorer
-    python -m benchmarks --only explorer-same-node
+    python -m benchmarks --rounds 1 --only explorer-same-node
                              one node under a steady load, watched and unwatched in turn: five minutes
-    python -m benchmarks --only 'metrics-*'
+    python -m benchmarks --rounds 1 --only 'metrics-*'
                              a node with its page of metrics, which is scraped, beside two without: ten minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka

@@ -6,7 +6,8 @@ On two processors the console takes time from the client that makes the load, so
 of the node for a request.
 
 Two processes of the same code differ by as much as a watched one and one that is not. In ``explorer-same-node`` one
-node is under a load without a pause, watched and unwatched in turn: pairs, with a control (`benchmarks.pairs`).
+node is under a load without a pause, watched and unwatched in turn: pairs, with a control (`benchmarks.pairs`). There,
+too, less work a second is for the most part the console's doing, which runs beside the watched slices alone.
 """
 
 from __future__ import annotations
@@ -177,6 +178,12 @@ def explorer_watched(bench: Bench, server: Server) -> Figures:
     }
 
 
+def judge(asked: float, shown: float, skipped: float, *, off: float) -> None:
+    """LoadError unless some of the requests were shown, not all, and all were told of, but for a share ``off``."""
+    if not 0 < shown < asked or not 1 - off < (shown + skipped) / asked < 1 + off:
+        raise LoadError(f"of {asked:,.0f} requests {shown:,.0f} were shown, and {skipped:,.0f} told as not shown")
+
+
 def explorer_same_node(bench: Bench, server: Server) -> Figures:
     """Small requests of 100 connections to one node without a pause, watched and unwatched in turn."""
     node = ExplorableKbroker()
@@ -191,9 +198,10 @@ def explorer_same_node(bench: Bench, server: Server) -> Figures:
             time.sleep(SETTLING_SECONDS)
             shown_before, skipped_before = looker.shown, looker.skipped
             measured = load.slice(SLICE_SECONDS)
-            shown += looker.shown - shown_before
-            skipped += looker.skipped - skipped_before
-            asked += measured.work
+            shown_now, skipped_now = looker.shown - shown_before, looker.skipped - skipped_before
+        # What a console tells is behind what is asked, by a second at most: a few such moments even out, one need not.
+        judge(measured.work, shown_now, skipped_now, off=0.5)
+        shown, skipped, asked = shown + shown_now, skipped + skipped_now, asked + measured.work
         return measured
 
     try:
@@ -205,9 +213,7 @@ def explorer_same_node(bench: Bench, server: Server) -> Figures:
             rounds = [{turn: measure(load, turn) for turn in order} for order in pairs.turns(bench.amount(24, 2))]
     finally:
         node.stop()
-    # What a console tells is a moment behind what is asked, and as much behind at the end of a slice as at its begin.
-    if not 0 < shown < asked or not 0.8 < (shown + skipped) / asked < 1.2:
-        raise LoadError(f"of {asked:,.0f} requests {shown:,.0f} were shown, and {skipped:,.0f} told as not shown")
+    judge(asked, shown, skipped, off=0.2)
     return {
         **pairs.compared(rounds),
         "requests_per_s": statistics.median(each[Turn.WITH].rate for each in rounds),

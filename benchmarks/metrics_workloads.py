@@ -1,8 +1,8 @@
 """A node with its page for Prometheus, which is scraped, beside two without: small requests, and large produce.
 
 Counting begins with a node and ends with it, so that there have to be several processes. Those of the same code differ
-by a percent, by where their memory lies: so the nodes are started anew several times, and a second node without metrics
-is the control (`benchmarks.pairs`).
+by a percent, by where their memory lies, for as long as they live: so each round has nodes of its own, and a second one
+without metrics is the control (`benchmarks.pairs`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import http.client
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -25,6 +25,8 @@ from benchmarks.workloads import Bench, Figures, Workload
 SETTLING_SECONDS = 1.0
 """Of each load of small requests: not counted."""
 SLICE_SECONDS = 2.0
+LAUNCHES = 12
+"""Of the three nodes: rounds, each twice in each order of the turns."""
 LARGE = 1000
 """Bytes of a record of large produce, which comes in requests of a megabyte at most."""
 ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -74,10 +76,10 @@ def small_slice(bench: Bench, server: Server, topic: str) -> Slice:
 def large_slice(bench: Bench, server: Server, topic: str) -> Slice:
     """Records of 1 KB of librdkafka, in batches as large as it makes them."""
     count = bench.amount(400_000, 200_000)
-    before = server.exact_cpu_seconds()
+    used = server.processor_clock()
     with scraped(server):
         result = bench.load.run("produce", server.bootstrap, topic, count, LARGE, "acks=all")
-    return Slice(result["records"], result["seconds"], server.exact_cpu_seconds() - before)
+    return Slice(result["records"], result["seconds"], used())
 
 
 def beside(bench: Bench, measure: Measure) -> tuple[Figures, float]:
@@ -85,25 +87,25 @@ def beside(bench: Bench, measure: Measure) -> tuple[Figures, float]:
 
     Also the processor time, in seconds, of a piece of work with metrics.
     """
-    rounds: list[Round] = []
-    for _ in range(bench.amount(6, 2)):
-        nodes: dict[Turn, Kbroker] = {Turn.WITH: MeasuredKbroker(), Turn.WITHOUT: Kbroker(), Turn.CONTROL: Kbroker()}
-        topics: dict[Turn, str] = {}
-        try:
-            for turn, node in nodes.items():
-                node.start()
-                node.await_port()
-                raw.await_record(node.host, node.port, "first")
-                topics[turn] = ready_topic(bench, node)
-                measure(bench, node, topics[turn])  # not counted: a node is slower at first
-            rounds += [
-                {turn: measure(bench, nodes[turn], topics[turn]) for turn in order}
-                for order in pairs.turns(bench.amount(4, 1))
-            ]
-        finally:
-            for node in nodes.values():
-                node.stop()
+    rounds = [_round(bench, measure, order) for order in pairs.turns(bench.amount(LAUNCHES, 2))]
     return pairs.compared(rounds), statistics.median(each[Turn.WITH].cost for each in rounds)
+
+
+def _round(bench: Bench, measure: Measure, order: Sequence[Turn]) -> Round:
+    """One slice each of three new nodes, which are started in the order in which they are measured."""
+    nodes: dict[Turn, Kbroker] = {turn: MeasuredKbroker() if turn is Turn.WITH else Kbroker() for turn in order}
+    topics: dict[Turn, str] = {}
+    try:
+        for turn, node in nodes.items():
+            node.start()
+            node.await_port()
+            raw.await_record(node.host, node.port, "first")
+            topics[turn] = ready_topic(bench, node)
+            measure(bench, node, topics[turn])  # not counted: a node is slower at first
+        return {turn: measure(bench, nodes[turn], topics[turn]) for turn in order}
+    finally:
+        for node in nodes.values():
+            node.stop()
 
 
 def small_requests(bench: Bench, server: Server) -> Figures:

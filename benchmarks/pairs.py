@@ -1,16 +1,18 @@
-"""Small differences: slices of seconds with an addition and without it in turn, compared with their neighbours alone.
+"""Small differences: slices of seconds with an addition and without it in turn, compared within their round alone.
 
-A machine is hardly the same a minute later. So each round has three slices, one after the other: with the addition,
-without it, and a second one without it, or the other way round. The first and the second make a pair; the third and the
-second make one of the control, whose spread is that of the measurement itself.
+A machine is hardly the same a minute later. So each round has three slices, one after the other in changing order: with
+the addition, without it, and a second one without it. The first and the second make a pair; the third and the second
+make one of the control, whose spread is that of the measurement itself.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import cycle, islice
 
 
 class Turn(Enum):
@@ -45,27 +47,47 @@ class Slice:
 Round = Mapping[Turn, Slice]
 
 
+_ORDERS = (
+    (Turn.WITHOUT, Turn.CONTROL, Turn.WITH),
+    (Turn.WITH, Turn.WITHOUT, Turn.CONTROL),
+    (Turn.CONTROL, Turn.WITH, Turn.WITHOUT),
+    (Turn.CONTROL, Turn.WITHOUT, Turn.WITH),
+    (Turn.WITH, Turn.CONTROL, Turn.WITHOUT),
+    (Turn.WITHOUT, Turn.WITH, Turn.CONTROL),
+)
+"""All orders, so placed that a slice with the addition follows where a round ends with one."""
+
+
 def turns(rounds: int) -> Iterator[tuple[Turn, ...]]:
-    """The order of the slices of each round: what grows or wears off meanwhile favours neither kind."""
-    order = tuple(Turn)
-    for number in range(rounds):
-        yield order if number % 2 == 0 else order[::-1]
+    """The order of the slices of each round: what grows or wears off meanwhile favours no kind.
+
+    In six rounds each kind has each place twice, and a slice with the addition, which may have effects for a moment
+    longer, comes as often before one without it as before one of the control.
+    """
+    return islice(cycle(_ORDERS), rounds)
 
 
 def compared(rounds: Sequence[Round]) -> dict[str, float]:
     """Figures of two rounds or more: how much more processor time, and how much less work, in percent of those without.
 
-    Each is the median of the pairs, with its quartiles; ``control_`` stands before those of the control.
+    Each is the median of the pairs, with its quartiles; ``control_`` stands before those of the control. The ``error``
+    is as far as a median may be off, at 95%: by the wider quartiles of the two, and the root of the number of pairs
+    (the notches of McGill, Tukey and Larsen, 1978). It counts pairs as independent of each other.
     """
     figures: dict[str, float] = {}
     for prefix, turn in (("", Turn.WITH), ("control_", Turn.CONTROL)):
         figures |= _spread(f"{prefix}cpu_more", [_percent(each, turn, lambda slice: slice.cost) for each in rounds])
         figures |= _spread(f"{prefix}rate_less", [-_percent(each, turn, lambda slice: slice.rate) for each in rounds])
+    for name in ("cpu_more", "rate_less"):
+        widths = (
+            figures[f"{each}_high_percent"] - figures[f"{each}_low_percent"] for each in (name, f"control_{name}")
+        )
+        figures[f"{name}_error_percent"] = 1.57 * max(widths) / math.sqrt(len(rounds))
     return figures | {"pairs": len(rounds)}
 
 
 def _percent(round: Round, turn: Turn, figure: Callable[[Slice], float]) -> float:
-    """The growth of a figure from the slice without the addition to its neighbour, in percent."""
+    """The growth of a figure from the slice without the addition to another of the round, in percent."""
     return (figure(round[turn]) / figure(round[Turn.WITHOUT]) - 1) * 100
 
 

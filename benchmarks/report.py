@@ -58,9 +58,11 @@ UNITS = {
     "cpu_more_percent": "more CPU with it, %",
     "cpu_more_low_percent": "more CPU with it, %, lower quartile",
     "cpu_more_high_percent": "more CPU with it, %, upper quartile",
-    "rate_less_percent": "less work a second with it, %",
-    "rate_less_low_percent": "less work a second with it, %, lower quartile",
-    "rate_less_high_percent": "less work a second with it, %, upper quartile",
+    "cpu_more_error_percent": "more CPU with it, %, may be off by",
+    "rate_less_percent": "less work a second with it and the program that reads from it, %",
+    "rate_less_low_percent": "less work a second with both, %, lower quartile",
+    "rate_less_high_percent": "less work a second with both, %, upper quartile",
+    "rate_less_error_percent": "less work a second with both, %, may be off by",
     "control_cpu_more_percent": "control, CPU: %",
     "control_cpu_more_low_percent": "control, CPU: %, lower quartile",
     "control_cpu_more_high_percent": "control, CPU: %, upper quartile",
@@ -192,10 +194,12 @@ def ratio(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or not theirs else ours / theirs
 
 
-def verdict(target: Target, value: float | None) -> str:
-    """`aim`, `reached`, `MISSED`, or `not measured`."""
+def verdict(target: Target, value: float | None, error: float | None = None) -> str:
+    """`aim`, `reached`, `MISSED`, `not measured`, or `not shown` where the value may be off by more than it is away."""
     if value is None:
         return "not measured"
+    if error is not None and abs(value - target.reach) < error:
+        return "not shown"
     sign = 1 if target.figure in MORE_IS_BETTER else -1
     if target.aim is not None and sign * value >= sign * target.aim:
         return "aim"
@@ -247,6 +251,7 @@ def target_rows(
         if ours is None and theirs is None:
             continue
         relative = median_ratio(results, target.workload, target.figure)
+        error = median(results, target.workload, "kbroker", f"{target.figure.removesuffix('_percent')}_error_percent")
         sign, mark = ("≥" if target.figure in MORE_IS_BETTER else "≤"), " x" if target.is_ratio else ""
         aim = "" if target.aim is None else f"{sign} {target.aim:g}{mark}"
         rows.append(
@@ -257,7 +262,7 @@ def target_rows(
                 "-" if relative is None else f"{relative:.2f} x",
                 f"{sign} {target.reach:g}{mark}",
                 aim,
-                verdict(target, relative if target.is_ratio else ours),
+                verdict(target, relative if target.is_ratio else ours, error),
                 rounds_of(results, target.workload, target.figure, commits),
             ]
         )

@@ -37,10 +37,9 @@ class SteadyLoad:
 
     def slice(self, seconds: float) -> Slice:
         """Measure the next ``seconds``."""
-        requests, cpu, began = self.requests, self._server.exact_cpu_seconds(), time.monotonic()
+        requests, used, began = self.requests, self._server.processor_clock(), time.monotonic()
         time.sleep(seconds)
-        answered, used = self.requests - requests, self._server.exact_cpu_seconds() - cpu
-        return Slice(answered, time.monotonic() - began, used)
+        return Slice(work=self.requests - requests, cpu=used(), seconds=time.monotonic() - began)
 
 
 def ready_topic(bench: Bench, server: Server) -> str:

@@ -51,6 +51,27 @@ def test_verdict(figure: str, value: float | None, expected: str) -> None:
     assert report.verdict(higher, value) == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "expected"),
+    [
+        (0.4, 0.5, "reached"),
+        (0.6, 0.5, "not shown"),
+        (1.4, 0.5, "not shown"),
+        (1.6, 0.5, "MISSED"),
+        (None, 0.5, "not measured"),
+    ],
+)
+def test_a_figure_that_may_be_off_by_more_than_it_is_away_shows_nothing(
+    value: float | None, error: float, expected: str
+) -> None:
+    assert report.verdict(Target("w", "cpu_more_percent", 1, None, is_ratio=False), value, error) == expected
+
+
+def test_the_row_of_a_small_difference_minds_its_error() -> None:
+    results = {"metrics-requests": {"kbroker": [{"cpu_more_percent": 0.6, "cpu_more_error_percent": 0.5}]}}
+    assert [row[-2] for row in report.target_rows(results, TITLES)] == ["not shown"]
+
+
 def test_rows_hold_medians_ratios_and_verdicts() -> None:
     rows = {row[0]: row[1:] for row in report.target_rows(RESULTS, TITLES)}
     title = TITLES[PRODUCE]
