@@ -109,8 +109,7 @@ def test_a_topic_is_not_there() -> None:
 def test_topics_that_all_members_have_left_are_nothing_to_tell_of(
     subscriptions: list[dict[str, Any]], told: bool
 ) -> None:
-    assignment = (TopicPartition("new", 0), TopicPartition("old", 0)) if len(subscriptions) > 1 else ()
-    assignment = assignment if told else (TopicPartition("new", 0),)
+    assignment = tuple(TopicPartition(topic, 0) for topic in (("new", "old") if told else ("new",)))
     members = tuple(GroupMember(f"m{i}", None, "c", "h", assignment, **each) for i, each in enumerate(subscriptions))
     group = GroupDescription("g", CONSUMER, "Stable", "consumer", "", 1, members)
     old = TopicPartition("old", 0)
