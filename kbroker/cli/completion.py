@@ -41,7 +41,8 @@ For the shell of the moment, and in ~/.bashrc or ~/.zshrc for each new one:
 
 Names of topics and groups are asked of the cluster of -b, --profile or the environment. If it has not answered
 0.3 s after the key was pressed, none are offered. They are remembered for a minute in the user's cache directory
-($XDG_CACHE_HOME/kbroker/names, or ~/.cache): a new topic is offered after that."""
+($XDG_CACHE_HOME/kbroker/names, or ~/.cache): for so long a new topic is not offered, a deleted one still is, and it is
+not noticed that a file or variable to which the client's properties refer has changed."""
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
@@ -88,7 +89,8 @@ def _names(arguments: argparse.Namespace) -> Iterable[str]:
         names = _asked_of_cluster(arguments)
         if names is None:
             return ()
-        remember(key, names)
+        if names:  # none may be because the cluster has just begun
+            remember(key, names)
     return filter(_HARMLESS.fullmatch, names)
 
 

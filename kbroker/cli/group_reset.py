@@ -140,7 +140,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
         _export(arguments.export, rows)
     if not arguments.json:
         _print(rows)
-    for note in _notes(group, delete=arguments.delete_internal_topics):
+    for note in topic_notes(group, delete=arguments.delete_internal_topics):
         complain(note)
     execute = arguments.execute
     if group.refusal and not arguments.dry_run:
@@ -153,7 +153,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             complain("nothing changed; give --execute to do it")
             return 0
-        more = ", and delete its internal topics" if arguments.delete_internal_topics else ""
+        more = ", and delete its internal topics" if arguments.delete_internal_topics and group.own_topics else ""
         execute = confirm(f"Reset {len(rows)} offsets of group {arguments.group}{more}?", False)
         if not execute:
             complain("nothing changed")
@@ -169,16 +169,22 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
     return report_failures([*failed.values(), *kept])
 
 
-def _notes(group: GroupOffsets, *, delete: bool) -> list[str]:
-    """Lines on the internal topics of a Streams group."""
+def topic_notes(group: GroupOffsets, *, delete: bool) -> list[str]:
+    """Lines on the internal topics of a Streams group; ``delete``: those that are named after it are to go."""
     from kbroker.cli.group_offsets import named
 
+    own, internal = group.own_topics, () if group.topics is None else group.topics.internal
+    others = [topic for topic in internal if topic not in own]
     if not delete:
-        return [f"{group.note} (--delete-internal-topics does the first)"] if group.note else []
-    if not group.own_topics:
+        if not group.note:
+            return []
+        more = "does the first" if not others else f"deletes {named(own)}"
+        return [f"{group.note} (--delete-internal-topics {more})" if own else group.note]
+    if group.topics is None or not group.topics.inputs:
+        return ["the group has told no topology: its internal topics are not known"]
+    if not internal:
         return ["the group has no internal topics"]
-    others = sorted(set(() if group.topics is None else group.topics.internal) - set(group.own_topics))
-    lines = [f"internal topics go as well: {named(group.own_topics)}. Delete the local state of the application, too"]
+    lines = [f"internal topics go as well: {named(own)}. Delete the local state of the application, too"] if own else []
     return [*lines, *([f"not named after the group, and therefore kept: {named(others)}"] if others else [])]
 
 

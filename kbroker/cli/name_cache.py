@@ -33,6 +33,8 @@ def recall(key: Sequence[object], now: float | None = None) -> list[str] | None:
     ``now``: the time in seconds, if it is not the clock's.
     """
     now = time.time() if now is None else now
+    if not _can_be():
+        return None
     try:
         file = os.open(_path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -50,6 +52,8 @@ def recall(key: Sequence[object], now: float | None = None) -> list[str] | None:
 
 def remember(key: Sequence[object], names: Sequence[str]) -> None:
     """Keep names, which contain no end of a line, for the next minute."""
+    if not _can_be():
+        return
     text = "".join(f"{line}\n" for line in (_text(key), *names)).encode()
     if len(text) > _MOST_BYTES:
         return
@@ -59,13 +63,21 @@ def remember(key: Sequence[object], names: Sequence[str]) -> None:
         os.makedirs(directory(), mode=0o700, exist_ok=True)
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(file, text)
+            is_whole = os.write(file, text) == len(text)
         finally:
             os.close(file)
-        os.replace(temporary, path)
-        _forget_old()
+        if is_whole:
+            os.replace(temporary, path)
+            _forget_old()
+        else:  # the disk is full
+            os.unlink(temporary)
     except OSError:
         return
+
+
+def _can_be() -> bool:
+    """Whether there is a home for the directory, and a system that tells whose a file is (Windows does not)."""
+    return os.path.isabs(directory()) and hasattr(os, "geteuid") and hasattr(os, "O_NOFOLLOW")
 
 
 def _forget_old() -> None:

@@ -100,6 +100,17 @@ def subscribed_and_unassigned(group: GroupDescription) -> dict[str, int]:
     return Counter(topic for member in group.members for topic in set(member.topics) if topic not in assigned)
 
 
+def topics_of_members(group: GroupDescription) -> set[str] | None:
+    """The topics that a group reads: those that its members subscribe to by name, or have partitions of.
+
+    None where that is not known: nobody is in the group, or a member tells no names of topics.
+    """
+    if not group.members or any(member.topic_regex is not None or not member.topics for member in group.members):
+        return None
+    assigned = {partition.topic for member in group.members for partition in member.assignment}
+    return assigned.union(*(member.topics for member in group.members))
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """A group's committed offset of a partition."""

@@ -40,26 +40,26 @@ class Log(NamedTuple):
 
     @property
     def gone(self) -> int:
-        """Offsets that the group has not had, and that are not in the log any more."""
+        """Offsets that are not in the log any more, from the committed one on."""
         return 0 if self.committed is None else max(min(self.start, self.end) - self.committed, 0)
 
 
 def losses(
     committed: Mapping[TopicPartition, int],
-    ranges: Mapping[TopicPartition, tuple[int, int]],
+    ranges: Mapping[TopicPartition, tuple[int, int] | None],
     missing: Mapping[str, int] | None = None,
 ) -> list[Loss]:
     """The reasons by partition or topic, those for which somebody has to do something first.
 
-    ``ranges``: start and end of the logs that the group has committed for or is assigned, as far as they are known.
-    ``missing``: the topics that do not exist, with the number of members that subscribe to each.
+    ``ranges``: start and end of the logs that the group has committed for or is assigned; None where they are not
+    known. ``missing``: the topics that do not exist, with the number of members that subscribe to each.
     """
-    logs = [Log(partition, committed.get(partition), *ranges[partition]) for partition in sorted(ranges)]
+    logs = [Log(each, committed.get(each), *limits) for each, limits in sorted(ranges.items()) if limits is not None]
     found = [_missing(topic, count) for topic, count in sorted((missing or {}).items())]
-    found += [_gone(log) for log in logs if log.gone and log.start < log.end]
+    found += _by_topic([log for log in logs if log.gone and log.start < log.end], _gone)
     found += _by_topic([log for log in logs if log.committed is not None and log.committed > log.end], _beyond)
     found += _by_topic([log for log in logs if log.gone and log.start == log.end], _emptied)
-    if not committed and logs and all(log.start == log.end for log in logs):
+    if not committed and None not in ranges.values() and all(log.start == log.end for log in logs):
         found += _by_topic(logs, _empty)
     return found
 
@@ -85,16 +85,25 @@ def _missing(topic: str, members: int) -> Loss:
     )
 
 
-def _gone(log: Log) -> Loss:
-    records, are, them = ("1 record", "is", "it") if log.gone == 1 else (f"{log.gone:,} records", "are", "them")
+def _gone(where: str, logs: list[Log]) -> Loss:
+    # An offset may be that of a record, or of a transaction's marker; a compacted log has none at some.
+    first = logs[0]
+    is_one_each = all(log.gone == 1 for log in logs)
+    if len(logs) > 1:
+        gone, them, begins = f"{sum(log.gone for log in logs):,} offsets are", "them", ""
+    elif is_one_each:
+        gone, them, begins = f"offset {first.committed:,} is", "it", f": the log begins at offset {first.start:,}"
+    else:
+        gone, them = f"offsets {first.committed:,} to {first.start - 1:,} are", "them"
+        begins = f": the log begins at offset {first.start:,}"
+    marker = "It may be the marker of a transaction alone, which is no record. If not: retention" if is_one_each else ""
     return Loss(
-        ERROR,
-        f"{log.partition}: {records} before offset {log.start:,} {are} gone, and the group has not had {them}:"
-        f" it stands at offset {log.committed:,}.",
-        f"Retention, or somebody, has deleted {them}. {_GOES_ON}, which leaves out what is still there, too. To have"
-        " that, reset the offsets to the beginning.",
-        log.partition,
-        log.start,
+        WARNING if is_one_each else ERROR,
+        f"{where}: {gone} gone, and the group has not committed {them}{begins}.",
+        f"{marker or 'Retention'}, or somebody, has deleted what was there. {_GOES_ON}, which leaves out what is still"
+        " there, too. To have that, reset the offsets to the beginning.",
+        first.partition,
+        first.start,
     )
 
 
@@ -115,7 +124,7 @@ def _beyond(where: str, logs: list[Log]) -> Loss:
 
 
 def _emptied(where: str, logs: list[Log]) -> Loss:
-    # Markers of transactions count as lag, too: they may be all that it has not had.
+    # Markers of transactions count as lag, too: they may be all that was there.
     lag = sum(log.gone for log in logs)
     stands = f"it stands at offset {logs[0].committed:,}, and the log is empty up to {logs[0].end:,}"
     return Loss(

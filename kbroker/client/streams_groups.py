@@ -45,7 +45,10 @@ def streams_topics(client: Client, group_id: str) -> StreamsTopics:
 
 
 def is_own_topic(group_id: str, topic: str) -> bool:
-    """Whether Kafka Streams has named the topic after the group: nobody else has it."""
+    """Whether the topic has a name that Kafka Streams gives to topics of the group.
+
+    Those of a group ``a-b`` may look like those of ``a``: only topics that the topology names are judged by it.
+    """
     return topic.startswith(f"{group_id}-") and _NAMED_BY_STREAMS.fullmatch(topic) is not None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client.cluster import Client, refuse
-from kbroker.client.errors import ResponseError
+from kbroker.client.errors import ClientError, ResponseError
 from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
@@ -49,7 +49,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kbroker.wire.messages.metadata import MetadataResponseTopic
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -200,10 +200,20 @@ def _from_metadata(topic: MetadataResponseTopic) -> TopicDescription:
 
 
 def missing_topics(client: Client, names: Sequence[str]) -> set[str]:
-    """Those of the topics that do not exist."""
+    """Those of the topics that do not exist: two brokers say so, as one may be late to know of a topic."""
     told = describe_topics(client, names) if names else {}
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return {name for name, topic in told.items() if isinstance(topic, ResponseError) and topic.code == unknown}
+    found = {name for name, topic in told.items() if isinstance(topic, ResponseError) and topic.code == unknown}
+    for node_id in sorted(client.brokers)[:2] if found else ():
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in sorted(found)], allow_auto_topic_creation=False
+        )
+        try:
+            response = client.ask_together({node_id: request}, client.deadline(), 12)[node_id]
+        except ClientError:
+            continue  # it is down
+        found.difference_update(topic.name or "" for topic in response.topics if topic.error_code != unknown)
+    return found
 
 
 def list_offsets(

@@ -81,6 +81,8 @@ class Services:
     """Sees logins for the protocol explorer; None on a node that is not to be watched."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The times of the last warnings that another node was refused (``handlers.refusals``)."""
+    unmade_topics: set[str] = field(default_factory=set)
+    """Internal topics of which it was told that their replication factor cannot be had."""
 
 
 class RequestContext:

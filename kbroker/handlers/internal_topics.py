@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import Services
@@ -16,15 +17,22 @@ from kbroker.raft_metadata.topics import (
 if TYPE_CHECKING:
     from kbroker.raft_metadata.image import TopicImage
 
+logger = logging.getLogger(__name__)
+
+_FACTORS: Final = {
+    CONSUMER_OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE_TOPIC: "share.coordinator.state.topic.replication.factor",
+}
+"""The properties with their replication factors."""
+
 
 def _consumer_offsets(services: Services) -> NewTopic:
     config = services.config
     return NewTopic(
         name=CONSUMER_OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=_affordable(
-            services, "offsets.topic.replication.factor", config.offsets_topic_replication_factor
-        ),
+        replication_factor=_affordable(services, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_replication_factor),
         configs=(
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),
@@ -39,7 +47,7 @@ def _transaction_state(services: Services) -> NewTopic:
         name=TRANSACTION_STATE_TOPIC,
         num_partitions=config.transaction_state_log_num_partitions,
         replication_factor=_affordable(
-            services, "transaction.state.log.replication.factor", config.transaction_state_log_replication_factor
+            services, TRANSACTION_STATE_TOPIC, config.transaction_state_log_replication_factor
         ),
         configs=(
             ("cleanup.policy", "compact"),
@@ -58,9 +66,7 @@ def _share_group_state(services: Services) -> NewTopic:
     return NewTopic(
         name=SHARE_GROUP_STATE_TOPIC,
         num_partitions=settings.topic_partitions,
-        replication_factor=_affordable(
-            services, "share.coordinator.state.topic.replication.factor", settings.topic_replication_factor
-        ),
+        replication_factor=_affordable(services, SHARE_GROUP_STATE_TOPIC, settings.topic_replication_factor),
         configs=(
             # Records that nobody needs are deleted by the coordinator, which alone knows them.
             ("cleanup.policy", "delete"),
@@ -79,14 +85,14 @@ _INTERNAL_TOPICS = {
 }
 
 
-def _affordable(services: Services, name: str, replication_factor: int) -> int:
-    """The factor that the property ``name`` says (KIP-115); of a node that is alone and was told none, one that it has.
+def _affordable(services: Services, topic: str, replication_factor: int) -> int:
+    """The factor that the topic's property says (KIP-115); of a node that is alone and was told none, one that it has.
 
     With Kafka's default of 3 no group on a single node would find its coordinator; Kafka's own examples and images
     lower the property there. A value in the node's file is kept to. In a cluster it is right to refuse: the topic would
     keep too few replicas for good, only because some nodes had not started yet.
     """
-    if name in services.config.raw or not services.metadata.is_alone:
+    if _FACTORS[topic] in services.config.raw or not services.metadata.is_alone:
         return replication_factor
     return max(1, min(replication_factor, len(services.metadata.image.alive_brokers())))
 
@@ -103,8 +109,18 @@ async def ensure_internal_topic(services: Services, name: str) -> TopicImage:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
     outcome = created[name]
     if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        if outcome.code is ErrorCode.INVALID_REPLICATION_FACTOR:
+            _warn_of_factor(services, wanted, outcome)
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message)
     topic = services.metadata.image.topics.by_name.get(name)
     if topic is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return topic
+
+
+def _warn_of_factor(services: Services, topic: NewTopic, refusal: ApiError) -> None:
+    """Tell once why the topic is not there: clients ask for coordinators again and again."""
+    if topic.name not in services.unmade_topics:
+        services.unmade_topics.add(topic.name)
+        name, factor = _FACTORS[topic.name], topic.replication_factor
+        logger.warning("%s cannot be made with %s=%d: %s", topic.name, name, factor, refusal.message)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.cli.group_offsets import GroupOffsets
+from kbroker.cli.group_reset import topic_notes
 from kbroker.client import Client
-from kbroker.client.streams_groups import is_own_topic
+from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic
 from kbroker.testing import RunningBroker
 from kbroker.wire.messages import streams_group_heartbeat as streams
 from tests.cli_command import Run
@@ -303,7 +305,7 @@ def test_a_streams_group(kb: Run, broker: RunningBroker) -> None:
     assert kept.err == (
         "kbroker: internal topics keep what they have: adder-sums-changelog, others-changelog. To begin without the"
         " state that is in them, delete them, and the local state of the application"
-        " (--delete-internal-topics does the first)\n"
+        " (--delete-internal-topics deletes adder-sums-changelog)\n"
     )
     shown = kb(*reset, "--dry-run")
     assert shown.rows[1:] == [["orders", "0", "-", "10", "-"], ["orders", "1", "-", "5", "-"]]
@@ -342,3 +344,25 @@ def accept(response: Any) -> None:
 def test_topics_named_after_a_group(topic: str, is_own: bool) -> None:
     """(``StreamsGroupCommand.isInferredInternalTopic``)"""
     assert is_own_topic("app", topic) is is_own
+
+
+@pytest.mark.parametrize(
+    ("internal", "kept", "deleted"),
+    [
+        ((), "", "the group has no internal topics"),
+        (("g-a-changelog",), "does the first)", "internal topics go as well: g-a-changelog. "),
+        (
+            ("h-a-changelog",),
+            "state of the application",
+            "not named after the group, and therefore kept: h-a-changelog",
+        ),
+    ],
+)
+def test_notes_promise_only_what_a_reset_does(internal: tuple[str, ...], kept: str, deleted: str) -> None:
+    group = GroupOffsets("g", STREAMS, 0, {}, StreamsTopics(frozenset({"orders"}), internal))
+    notes = topic_notes(group, delete=False)
+    assert notes[0].endswith(kept) if kept else not notes
+    [note] = topic_notes(group, delete=True)
+    assert note.startswith(deleted)
+    [note] = topic_notes(GroupOffsets("g", STREAMS, 0, {}, StreamsTopics(frozenset(), ())), delete=True)
+    assert note == "the group has told no topology: its internal topics are not known"

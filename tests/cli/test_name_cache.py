@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import stat
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.cli import completion
 from kbroker.cli.name_cache import SECONDS, directory, recall, remember
 
 KEY = ("topics", "127.0.0.1:9092", None)
@@ -63,3 +65,39 @@ def test_the_files_are_bounded(cache: Path) -> None:
     assert recall((*KEY, 39), time.time() + 1) == ["orders"]
     remember((*KEY, "many"), ["x" * 1000] * 2000)
     assert recall((*KEY, "many"), time.time() + 1) is None
+
+
+@pytest.mark.parametrize("missing", ["geteuid", "O_NOFOLLOW"])
+def test_a_system_that_does_not_tell_whose_a_file_is_has_no_cache(
+    missing: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """(Windows)"""
+    remember(KEY, ["orders"])
+    with monkeypatch.context() as without:
+        without.delattr(os, missing)
+        assert recall(KEY) is None
+        remember((*KEY, 1), ["orders"])
+    assert recall(KEY) == ["orders"] and len(list(cache.iterdir())) == 1
+
+
+def test_without_a_home_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    remember(KEY, ["orders"])
+    assert recall(KEY) is None and not list(tmp_path.iterdir())
+
+
+def test_a_file_that_was_not_written_whole_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, data: write(file, data[:-3]))
+        remember(KEY, ["orders"])
+    assert recall(KEY) is None and not list(cache.iterdir())
+
+
+def test_that_there_are_no_names_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[str]] = [[], ["orders"]]
+    monkeypatch.setattr(completion, "_asked_of_cluster", lambda arguments: told.pop(0))
+    arguments = argparse.Namespace(shell="topics", bootstrap_server="b", profile=None, command_config=None)
+    assert [list(completion._names(arguments)) for _ in range(3)] == [[], ["orders"], ["orders"]]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kbroker.cli.group import group_losses
+from kbroker.client import Client
+from kbroker.client.groups import CONSUMER, GroupDescription, GroupMember
 from kbroker.client.lost_records import ERROR, WARNING, losses
+from kbroker.client.topics import missing_topics
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
+from tests.client.fake_broker import FakeBroker
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -28,8 +36,22 @@ def test_what_is_there_or_was_read_is_not_lost(committed: int | None, limits: tu
 def test_the_first_records_are_gone() -> None:
     [found] = losses({ONE: 4}, {ONE: (12, 20)})
     assert found.text == (
-        "orders-0: 8 records before offset 12 are gone, and the group has not had them: it stands at offset 4."
+        "orders-0: offsets 4 to 11 are gone, and the group has not committed them: the log begins at offset 12."
     )
+    assert (found.severity, found.partition, found.offset) == (ERROR, ONE, 12)
+
+
+def test_a_marker_alone_may_be_gone() -> None:
+    [found] = losses({ONE: 7}, {ONE: (8, 9)})
+    assert found.text == ("orders-0: offset 7 is gone, and the group has not committed it: the log begins at offset 8.")
+    assert found.severity == WARNING and found.advice.startswith("It may be the marker of a transaction alone")
+    assert losses({ONE: 7, TWO: 6}, {ONE: (8, 9), TWO: (8, 9)})[0].severity == ERROR
+
+
+def test_many_partitions_of_a_topic_are_one_reason() -> None:
+    many = [TopicPartition("orders", number) for number in range(200)]
+    [found] = losses(dict.fromkeys(many, 4), dict.fromkeys(many, (12, 20)))
+    assert found.text == "orders, 200 partitions: 1,600 offsets are gone, and the group has not committed them."
     assert (found.severity, found.partition, found.offset) == (ERROR, ONE, 12)
 
 
@@ -63,6 +85,8 @@ def test_there_is_nothing_to_read_yet() -> None:
     assert found.advice.startswith("Retention, or somebody, has deleted all")
     # Empty partitions beside others are nothing to tell of.
     assert losses({}, {ONE: (0, 0), TWO: (0, 1)}) == losses({TWO: 1}, {ONE: (0, 0), TWO: (0, 1)}) == []
+    # Nor are those beside one of which nothing is known.
+    assert losses({}, {ONE: (0, 0), TWO: None}) == losses({}, {}) == []
 
 
 def test_a_topic_is_not_there() -> None:
@@ -70,3 +94,47 @@ def test_a_topic_is_not_there() -> None:
     assert first.text == "paid: there is no such topic, and 1 member subscribes to it."
     assert first.severity == ERROR and second.partition == ONE
     assert "2 members subscribe" in losses({}, {}, {"paid": 2})[0].text
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "told"),
+    [
+        ([{"topics": ("new",)}], False),  # all members have left the topic
+        ([{"topics": ("new",)}, {"topics": ("new", "old")}], True),
+        ([{"topics": ("new",)}, {"topic_regex": "n.*"}], True),  # nobody knows what it reads
+        ([{"topics": ("new",)}, {}], True),
+        ([], True),
+    ],
+)
+def test_topics_that_all_members_have_left_are_nothing_to_tell_of(
+    subscriptions: list[dict[str, Any]], told: bool
+) -> None:
+    assignment = tuple(TopicPartition(topic, 0) for topic in (("new", "old") if told else ("new",)))
+    members = tuple(GroupMember(f"m{i}", None, "c", "h", assignment, **each) for i, each in enumerate(subscriptions))
+    group = GroupDescription("g", CONSUMER, "Stable", "consumer", "", 1, members)
+    old = TopicPartition("old", 0)
+    with Client("127.0.0.1:1") as client:
+        found = group_losses(client, group, {old: 4}, {old: (12, 20)})
+    assert bool(found) == told
+
+
+def test_a_topic_is_missing_if_two_brokers_say_so() -> None:
+    """A broker that is late does not know of a topic that has just been made."""
+    with FakeBroker() as late, FakeBroker() as other:
+        both = [MetadataResponseBroker(node_id=i, host="127.0.0.1", port=b.port) for i, b in ((1, late), (2, other))]
+
+        def metadata(unknown: set[str]) -> Any:
+            def answer(request: Any, version: int) -> Any:
+                response = late.metadata(request, version)
+                response.brokers = both
+                for topic in response.topics:
+                    topic.error_code = 3 if topic.name in unknown else 0
+                return response
+
+            return answer
+
+        late.answers[MetadataRequest] = metadata({"new", "gone"})
+        other.answers[MetadataRequest] = metadata({"gone"})
+        del late.versions[75]  # DescribeTopicPartitions
+        with Client(late.bootstrap, timeout=120) as client:
+            assert missing_topics(client, ["gone", "new", "t"]) == {"gone"}

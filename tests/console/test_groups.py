@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
@@ -234,15 +234,20 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     create_topics(client, [NewTopic("paid", 1, 1)])
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"})
     producer.init_transactions(180)
-    for end in (producer.commit_transaction, producer.abort_transaction):
+    paid = TopicPartition("paid", 0)
+
+    def transaction(end: Callable[[float], None], offset: int) -> None:
         producer.begin_transaction()
         producer.produce("paid", b"order")
         assert producer.flush(180) == 0
         end(180)
-    paid = TopicPartition("paid", 0)
-    eventually(
-        lambda: known(list_offsets(client, {paid: LATEST}, read_committed=True))[paid].offset == 4, "the markers"
-    )
+        eventually(
+            lambda: known(list_offsets(client, {paid: LATEST}, read_committed=True))[paid].offset == offset,
+            "the marker",
+        )
+
+    transaction(producer.commit_transaction, 2)
+    transaction(producer.abort_transaction, 4)
     commit_offsets(client, "done", {paid: 1})
     told = console.get("group", group="done").json
     assert (told["partitions"][0]["lag"], told["reasons"]) == (3, [])
@@ -258,6 +263,11 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     [reason] = console.get("group", group="done").json["reasons"]
     assert "4 records wait" in reason["text"]
     assert lag_of(console, "done")["waiting"] == 4
+    # What is gone before a marker at the end is nothing to tell of, either.
+    commit_offsets(client, "done", {paid: 5})
+    transaction(producer.abort_transaction, 7)
+    assert delete_records(client, {paid: 6}) == {paid: 6}
+    assert console.get("group", group="done").json["reasons"] == []
 
 
 def test_records_that_are_deleted_do_not_wait(client: Client, console: ConsoleProcess) -> None:

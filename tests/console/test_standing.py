@@ -79,7 +79,7 @@ def test_records_that_are_gone_are_told(members: int) -> None:
     found = findings("Stable" if members else "Empty", members, [behind], NOW, lost)
     [gone] = [each for each in found if "gone" in each.text]
     assert gone.text == (
-        "orders-0: 8 records before offset 12 are gone, and the group has not had them: it stands at offset 4."
+        "orders-0: offsets 4 to 11 are gone, and the group has not committed them: the log begins at offset 12."
     )
     assert gone.place == Place("record", "Look at record 12", "orders", 0, 12)
     assert not any("go on where they have committed last" in each.advice for each in found)

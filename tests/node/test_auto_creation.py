@@ -126,7 +126,9 @@ def test_a_cluster_makes_no_internal_topic_with_fewer_replicas_than_it_is_to_hav
 
 
 @pytest.mark.parametrize("told", ["3", ""])
-def test_a_node_alone_keeps_to_the_factor_that_it_was_told(tmp_path: Path, told: str) -> None:
+def test_a_node_alone_keeps_to_the_factor_that_it_was_told(
+    tmp_path: Path, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Kafka's default alone is what a single node need not keep to (KIP-115)."""
 
     async def test() -> None:
@@ -136,8 +138,14 @@ def test_a_node_alone_keeps_to_the_factor_that_it_was_told(tmp_path: Path, told:
             await cluster.await_leader()
             client = await cluster.node(1).connect()
             find = FindCoordinatorRequest(key_type=0, coordinator_keys=["k"])
-            [answer] = (await client.ask(find)).coordinators
+            for _ in range(2):
+                [answer] = (await client.ask(find)).coordinators
+            warnings = [each for each in caplog.messages if "cannot be made" in each]
+            assert len(warnings) == bool(told)  # however often it is asked for
             if told:
+                assert warnings[0].startswith(
+                    "__consumer_offsets cannot be made with offsets.topic.replication.factor=3: "
+                )
                 assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 assert "__consumer_offsets" not in cluster.newest_image().topics.by_name
             else:

@@ -155,7 +155,7 @@ def test_requests_of_one_api_are_counted_without_a_step_more_and_others_are_seen
     run(main)
 
 
-def test_what_was_counted_for_watchers_who_have_gone_is_not_told_to_the_next(tmp_path: Path) -> None:
+def test_what_was_counted_for_other_watchers_is_not_told_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         async with explorable_node(tmp_path) as (node, tap):
             await node.create_topic("t")
@@ -167,6 +167,11 @@ def test_what_was_counted_for_watchers_who_have_gone_is_not_told_to_the_next(tmp
             assert not _counts(tap, watcher)
             await client.ask(produce_request("t", batch(b"x")), 9)
             assert classes_of(tap, client) == (SteadyDispatcher, ReplyQueue)
+            later = Watcher()
+            tap.add(later)
+            assert not _counts(tap, later) and _counts(tap, watcher) == {0: 1}
+            tap.remove(later)
+            await client.ask(produce_request("t", batch(b"x")), 9)
             tap.remove(watcher)
             assert classes_of(tap, client) == (Dispatcher, ReplyQueue)
             tap.add(watcher)

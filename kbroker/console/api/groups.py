@@ -205,6 +205,7 @@ def _reasons(
     """The reasons why records wait for the group, in words; none if it has them all, or advances."""
     now_ms = time.time_ns() // 1_000_000
     stands: list[Stand] = []
+    at_ends: set[TopicPartition] = set()
     known = {partition: limits for partition, limits in ranges.items() if isinstance(limits, tuple)}
     for partition, limits in known.items():
         offset, owner = committed.get(partition), owners.get(partition)
@@ -217,6 +218,8 @@ def _reasons(
             member=None if owner is None else (owner.member_id, owner.client_id, owner.host.removeprefix("/")),
         )
         is_behind = stand.waiting > 0 and not view.gaps.knows(_spot(stand), stand.end)
+        if stand.waiting > 0 and not is_behind:
+            at_ends.add(partition)
         stood = view.offsets.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
         if is_behind:
             stands.append(replace(stand, since=stood.since, moved=stood.moved))
@@ -225,8 +228,11 @@ def _reasons(
     still = [each for each in stands if each.member is None or now_ms - each.since >= STANDS_MS]
     empty = view.gaps.look(client, {_spot(each): each.end for each in still if each.stable is None})
     stands = [each for each in stands if _spot(each) not in empty]
+    at_ends |= {partition for partition, _ in empty}
     offsets = {partition: told.offset for partition, told in committed.items()}
-    found = findings(group.state, len(group.members), stands, now_ms, group_losses(client, group, offsets, known))
+    # Where no record is left for the group, nothing that is gone is worth an error.
+    logs = {each: None if each in at_ends else known.get(each) for each in ranges}
+    found = findings(group.state, len(group.members), stands, now_ms, group_losses(client, group, offsets, logs))
     return [
         {
             "severity": each.severity,

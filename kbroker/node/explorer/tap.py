@@ -161,7 +161,12 @@ class Tap:
     # --- who is there
 
     def add(self, watcher: Watcher) -> None:
-        """Somebody watches from now on."""
+        """Somebody watches from now on: requests from before are the others'."""
+        if self._watchers:
+            for seen in self._connections.values():
+                if seen.requests is not None:
+                    seen.requests.sum_up()
+            self._share_out()
         self._watchers.append(watcher)
         self._on_watchers()
 
@@ -407,12 +412,16 @@ class Tap:
         For one who asks for certain clients those of others' clients are counted, too.
         """
         self._tend()
+        self._share_out()
+        return watcher.skipped.take(watcher.api_keys, of_others=bool(watcher.client) and len(self._watchers) > 1)
+
+    def _share_out(self) -> None:
+        """Tell each watcher's count the requests that were not seen, and that it may ask for."""
         for missed in (self._missed, self._missed_by_controllers):
             for each in self._watchers:
                 if each.controllers or not missed.of_controllers:
                     each.skipped.add(missed)
             missed.clear()
-        return watcher.skipped.take(watcher.api_keys, of_others=bool(watcher.client) and len(self._watchers) > 1)
 
     def _tend(self) -> None:
         """Have some of the connections counted, the others when it is called again."""
