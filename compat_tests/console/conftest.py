@@ -146,6 +146,14 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     assert complaints == []
 
 
+def await_followed(page: Page) -> None:
+    """Wait until a page of the explorer is told all that its nodes are asked from now on."""
+    # The console follows nodes only while somebody looks: none counts as silent before.
+    page.locator(".explorer .state", has_text="requests shown").wait_for()
+    question = "() => fetch('api/explorer/nodes').then((answer) => answer.json())"
+    eventually(lambda: page.evaluate(question)["silent"] == {}, "all nodes are followed")
+
+
 def eventually(check: Callable[[], bool], what: str, timeout: float = 300) -> None:
     """Wait for something that is not in the page."""
     until = time.monotonic() + timeout

@@ -117,8 +117,8 @@ def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.Monkey
         whole(calls, jobs)
 
     monkeypatch.setattr(WaitedCalls, "_work", late)
-    calls = WaitedCalls(Clock(), timeout=0.01)
-    thread = threading.Timer(0.1, turn.set)
+    calls = WaitedCalls(Clock(), timeout=1)
+    thread = threading.Timer(1.5, turn.set)
     thread.start()
     assert calls.call(lambda question: f"{question} is answered", "a question") == "a question is answered"
     thread.join()
