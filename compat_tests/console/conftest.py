@@ -120,10 +120,13 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     contexts: list[Any] = []
     complaints: list[str] = []
 
-    def open_at(place: str, *, url: str | None = None, expect: tuple[int, ...] = (), **options: Any) -> Page:
+    def open_at(
+        place: str, *, url: str | None = None, expect: tuple[int, ...] = (), hurried: bool = False, **options: Any
+    ) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         contexts.append(context)
-        context.add_init_script(UNHURRIED)
+        if not hurried:
+            context.add_init_script(UNHURRIED)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
 
