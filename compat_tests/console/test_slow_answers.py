@@ -13,6 +13,17 @@ from compat_tests.console.world import World
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Route, expect
 
+NOTE_WHAT_IS_READ = """() => {
+  const own = Response.prototype.json;
+  window.wasRead = [];
+  Response.prototype.json = async function () {
+    const told = await own.call(this);
+    setTimeout(() => window.wasRead.push(this.url));
+    return told;
+  };
+}"""
+"""The addresses of answers with which the page has done its work: a timer comes after all that waits for them."""
+
 
 def test_a_page_asks_again_when_it_has_its_answer(open_page: OpenPage) -> None:
     """A page that asked each second of a cluster that is down would keep all threads of the console busy."""
@@ -92,9 +103,9 @@ def test_an_answer_to_an_earlier_question_is_not_shown(open_page: OpenPage) -> N
     page.get_by_label("May").select_option("WRITE")
     page.get_by_role("button", name="Ask the rules").click()
     expect(page.locator(".answer")).to_contain_text("no ACL allows it")
-    with page.expect_response(re.compile("operation=READ")):
-        held[0].fulfill(json={"allowed": True, "reason": "everybody may read", "note": ""})
-    page.evaluate("() => new Promise((done) => setTimeout(done, 50))")  # for what the page does with it
+    page.evaluate(NOTE_WHAT_IS_READ)
+    held[0].fulfill(json={"allowed": True, "reason": "everybody may read", "note": ""})
+    eventually(lambda: page.evaluate("window.wasRead.some((url) => url.includes('operation=READ'))"), "it is read")
     expect(page.locator(".answer")).to_contain_text("no ACL allows it")
     page.get_by_label("Name").fill("payments")
     expect(page.locator(".answer")).to_be_empty()
