@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from kbroker.node.rules import assignors, policies, waited
+from kbroker.node.rules import assignors, policies, selector, waited
 from kbroker.testing import RunningBroker, running_broker
 
 ROOT = Path(__file__).parent.parent
@@ -99,16 +99,29 @@ def _with_tools(home: Path) -> Path:
     return tools
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _rules_are_waited_for() -> Iterator[None]:
-    """Rules in Python that say nothing of it have as long as a rule may have: their threads may get no turn before."""
+def _wait_for_rules(patch: pytest.MonkeyPatch) -> None:
     longest = waited.MAX_TIMEOUT_SECONDS
+    patch.setattr(waited.WaitedCalls.__init__, "__defaults__", (longest, math.inf))
+    for kind in (assignors, policies, selector):
+        patch.setattr(kind, "TIMEOUT_SECONDS", longest)
+    for kind in (assignors, selector):
+        patch.setattr(kind, "GRACE_SECONDS", math.inf)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rules_are_waited_for() -> Iterator[pytest.MonkeyPatch]:
+    """Rules in Python that say nothing of it have as long as a rule may have: their threads may get no turn before."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waited.WaitedCalls.__init__, "__defaults__", (longest, math.inf))
-        for kind in (assignors, policies):
-            patch.setattr(kind, "TIMEOUT_SECONDS", longest)
-        patch.setattr(assignors, "GRACE_SECONDS", math.inf)
-        yield
+        _wait_for_rules(patch)
+        yield patch
+
+
+@pytest.fixture
+def hurried_rules(_rules_are_waited_for: pytest.MonkeyPatch) -> Iterator[None]:
+    """For one test rules have as long as a node gives them."""
+    _rules_are_waited_for.undo()
+    yield
+    _wait_for_rules(_rules_are_waited_for)
 
 
 @pytest.fixture(scope="module")

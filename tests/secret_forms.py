@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable
 
 
@@ -11,6 +12,11 @@ def forms(secret: bytes) -> set[str]:
     """The texts by which bytes could show: as they are, in hexadecimal, in base64, as Python writes them."""
     found = {secret.hex(), secret.hex(" "), base64.b64encode(secret).decode().rstrip("="), repr(secret)[2:-1]}
     return found | ({secret.decode()} if secret.isascii() else set())
+
+
+def tokens_in(text: str) -> list[str]:
+    """The parts of signed tokens, header or claims; an id of a cluster is too short to be taken for one."""
+    return re.findall(r"eyJ[\w-]{30,}", text)
 
 
 def shown_in(text: str, secrets: Iterable[str]) -> list[str]:

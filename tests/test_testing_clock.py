@@ -12,7 +12,10 @@ from kbroker.testing import RunningBroker, running_broker
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
 
-SESSION = {"group.consumer.session.timeout.ms": "45000"}
+SESSION = {"group.consumer.max.session.timeout.ms": "600000", "group.consumer.session.timeout.ms": "600000"}
+
+ROUNDED = 0.1
+"""Seconds, for the milliseconds of the wall clock and its own corrections."""
 
 
 @pytest.fixture
@@ -27,13 +30,17 @@ def clocks(broker: RunningBroker) -> tuple[float, float]:
 
 
 def test_both_clocks_go_ahead_alike_and_stay_ahead(broker: RunningBroker) -> None:
+    begin = time.monotonic()
     before = clocks(broker)
     broker.advance(3600)
     after = clocks(broker)
-    assert after[0] - before[0] == pytest.approx(3600, abs=120)
-    assert after[1] - before[1] == pytest.approx(3600, abs=120)
+    passed = time.monotonic() - begin
+    for earlier, later in zip(before, after, strict=True):
+        assert 3600 - ROUNDED <= later - earlier <= 3600 + passed + ROUNDED
     broker.restart()
-    assert clocks(broker)[1] - time.time() == pytest.approx(3600, abs=120)
+    begin = time.time()
+    now = clocks(broker)[1]
+    assert begin - ROUNDED <= now - 3600 <= time.time() + ROUNDED
     with pytest.raises(ValueError, match="ahead only"):
         broker.advance(-1)
     broker.stop()
@@ -52,7 +59,7 @@ def members(broker: RunningBroker, group: str) -> int:
 
 
 def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker: RunningBroker) -> None:
-    """Its place is kept for 45 seconds, which nobody waits for."""
+    """Its place is kept for ten minutes, which nobody waits for."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("jobs", "one")
     producer.flush(120)
@@ -68,9 +75,9 @@ def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker:
     consumer.subscribe(["jobs"])
     assert consumer.poll(120).value() == b"one"
     consumer.close()
-    broker.advance(15)  # the rest is left for a slow machine
+    broker.advance(540)  # the rest is left for a slow machine
     assert members(broker, "workers") == 1
-    broker.advance(31)
+    broker.advance(61)
     assert members(broker, "workers") == 0
 
 

@@ -120,10 +120,13 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     contexts: list[Any] = []
     complaints: list[str] = []
 
-    def open_at(place: str, *, url: str | None = None, expect: tuple[int, ...] = (), **options: Any) -> Page:
+    def open_at(
+        place: str, *, url: str | None = None, expect: tuple[int, ...] = (), hurried: bool = False, **options: Any
+    ) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         contexts.append(context)
-        context.add_init_script(UNHURRIED)
+        if not hurried:
+            context.add_init_script(UNHURRIED)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
 
@@ -144,6 +147,14 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
             page.unroute_all(behavior="ignoreErrors")  # an answer under way would fail in the next test
         context.close()
     assert complaints == []
+
+
+def await_followed(page: Page) -> None:
+    """Wait until a page of the explorer is told all that its nodes are asked from now on."""
+    # The console follows nodes only while somebody looks: none counts as silent before.
+    page.locator(".explorer .state", has_text="requests shown").wait_for()
+    question = "() => fetch('api/explorer/nodes').then((answer) => answer.json())"
+    eventually(lambda: page.evaluate(question)["silent"] == {}, "all nodes are followed")
 
 
 def eventually(check: Callable[[], bool], what: str, timeout: float = 300) -> None:

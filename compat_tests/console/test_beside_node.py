@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests.console.accessibility import violations
-from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
+from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage, await_followed
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from confluent_kafka import Consumer, Producer
@@ -66,7 +66,7 @@ def test_the_protocol_is_a_page(open_page: OpenPage, node: Node) -> None:
     page.keyboard.press("g")
     page.keyboard.press("p")
     expect(page.get_by_role("heading", name="Protocol explorer")).to_be_visible()
-    expect(page.locator(".explorer .state")).not_to_contain_text("has not answered")
+    await_followed(page)
     node.work("drinks")
     page.keyboard.press("/")
     page.keyboard.type("produce drinks")

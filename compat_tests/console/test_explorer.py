@@ -16,6 +16,7 @@ from compat_tests.console.conftest import (
     SCREENSHOTS,
     OpenPage,
     RunningConsole,
+    await_followed,
     eventually,
     running_console,
 )
@@ -63,7 +64,7 @@ def write(producer: Producer, topic: str, *values: str) -> None:
 def open_explorer(open_page: OpenPage, console: RunningConsole) -> Page:
     page = open_page("#/explorer", url=console.url)
     expect(page.get_by_role("heading", name="Protocol explorer")).to_be_visible()
-    expect(page.locator(".explorer .state")).not_to_contain_text("127.0.0.1")
+    await_followed(page)
     return page
 
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 import pytest
 
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, eventually
+from compat_tests.console.world import World
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Route, expect
+
+NOTE_WHAT_IS_READ = """() => {
+  const own = Response.prototype.json;
+  window.wasRead = [];
+  Response.prototype.json = async function () {
+    const told = await own.call(this);
+    setTimeout(() => window.wasRead.push(this.url));
+    return told;
+  };
+}"""
+"""The addresses of answers with which the page has done its work: a timer comes after all that waits for them."""
 
 
 def test_a_page_asks_again_when_it_has_its_answer(open_page: OpenPage) -> None:
@@ -33,6 +46,32 @@ def test_a_page_asks_again_when_it_has_its_answer(open_page: OpenPage) -> None:
     held.pop().continue_()
     eventually(is_asked, "the page asks again")
     page.unroute_all(behavior="ignoreErrors")
+
+
+def test_a_line_passes_and_the_second_of_two_keys_is_waited_for(open_page: OpenPage, world: World) -> None:
+    """Six seconds, and one and a half; the page's clock stands but for what is said here."""
+    page = open_page(f"#/topic?name={world.orders}", expect=(404,), hurried=True)
+    page.clock.install()
+    page.reload()
+    page.wait_for_selector("main h1")
+    page.clock.pause_at(datetime.now() + timedelta(days=1))
+    page.get_by_label("Partitions").fill("7")
+    page.get_by_role("button", name="Export CSV").click()
+    line = page.locator(".toast")
+    expect(line).to_contain_text("Nothing is exported")
+    page.clock.run_for(5000)
+    expect(line).to_be_visible()
+    page.clock.run_for(1100)
+    expect(line).to_have_count(0)
+    place = page.url
+    page.keyboard.press("g")
+    page.clock.run_for(1600)
+    page.keyboard.press("t")
+    assert page.url == place
+    page.keyboard.press("g")
+    page.clock.run_for(1400)
+    page.keyboard.press("t")
+    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("place", ["overview", "groups"])
@@ -64,9 +103,9 @@ def test_an_answer_to_an_earlier_question_is_not_shown(open_page: OpenPage) -> N
     page.get_by_label("May").select_option("WRITE")
     page.get_by_role("button", name="Ask the rules").click()
     expect(page.locator(".answer")).to_contain_text("no ACL allows it")
-    with page.expect_response(re.compile("operation=READ")):
-        held[0].fulfill(json={"allowed": True, "reason": "everybody may read", "note": ""})
-    page.evaluate("() => new Promise((done) => setTimeout(done, 50))")  # for what the page does with it
+    page.evaluate(NOTE_WHAT_IS_READ)
+    held[0].fulfill(json={"allowed": True, "reason": "everybody may read", "note": ""})
+    eventually(lambda: page.evaluate("window.wasRead.some((url) => url.includes('operation=READ'))"), "it is read")
     expect(page.locator(".answer")).to_contain_text("no ACL allows it")
     page.get_by_label("Name").fill("payments")
     expect(page.locator(".answer")).to_be_empty()

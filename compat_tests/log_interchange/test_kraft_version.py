@@ -15,6 +15,7 @@ from compat_tests.log_interchange.content import wait_for
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
 from compat_tests.wire_differential.dialogue import Dialogue
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 @pytest.fixture(params=["kbroker-first", "apache-first"])
@@ -52,6 +53,13 @@ def voter(place: Place) -> tuple[int, bytes]:
     return found.replica_id, bytes(found.replica_directory_id)
 
 
+def could_be_raised(place: Place) -> bool:
+    """Whether the level would be raised if that were asked in earnest."""
+    update = FeatureUpdateKey(feature="kraft.version", max_version_level=1)
+    request = UpdateFeaturesRequest(feature_updates=[update], validate_only=True)
+    return bool(ask(place, request, 1).error_code == 0)
+
+
 def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
     place, first, second = nodes
     first.start()
@@ -60,8 +68,11 @@ def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
     second.start()
     assert level(place) is None
     # A controller registers what it supports a moment after it has started.
+    wait_for(lambda: could_be_raised(place), "the level to be possible")
+    assert level(place) is None
     upgrade = ("kafka-features", "--bootstrap-server", place.bootstrap, "upgrade", "--feature", "kraft.version=1")
-    wait_for(lambda: tool(*upgrade).returncode == 0, "the level to be raised")
+    done = tool(*upgrade)
+    assert done.returncode == 0, done
     # The broker's own image follows the controller's.
     wait_for(lambda: level(place) == "1-1", "the level to be known")
     known = voter(place)

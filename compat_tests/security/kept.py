@@ -84,6 +84,7 @@ class _ConfluentKafka:
 
         self._patience = patience
         self._throttled = [0.0]
+        self._told: list[Any] = []
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -91,6 +92,7 @@ class _ConfluentKafka:
                 "message.timeout.ms": int(patience * 1000),
                 "topic.metadata.refresh.interval.ms": 500,
                 "throttle_cb": lambda event: self._throttled.append(event.throttle_time * 1000),
+                "error_cb": self._told.append,
                 **security.librdkafka(),
             }
         )
@@ -107,6 +109,9 @@ class _ConfluentKafka:
         if not errors:
             raise ClientError("TIMED_OUT", f"no answer in {2 * self._patience:.0f} s")
         (error,) = errors
+        if error is not None and error.name() == "_MSG_TIMED_OUT":
+            # It tries to log in until the record's time is over; why it could not, it tells aside.
+            error = next((told for told in self._told if told.name() == "_AUTHENTICATION"), error)
         if error is not None:
             raise ClientError(error_name(error.code()) if error.code() >= 0 else error.name(), error.str())
 

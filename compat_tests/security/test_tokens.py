@@ -64,7 +64,7 @@ LET_IN = {
     "extensions": lambda provider: first(provider.token(), more="traceId=7\x01other=a b\x01"),
     "a scheme in capitals": lambda provider: first(provider.token()).replace(b"Bearer", b"BEARER"),
     "scopes": lambda provider: first(provider.token(scope=["a", "b"])),
-    "just over, within the skew": lambda provider: first(provider.token(iat=1, exp=time.time() - 1)),
+    "just over, within the skew": lambda provider: first(provider.token(iat=1, exp=time.time() - 5)),
 }
 BAD_TOKENS: dict[str, Token] = {
     "another issuer": lambda provider: provider.token(iss="https://elsewhere"),

@@ -38,6 +38,7 @@ from kbroker.client import Client as OwnClient
 from kbroker.client.properties import ClientProperties
 from kbroker.client.quotas import alter_quotas, describe_quotas
 from kbroker.client.security import security_of
+from tests.secret_forms import tokens_in
 
 T = TypeVar("T")
 
@@ -112,7 +113,7 @@ class World:
             "PRIVATE KEY",
         ]
         if "apache" not in self.servers.kinds:
-            secrets.append("eyJhbGci")  # a token: Apache Kafka writes those that it refuses into its log
+            secrets += tokens_in(log)  # Apache Kafka writes those that it refuses into its log
         return [secret[:12] for secret in secrets if secret in log]
 
     # clients

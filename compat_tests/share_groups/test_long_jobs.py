@@ -20,10 +20,11 @@ from kbroker.testing import running_broker
 from kbroker.types import TopicPartition
 
 PAGE = Path(__file__).parents[2] / "docs" / "share_groups.md"
-HALF_A_LOCK = 31
+HALF_A_LOCK = 121
 """Seconds; twice that is more than a lock."""
 UNHURRIED = {
-    "group.share.record.lock.duration.ms": "60000",
+    "group.share.max.record.lock.duration.ms": "240000",
+    "group.share.record.lock.duration.ms": "240000",
     "group.share.max.session.timeout.ms": "600000",
     "group.share.session.timeout.ms": "600000",
 }

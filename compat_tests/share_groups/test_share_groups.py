@@ -163,7 +163,7 @@ def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMemb
     make(broker, name, "slow", record_lock_duration_ms="1000", delivery_count_limit="10")
     members.join("one", name, name)
     (slow,) = read(members, "one", 1)
-    configure(broker, name, record_lock_duration_ms="20000")  # the second lock holds, however slow the machine is
+    configure(broker, name, record_lock_duration_ms="60000")  # the second lock holds, however slow the machine is
     members.join("two", name, name)
     (again,) = read(members, "two", 1)
     assert (again.offset, slow.delivery_count) == (slow.offset, 1) and again.delivery_count >= 2

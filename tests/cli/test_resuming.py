@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,14 +67,36 @@ def await_silence(broker: RunningBroker) -> None:
         time.sleep(0.01)
 
 
-WORDS = ("--batch-bytes", "2000", "--timeout", "1.2")
-"""For a copy that is to stop: what is not refused is stored before its time is over."""
-PATIENT = ("--timeout", "120")
-"""After them: for one that is to come to its end, however slow the machine is."""
+WORDS = ("--batch-bytes", "2000", "--timeout", "120")
+
+
+@pytest.fixture
+def stopping(kb: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command for a copy whose time is over after a few tries, each of which has all the time that it needs.
+
+    Its clock goes ahead by half a minute where it pauses before the next try.
+    """
+
+    def run(*words: str) -> Result:
+        paused = 0.0
+
+        def pause(seconds: float) -> None:
+            nonlocal paused
+            paused += 30
+
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + paused, sleep=pause)
+        with monkeypatch.context() as patched:
+            for module in ("cluster", "producer"):
+                patched.setattr(f"kbroker.client.{module}.time", clock)
+            return kb(*words, code=1)
+
+    return run
 
 
 @pytest.mark.parametrize("command", ["import", "replay"])
-def test_a_copy_goes_on_and_stores_nothing_twice(kb: Run, broker: RunningBroker, here: Path, command: str) -> None:
+def test_a_copy_goes_on_and_stores_nothing_twice(
+    kb: Run, stopping: Run, broker: RunningBroker, here: Path, command: str
+) -> None:
     source = f"{command}-source"
     target = f"{command}-target"
     for name in (source, target):
@@ -84,30 +107,30 @@ def test_a_copy_goes_on_and_stores_nothing_twice(kb: Run, broker: RunningBroker,
 
     # One partition takes nothing: the others are ahead of it when its time is over.
     with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic=target, partition=1):
-        told = kb(*words, code=1)
+        told = stopping(*words)
     assert "NOT_ENOUGH_REPLICAS" in told.err and 0 < len(values(kb, target)) < COUNT
     place = place_in(told)
     # Nobody hears that something is stored.
     with broker.faults.drop("Produce", when="after", topic=target):
-        told = kb(*words, "--resume", str(place), "--json", code=1)
+        told = stopping(*words, "--resume", str(place), "--json")
     assert told.json["stored"] == 0 and told.json["unknown"] > 0 and told.json["resume"] == str(place)
     assert place_in(told) == place
     before = len(values(kb, target))
-    told = kb(*words, *PATIENT, "--resume", str(place), "--json")
+    told = kb(*words, "--resume", str(place), "--json")
     stored = values(kb, target)
     assert len(stored) > before and sorted(stored) == sorted(f"value {n}" for n in range(COUNT))
     assert command == "replay" or in_order(kb, target)
     assert not place.exists()
 
 
-def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> None:
+def test_a_place_is_of_one_copy(kb: Run, stopping: Run, broker: RunningBroker, here: Path) -> None:
     for name in ("one", "two"):
         kb("topic", "create", name, "-p", "1")
     file = lines(here / "x.jsonl")
     with broker.faults.drop("Produce", topic="one"):
-        place = place_in(kb("import", str(file), "one", *WORDS, code=1))
+        place = place_in(stopping("import", str(file), "one", *WORDS))
         assert place == Path("kbroker-import-one.place")
-        assert place_in(kb("import", str(file), "one", *WORDS, code=1)) == Path("kbroker-import-one-1.place")
+        assert place_in(stopping("import", str(file), "one", *WORDS)) == Path("kbroker-import-one-1.place")
         await_silence(broker)  # nobody goes on from this place: what is heard of it later would be there twice
     resumed = ("--resume", str(place))
     told = kb("import", str(file), "two", *resumed, code=1).err
@@ -119,9 +142,9 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
     short = here / "shorter" / "x.jsonl"
     short.parent.mkdir()
     short.write_text('{"value": "value 0"}\n')
-    told = kb("import", str(short), "one", *resumed, *WORDS, *PATIENT, code=1).err
+    told = kb("import", str(short), "one", *resumed, *WORDS, code=1).err
     assert "records that may have been stored did not come again" in told
-    assert place_in(kb("import", str(short), "one", *resumed, *WORDS, *PATIENT, code=1)) == place
+    assert place_in(kb("import", str(short), "one", *resumed, *WORDS, code=1)) == place
     kb("import", str(file), "one", *resumed, "-q")
     assert sorted(values(kb, "one")) == sorted(f"value {n}" for n in range(COUNT))
     kb("topic", "delete", "one", "--yes")
@@ -130,12 +153,14 @@ def test_a_place_is_of_one_copy(kb: Run, broker: RunningBroker, here: Path) -> N
     assert "it was made anew since" in kb("import", str(file), "one", *other, code=1).err
 
 
-def test_a_place_of_a_replay_is_of_the_topic_that_was_read(kb: Run, broker: RunningBroker, here: Path) -> None:
+def test_a_place_of_a_replay_is_of_the_topic_that_was_read(
+    kb: Run, stopping: Run, broker: RunningBroker, here: Path
+) -> None:
     for name in ("read", "written"):
         kb("topic", "create", name, "-p", "1")
     kb("import", str(lines(here / "x.jsonl")), "read", "-q")
     with broker.faults.drop("Produce", topic="written"):
-        place = place_in(kb("replay", "read", "written", *WORDS, code=1))
+        place = place_in(stopping("replay", "read", "written", *WORDS))
     resumed = ("replay", "read", "written", "--resume", str(place))
     whole = place.read_text()
     place.write_text(json.dumps(json.loads(whole) | {"next": {}}))
@@ -146,26 +171,26 @@ def test_a_place_of_a_replay_is_of_the_topic_that_was_read(kb: Run, broker: Runn
     assert "topic read is another than that of" in kb(*resumed, code=1).err
 
 
-def test_a_place_is_of_one_process(kb: Run, broker: RunningBroker, here: Path) -> None:
+def test_a_place_is_of_one_process(kb: Run, stopping: Run, broker: RunningBroker, here: Path) -> None:
     kb("topic", "create", "held", "-p", "1")
     words = ("import", str(lines(here / "x.jsonl")), "held", *WORDS)
     with broker.faults.drop("Produce", topic="held"):
-        place = place_in(kb(*words, code=1))
+        place = place_in(stopping(*words))
     with place.open("rb") as held:
         lock(held.fileno())
-        told = kb(*words, *PATIENT, "--resume", str(place), code=1).err
+        told = kb(*words, "--resume", str(place), code=1).err
     assert told == f"kbroker: another process goes on from {place}\n"
     before = place.stat().st_mtime - 90_000
     os.utime(place, (before, before))
-    told = kb(*words, *PATIENT, "--resume", str(place), "-q").err
+    told = kb(*words, "--resume", str(place), "-q").err
     assert "is more than a day old" in told and "records may be stored twice if brokers have forgotten" in told
 
 
-def test_a_place_that_cannot_be_written(kb: Run, broker: RunningBroker, here: Path) -> None:
+def test_a_place_that_cannot_be_written(kb: Run, stopping: Run, broker: RunningBroker, here: Path) -> None:
     kb("topic", "create", "full", "-p", "1")
     (here / "kbroker-import-full.place.partial").mkdir()
     with broker.faults.drop("Produce", topic="full"):
-        told = kb("import", str(lines(here / "x.jsonl")), "full", *WORDS, "--json", code=1)
+        told = stopping("import", str(lines(here / "x.jsonl")), "full", *WORDS, "--json")
     assert told.json["resume"] is None and told.json["unknown"] > 0, "the summary is there all the same"
     assert "cannot write kbroker-import-full.place: " in told.err and "the place where it stopped is lost" in told.err
     assert not list(here.glob("*.place"))
@@ -193,14 +218,16 @@ def test_a_replay_whose_schema_registry_is_gone_keeps_its_place(
     assert values(kb, "decoded-again") == [f"value {n}" for n in range(COUNT)]
 
 
-def test_without_producer_ids_it_is_told_what_may_come_twice(kb: Run, broker: RunningBroker, here: Path) -> None:
+def test_without_producer_ids_it_is_told_what_may_come_twice(
+    kb: Run, stopping: Run, broker: RunningBroker, here: Path
+) -> None:
     kb("topic", "create", "plain", "-p", "1")
     words = ("import", str(lines(here / "x.jsonl")), "plain", "--no-idempotence", *WORDS)
     with broker.faults.drop("Produce", when="after", topic="plain"):
-        told = kb(*words, code=1).err
+        told = stopping(*words).err
     found = re.search(r"--resume (\S+); (\d+) records may be stored twice then", told)
     assert found is not None, told
-    kb(*words, *PATIENT, "--resume", found[1], "-q")
+    kb(*words, "--resume", found[1], "-q")
     stored = values(kb, "plain")
     assert set(stored) == {f"value {n}" for n in range(COUNT)} and len(stored) > COUNT
 

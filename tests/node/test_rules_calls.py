@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +16,9 @@ import trio
 import trio.testing
 
 from kbroker.errors import FatalError
+from kbroker.node.rules import assignors, policies
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.selector import SelectorRule
 from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
 
 
@@ -68,6 +72,29 @@ def test_one_that_hangs_is_left_and_nothing_is_asked_for_a_while(gate: threading
     calls.close()
 
 
+@pytest.mark.usefixtures("hurried_rules")
+def test_a_rule_that_says_nothing_of_it_has_little_time(gate: threading.Event) -> None:
+    """The times of docs/plugins.md: 0.1 s, and 0.5 s for assignors and policies."""
+    given: list[tuple[float, float]] = []
+
+    def calls(timeout: float, grace: float) -> WaitedCalls:
+        given.append((timeout, grace))
+        return WaitedCalls(Clock(), timeout, grace)
+
+    def rule(_: object) -> None: ...
+
+    SelectorRule(rule, "python:m:rule", Clock(), calls)
+    assignors._Asked(rule, "python:m:rule", calls)
+    policies._Asked(rule, "python:m:rule", calls)
+    assert given == [(0.1, 1.0), (0.5, 0.25), (0.5, math.inf)]
+    others = WaitedCalls(Clock())
+    assert (others.timeout, others._grace) == (0.1, 1.0)
+    begin = time.monotonic()
+    with pytest.raises(Late):
+        others.call(lambda _: gate.wait(), None)
+    assert 0.1 <= time.monotonic() - begin < 4
+
+
 def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading.Event) -> None:
     clock = Clock()
     calls = WaitedCalls(clock, timeout=0.01)
@@ -117,8 +144,8 @@ def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.Monkey
         whole(calls, jobs)
 
     monkeypatch.setattr(WaitedCalls, "_work", late)
-    calls = WaitedCalls(Clock(), timeout=0.01)
-    thread = threading.Timer(0.1, turn.set)
+    calls = WaitedCalls(Clock(), timeout=1)
+    thread = threading.Timer(1.5, turn.set)
     thread.start()
     assert calls.call(lambda question: f"{question} is answered", "a question") == "a question is answered"
     thread.join()

@@ -280,9 +280,7 @@ def test_on_three_nodes_a_flood_that_is_replicated_is_answered_and_shown_once(tm
 
 async def leader_of_new_topic(cluster: Quorum) -> int:
     """Create a topic with one partition on all nodes; the id of the node that leads it."""
-    controller = cluster.leader()
-    assert controller is not None
-    client = await cluster.controller_client(controller)
+    client = await cluster.controller_client(await cluster.await_leader())
     wish = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
     answer = await client.ask(CreateTopicsRequest(topics=[wish], timeout_ms=20_000), 7)
     assert answer.topics[0].error_code == 0, answer
