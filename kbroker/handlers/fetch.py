@@ -120,6 +120,7 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
         replica_id >= 0 or (is_consumer and version < 11),
         _selector(request, ctx) if is_consumer and version >= 11 and config.replica_selector_class else None,
         version >= 13,
+        ctx.connection.listener_name,
     )
 
 

@@ -236,7 +236,7 @@ class _Read:
                 data.diverging_epoch = diverging
                 return data
         if params.select is not None and state.is_leader:
-            preferred = partition.preferred_read_replica(offset, params.select)
+            preferred = partition.preferred_read_replica(offset, params.select, params.listener)
             if preferred >= 0:
                 data.high_watermark = state.high_watermark
                 data.log_start_offset = log.log_start_offset

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
+from kbroker.node.partition import Partition
+from kbroker.raft_metadata.image import BrokerImage
+from kbroker.replication.replica_selector import ReplicaView
 from kbroker.rules import Reading
 from kbroker.rules.loading import load
+from kbroker.types import ZERO_UUID, TopicPartition
 from tests.handlers.metadata_plane import properties
 from tests.node.node_harness import fetch_request, run
 from tests.node.quorum_harness import three_nodes
@@ -73,6 +79,34 @@ def test_a_consumer_reads_where_the_selector_says(tmp_path: Path) -> None:
             assert len(asked) == 8
 
     run(main)
+
+
+def test_followers_that_the_consumer_cannot_reach_are_not_offered() -> None:
+    """Their brokers are gone, fenced, or without the consumer's listener: as by ``ReplicaManager`` of Apache Kafka."""
+
+    def broker(number: int, *listeners: str, fenced: bool = False) -> BrokerImage:
+        endpoints: Any = dict.fromkeys(listeners)
+        return BrokerImage(number, 1, ZERO_UUID, endpoints, rack="b", fenced=fenced)
+
+    brokers = [broker(1, "C"), broker(2, "C", "D"), broker(3, "D"), broker(4, "C", fenced=True)]
+    caught_up = SimpleNamespace(log_start_offset=0, log_end_offset=5, last_caught_up_ms=0)
+    partition: Any = SimpleNamespace(
+        topic_partition=TopicPartition("t", 0),
+        state=SimpleNamespace(local_id=1, isr={1, 2, 3, 4, 5}, progress=dict.fromkeys((2, 3, 4, 5), caught_up)),
+        log=SimpleNamespace(log_end_offset=5),
+        _progress=SimpleNamespace(
+            image=lambda: SimpleNamespace(brokers={each.id: each for each in brokers}),
+            env=SimpleNamespace(now=lambda: 0.0),
+        ),
+    )
+    offered: list[int] = []
+
+    def select(partition: TopicPartition, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
+        offered.extend(each.broker_id for each in followers)
+        return leader.broker_id
+
+    assert Partition.preferred_read_replica(partition, 5, select, "C") == -1
+    assert offered == [2]
 
 
 @pytest.mark.parametrize("value", ["com.example.Selector", "python:nowhere", "python:selectors.py"])
