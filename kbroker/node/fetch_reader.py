@@ -47,8 +47,8 @@ class FetchReader:
             params.min_bytes,
             committed_only=params.committed_only,
             replica_epoch=params.replica_epoch,
-            may_move=params.select is not None,
-            reader=params.reader,
+            may_move=params.select is not None and params.selection is None,
+            reader=params.reader if params.selection is None else (params.reader, params.selection),
         )
         read = _Read(self._manager, params, view)
         try:
