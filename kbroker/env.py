@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+_SocketAddress = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
 class Stream(Protocol):
@@ -67,7 +68,7 @@ class Stream(Protocol):
 
 
 class StreamListener(Protocol):
-    """A bound port. Connections are refused until it listens."""
+    """A bound port, which nobody else can have. Connections are refused until it listens."""
 
     address: tuple[str, int]
 
@@ -244,6 +245,8 @@ class RealListener:
     def listen(self) -> None:
         host, port = self.address
         try:
+            # Connections inherit it, and what is left of them must not keep the port from the next process.
+            _let_port_be_shared(self._sock, True)
             self._sock.listen(512)
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
@@ -341,6 +344,7 @@ class RealNetwork:
 
     async def bind(self, host: str, port: int) -> StreamListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        target: _SocketAddress
         try:
             if host and not _is_numeric(host):
                 found = await trio.to_thread.run_sync(
@@ -355,10 +359,8 @@ class RealNetwork:
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
         try:
-            if sys.platform != "win32":
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
-            sock.bind(target)
+            _bind_alone(sock, target)
         except OSError as error:
             sock.close()
             raise _cannot_listen(host, port, error) from error
@@ -372,6 +374,27 @@ class RealNetwork:
         sock = stream.socket
         plain = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
         return RealStream(plain, use_sendfile=self.use_sendfile)
+
+
+def _bind_alone(sock: socket.socket, target: _SocketAddress) -> None:
+    """Bind a port that no other process can bind from now on, though nobody listens there yet.
+
+    Linux lets several sockets bind a port if all of them have SO_REUSEADDR and none listens. Without it, connections of
+    an earlier process keep the port for a minute (TIME_WAIT): it is set for as long as the second try takes.
+    """
+    try:
+        sock.bind(target)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        _let_port_be_shared(sock, True)
+        sock.bind(target)
+        _let_port_be_shared(sock, False)
+
+
+def _let_port_be_shared(sock: socket.socket, yes: bool) -> None:
+    if sys.platform != "win32":  # where it would take the port from whoever listens there
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, yes)
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> FatalError:

@@ -124,6 +124,14 @@ def hurried_rules(_rules_are_waited_for: pytest.MonkeyPatch) -> Iterator[None]:
     _wait_for_rules(_rules_are_waited_for)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _threads_of_rules_may_begin_late() -> Iterator[None]:
+    """As on a machine on which many tests run at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waited, "START_SECONDS", 60)
+        yield
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker for the tests of one file."""

@@ -8,6 +8,7 @@ import sys
 import pytest
 import trio
 
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import EpollPoller, RealNetwork, RealStream
 from kbroker.errors import FatalError
 from kbroker.node.peer import nobody_listens
@@ -102,3 +103,48 @@ def test_what_can_be_no_name_of_a_host_is_an_address_that_cannot_be_reached(host
 def test_what_can_be_no_name_of_a_host_cannot_be_listened_on(host: str) -> None:
     with pytest.raises(FatalError, match=f"cannot listen on {host}:9092: '{host}' cannot be the name of a host"):
         trio.run(RealNetwork().bind, host, 9092)
+
+
+def test_a_port_that_is_bound_is_nobody_elses_though_nobody_listens_there() -> None:
+    async def main() -> None:
+        [port] = free_ports(1)
+        network = RealNetwork()
+        first = await network.bind("127.0.0.1", port)
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with pytest.raises(FatalError, match=f"cannot listen on {host}:{port}: the port is in use"):
+                await network.bind(host, port)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port))
+        first.listen()
+        socket.create_connection(("127.0.0.1", port)).close()
+        first.close()
+
+    trio.run(main)
+
+
+def test_a_port_can_be_had_at_once_though_connections_of_its_last_owner_are_not_over() -> None:
+    """They are in TIME_WAIT for a minute where the owner has ended them, and open where a child still has them."""
+
+    async def main() -> None:
+        [port] = free_ports(1)
+        network = RealNetwork()
+        streams = []
+        for is_open in (False, True):
+            listener = await network.bind("127.0.0.1", port)
+            with pytest.raises(FatalError, match="the port is in use"):
+                await network.bind("127.0.0.1", port)
+            listener.listen()
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                stream = await listener.accept()
+                streams.append(stream)
+                if not is_open:
+                    stream.close()
+                    assert client.recv(1) == b""
+            listener.close()
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+        (await network.bind("127.0.0.1", port)).close()
+        streams[-1].close()
+
+    trio.run(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from kbroker.value_types import dataclass, field
@@ -67,8 +67,9 @@ class Services:
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None
     """The quotas of users and client ids; None if there is none."""
-    replica_selector: Callable[[RequestContext, str], ReplicaSelector] | None = None
-    """Gives the selector of a replica for a consumer's request, by its rack; None where no rule selects."""
+    replica_selector: Callable[[RequestContext, str], tuple[ReplicaSelector, Hashable]] | None = None
+    """Gives the selector of a replica for a consumer's request, by its rack, and a value that stays the same as long as
+    its answers hold; None where no rule selects."""
     telemetry: Telemetry | None = None
     """None where `metric.reporters` has no receiver of clients' metrics."""
     connection_rates: ConnectionRates | None = None

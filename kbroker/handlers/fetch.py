@@ -11,6 +11,8 @@ them and waits, and this module shapes the answer.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import trio
 
 from kbroker.errors import ErrorCode
@@ -108,6 +110,9 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
     if version >= 15:
         replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     is_consumer = replica_id == CONSUMER_REPLICA_ID
+    select, selection = None, None
+    if is_consumer and version >= 11 and config.replica_selector_class:
+        select, selection = _selector(request, ctx)
     max_bytes = min(request.max_bytes, config.fetch_max_bytes)
     return FetchParams(
         replica_id,
@@ -118,18 +123,20 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
         request.isolation_level == READ_COMMITTED,
         # Any replica serves a consumer that could be sent to it (KIP-392).
         replica_id >= 0 or (is_consumer and version < 11),
-        _selector(request, ctx) if is_consumer and version >= 11 and config.replica_selector_class else None,
+        select,
         version >= 13,
+        ctx.connection.listener_name,
+        selection,
     )
 
 
-def _selector(request: FetchRequest, ctx: RequestContext) -> ReplicaSelector | None:
-    """The selector of a consumer's replica by ``replica.selector.class``; None for the leader."""
+def _selector(request: FetchRequest, ctx: RequestContext) -> tuple[ReplicaSelector | None, Hashable]:
+    """The selector of a consumer's replica by ``replica.selector.class``, None for the leader; its ``selection``."""
     services = ctx.services
     if services.replica_selector is not None:
         return services.replica_selector(ctx, request.rack_id)
     is_by_rack = bool(request.rack_id) and services.config.replica_selector_class == RACK_AWARE_SELECTOR
-    return rack_selector(request.rack_id) if is_by_rack else None
+    return (rack_selector(request.rack_id) if is_by_rack else None), None
 
 
 def _authorize(params: FetchParams, ctx: RequestContext) -> None:

@@ -336,7 +336,7 @@ class Broker:
                             self._metrics.show(nursery)
                         if self.opening is not None:
                             await self._open(nursery, self.opening)
-                        self._listeners.listen()
+                        self._listeners.listen(is_controller=True)
                         if self._metrics is not None:
                             self._metrics.start(nursery)
                         if self._explorer is not None:
@@ -403,6 +403,7 @@ class Broker:
         if config.log_cleaner_enable:
             nursery.start_soon(self._run_cleaner)
         if config.is_broker:
+            self._listeners.listen(is_controller=False)  # whoever is told of this broker may connect
             await self._registrations.unfence(nursery)
         self._listeners.open(self.services, nursery)
         self.on_opening()

@@ -60,7 +60,8 @@ class ConsumerPolicy:
     def on_read(self, partition: Partition, wanted: ViewedPartition, bound: int, info: ReadInfo) -> ReadInfo:
         """A partition without news is left out until its next event.
 
-        Not on a follower, whose log may be begun anew without an event here, nor for a consumer that may be sent on.
+        Not on a follower, whose log may be begun anew without an event here, nor for a consumer that may be sent on at
+        any time. Where the answers of a selector are kept, it is left out as long as they are.
         """
         view, state = self._view, partition.state
         if (
@@ -69,7 +70,7 @@ class ConsumerPolicy:
             and wanted.log_start_offset == partition.log.log_start_offset
             and state.is_leader
             and self._params.replica_id == CONSUMER_REPLICA_ID
-            and self._params.select is None
+            and (self._params.select is None or self._params.selection is not None)
         ):
             if wanted.key not in view.watched:
                 self._manager.purgatory.watch_fetch(view, wanted.key, partition.topic_partition)

@@ -47,8 +47,8 @@ class FetchReader:
             params.min_bytes,
             committed_only=params.committed_only,
             replica_epoch=params.replica_epoch,
-            may_move=params.select is not None,
-            reader=params.reader,
+            may_move=params.select is not None and params.selection is None,
+            reader=params.reader if params.selection is None else (params.reader, params.selection),
         )
         read = _Read(self._manager, params, view)
         try:
@@ -236,7 +236,7 @@ class _Read:
                 data.diverging_epoch = diverging
                 return data
         if params.select is not None and state.is_leader:
-            preferred = partition.preferred_read_replica(offset, params.select)
+            preferred = partition.preferred_read_replica(offset, params.select, params.listener)
             if preferred >= 0:
                 data.high_watermark = state.high_watermark
                 data.log_start_offset = log.log_start_offset

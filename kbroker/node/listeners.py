@@ -1,7 +1,8 @@
 """A node's listeners together: bound before anything else, opened one after another, limited as a whole.
 
-Until the logs are open connections are refused, as by Apache Kafka: a client goes on to another node at once, and a
-controller knows that the broker's last life is over.
+Connections are refused at first, as by Apache Kafka: a client goes on to another node at once, and a controller knows
+that the broker's last life is over. Controllers' listeners take connections once the logs are open, all others once the
+broker is registered and about to be unfenced: a node that finds no quorum keeps no client waiting.
 """
 
 from __future__ import annotations
@@ -62,10 +63,14 @@ class Listeners:
             self._bound[listener.name] = stream_listener
             self.ports[listener.name] = stream_listener.address
 
-    def listen(self) -> None:
-        """Let whoever connects from now on wait until its listener is opened. ``FatalError`` if that cannot be."""
-        for stream_listener in self._bound.values():
-            stream_listener.listen()
+    def listen(self, *, is_controller: bool) -> None:
+        """Let whoever connects to controllers' listeners, or to all others, wait until they are opened.
+
+        ``FatalError`` if that cannot be.
+        """
+        for name, stream_listener in self._bound.items():
+            if (name in self._config.controller_listener_names) == is_controller:
+                stream_listener.listen()
 
     def endpoints(self, listeners: Iterable[Listener]) -> list[Endpoint]:
         """The addresses that clients are told: the advertised ones, with the port that was bound for port 0."""
@@ -149,7 +154,7 @@ class Listeners:
         possible, config = _connections_by_file_limit(), self._config
         if not (config.is_controller and config.is_broker):
             return possible
-        of_controllers = max(FEWEST_OF_CONTROLLERS, possible // 8)
+        of_controllers = max(FEWEST_OF_CONTROLLERS, possible // 4)
         return of_controllers if is_controller else possible - of_controllers
 
     def close(self) -> None:

@@ -219,21 +219,26 @@ class Partition:
         """Note a follower's progress; the high watermark may follow, and the ISR."""
         self._progress.follower_fetched(self, replica, fetch_offset, log_start_offset, broker_epoch)
 
-    def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector) -> int:
-        """The follower that a consumer had better read from (KIP-392); -1 if that is this leader."""
+    def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector, listener: str) -> int:
+        """The follower that a consumer had better read from (KIP-392); -1 if that is this leader.
+
+        It is one that the consumer can reach: its broker is not fenced, and has the consumer's ``listener``.
+        """
         state, brokers = self.state, self._progress.image().brokers
         now_ms = int(self._progress.env.now() * 1000)
 
-        def rack_of(broker_id: int) -> str | None:
-            broker = brokers.get(broker_id)
-            return broker.rack if broker is not None and not broker.fenced else None
-
         followers = [
-            ReplicaView(replica, rack_of(replica), progress.log_end_offset, now_ms - progress.last_caught_up_ms)
+            ReplicaView(replica, broker.rack, progress.log_end_offset, now_ms - progress.last_caught_up_ms)
             for replica, progress in state.progress.items()
-            if replica in state.isr and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+            if replica in state.isr
+            and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+            and (broker := brokers.get(replica)) is not None
+            and not broker.fenced
+            and listener in broker.endpoints
         ]
-        leader = ReplicaView(state.local_id, rack_of(state.local_id), self.log.log_end_offset)
+        own = brokers.get(state.local_id)
+        rack = None if own is None or own.fenced else own.rack
+        leader = ReplicaView(state.local_id, rack, self.log.log_end_offset)
         selected = select(self.topic_partition, leader, followers)
         return -1 if selected == state.local_id else selected
 

@@ -33,6 +33,10 @@ class FetchParams:
     """The selector for a consumer that may be sent to another replica (KIP-392)."""
     uses_topic_ids: bool
     """Topics are named by id (Fetch 13+), and not by name."""
+    listener: str
+    """The name of the listener that the request has come by."""
+    selection: Hashable = None
+    """A value that stays the same as long as ``select`` gives the same answers; None if nobody can tell."""
     may_read: Callable[[str | None], bool] | None = None
     """Whether the reader may read the topic of this name (None: an id that is not known), by the rules of the moment;
     None if all may read all."""

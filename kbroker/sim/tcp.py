@@ -55,7 +55,9 @@ class SimHost:
     def __init__(self, name: str) -> None:
         self.name = name
         self.up = True
+        self.bound: dict[int, SimListener] = {}
         self.listeners: dict[int, SimListener] = {}
+        """Those of the bound that listen."""
         self.streams: dict[SimStream, None] = {}
         self.next_port = 40_000
 
@@ -242,7 +244,10 @@ class SimListener:
         self._closed = False
 
     def listen(self) -> None:
-        self._host.listeners[self.address[1]] = self
+        host, port = self.address
+        if self._host.bound.get(port) is not self:
+            raise FatalError(f"cannot listen on {host}:{port}: the port is in use")
+        self._host.listeners[port] = self
 
     def offer(self, stream: SimStream) -> None:
         """A connection has been made."""
@@ -270,8 +275,9 @@ class SimListener:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._host.listeners.get(self.address[1]) is self:
-                del self._host.listeners[self.address[1]]
+            for those in (self._host.bound, self._host.listeners):
+                if those.get(self.address[1]) is self:
+                    del those[self.address[1]]
             while self._queue:
                 self._queue.popleft().close()
             self._wake()
@@ -327,6 +333,7 @@ class SimNet:
 
     def stop_host(self, host: SimHost, *, silently: bool) -> None:
         """All processes of the machine end. Its peers hear of it, unless the machine goes ``silently``."""
+        host.bound.clear()
         host.listeners.clear()
         streams = list(host.streams)
         host.streams.clear()
@@ -452,9 +459,10 @@ class NodeNetwork:
         return SimPoller() if self._use_poller else None
 
     async def bind(self, host: str, port: int) -> SimListener:
-        if port in self._host.listeners:
+        if port in self._host.bound:
             raise FatalError(f"cannot listen on {host}:{port}: the port is in use")
-        return SimListener(self._host, port)
+        listener = self._host.bound[port] = SimListener(self._host, port)
+        return listener
 
     async def connect(self, host: str, port: int) -> SimStream:
         if self.dead:

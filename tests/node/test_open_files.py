@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from kbroker.config import BrokerConfig
+from kbroker.node import listeners
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.handlers.metadata_plane import properties
 from tests.node.node_harness import Client, batch, produce_request, run
 from tests.node.process_harness import CommandNode
 
@@ -42,3 +46,14 @@ def test_clients_that_only_stay_take_no_disk_offline(tmp_path: Path, files: int)
         assert "is offline" not in node.log
     finally:
         node.stop(kill=True)
+
+
+@pytest.mark.parametrize(("possible", "of_controllers"), [(448, 112), (64, 32)])
+def test_a_quarter_of_the_connections_may_be_controllers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, possible: int, of_controllers: int
+) -> None:
+    """Each other node has a few of them; 448 are possible with the usual 1,024 files."""
+    monkeypatch.setattr(listeners, "_connections_by_file_limit", lambda: possible)
+    security: Any = None
+    both = listeners.Listeners(BrokerConfig.from_properties(properties(tmp_path)), security)
+    assert (both._possible(True), both._possible(False)) == (of_controllers, possible - of_controllers)

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import FatalError
-from kbroker.node.rules import assignors, policies
+from kbroker.node.rules import assignors, policies, waited
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.node.rules.selector import SelectorRule
 from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
@@ -150,6 +150,47 @@ def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.Monkey
     assert calls.call(lambda question: f"{question} is answered", "a question") == "a question is answered"
     thread.join()
     calls.close()
+
+
+def test_a_rule_does_not_pay_for_the_time_in_which_its_thread_had_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, whole = Clock(), WaitedCalls._work
+
+    def late(calls: WaitedCalls, jobs: Any) -> None:
+        clock.seconds += 2
+        whole(calls, jobs)
+
+    monkeypatch.setattr(waited, "monotonic", clock)
+    monkeypatch.setattr(WaitedCalls, "_work", late)
+    calls = WaitedCalls(clock, timeout=30, grace=1)
+    assert [calls.call(lambda x: x, 1), calls.call(lambda x: x, 2)] == [1, 2]
+    assert calls.taken == 2, "the node has waited all the same"
+    calls.close()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "begins", "until"),
+    [(0.1, 0, 0.1), (0.1, 0.099, 0.199), (0.5, 0.9, 1.4), (5, 0.7, 5.7), (0.1, None, 1), (5, None, 1)],
+)
+def test_the_time_out_runs_from_the_beginning_which_is_waited_for_a_second_at_most(
+    timeout: float, begins: float | None, until: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node waits until then for a call that begins at some time, or never, and does not end."""
+    clock = Clock()
+
+    class NeverFree:
+        def acquire(self, timeout: float) -> bool:
+            clock.seconds += timeout
+            if begins is not None and clock.seconds >= begins:
+                job.began_at = begins
+            return False
+
+    monkeypatch.setattr(waited, "START_SECONDS", 1)
+    monkeypatch.setattr(waited, "monotonic", clock)
+    job: Any = waited._Job(print, None)
+    job.done = NeverFree()
+    calls = WaitedCalls(clock, timeout)
+    assert not calls._is_done_in_time(job)
+    assert clock.seconds == pytest.approx(until, abs=0.02)
 
 
 def test_a_fast_rule_is_always_asked() -> None:

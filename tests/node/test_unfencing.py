@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker import Broker
@@ -15,7 +16,7 @@ from kbroker.node.broker_sessions import SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.raft_metadata.storage import format_log_dirs
 from tests.node.node_harness import CLUSTER_ID, run
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import LISTENER, quorum
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -63,3 +64,31 @@ def test_one_that_waits_to_be_unfenced_stops_in_good_order(
                 await stopped.wait()
 
     run(test)
+
+
+def test_a_node_without_a_quorum_refuses_clients_and_takes_them_once_it_has_one(tmp_path: Path) -> None:
+    """They go on to another node; other controllers must reach it, or there would never be a quorum."""
+
+    async def test() -> None:
+        own: dict[str, str] = {}
+        async with quorum(tmp_path, properties_of={1: own}) as cluster, trio.open_nursery() as nursery:
+            [port] = free_ports(1)
+            own["listeners"] = f"PLAINTEXT://127.0.0.1:{port},{LISTENER}://127.0.0.1:{cluster.ports[0]}"
+            nursery.start_soon(cluster.start, 1)
+            while not await is_reached(cluster.ports[0]):
+                await trio.sleep(0.02)
+            assert not await is_reached(port)
+            await cluster.start(2)
+            while 1 not in cluster.nodes:
+                await trio.sleep(0.02)
+            assert await is_reached(port)
+
+    run(test)
+
+
+async def is_reached(port: int) -> bool:
+    try:
+        await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
+    except OSError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.errors import FatalError
 from kbroker.log.fake_disk import PowerCut
 from kbroker.sim.clock import Pauser, current_node, run_deterministically, sim_clock
 from kbroker.sim.poller import SimPoller
@@ -34,6 +35,24 @@ async def pair(net: SimNet) -> tuple[SimStream, SimStream]:
     listener.listen()
     near = await NodeNetwork(net, net.host("a")).connect("b", 9)
     return near, await listener.accept()
+
+
+def test_a_bound_port_is_nobody_elses() -> None:
+    async def main() -> None:
+        net = make_net()
+        host = net.host("b")
+        first = await NodeNetwork(net, host).bind("b", 9)
+        with pytest.raises(FatalError, match="cannot listen on b:9: the port is in use"):
+            await NodeNetwork(net, host).bind("b", 9)
+        with pytest.raises(ConnectionRefusedError):
+            await NodeNetwork(net, net.host("a")).connect("b", 9)
+        first.close()
+        second = await NodeNetwork(net, host).bind("b", 9)
+        second.listen()
+        with pytest.raises(FatalError, match="the port is in use"):
+            first.listen()
+
+    run(main)
 
 
 async def receive(stream: SimStream, size: int = 65536) -> bytes:

@@ -115,7 +115,7 @@ class Partition(Protocol):
         """Note a follower's progress; the high watermark may follow, and the ISR."""
         ...
 
-    def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector) -> int:
+    def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector, listener: str) -> int:
         """The follower that a consumer had better read from; -1 if that is this leader."""
         ...
 

@@ -1,6 +1,6 @@
 """Assignors of one's own for consumer groups, share groups and streams groups (KIP-848, KIP-932, KIP-1357).
 
-A group's coordinator asks within a heartbeat, so the node waits for the answer, for half a second at most. An assignor
+A group's coordinator asks within a heartbeat, so the node waits for the answer, which has half a second. An assignor
 that raises, is late, is left alone since it was slow, or answers what no group can have leaves its group with the
 assignment that it has.
 """

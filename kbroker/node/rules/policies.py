@@ -1,6 +1,6 @@
 """Policies of one's own for new topics and changed configs (KIP-108, KIP-133), as the active controller asks them.
 
-It decides on one change after the other, and waits for the answer, half a second at most; no longer for all of a
+It decides on one change after the other, and waits for the answer, which has half a second; no longer for all of a
 request, where the rest is left undecided. A policy that raises, is late or answers nonsense lets nothing through.
 """
 

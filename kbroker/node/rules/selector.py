@@ -6,7 +6,7 @@ leader serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.node.rules.complaints import Complaints
@@ -36,24 +36,26 @@ class SelectorRule:
         self._complaints = Complaints(name)
         self._kept: Kept[int] = Kept(rule, now)
 
-    def of_request(self, ctx: RequestContext, rack: str) -> ReplicaSelector:
-        """The selector for one Fetch of a consumer in a rack, "" if it has none."""
+    def of_request(self, ctx: RequestContext, rack: str) -> tuple[ReplicaSelector, Hashable]:
+        """The selector for one Fetch of a consumer in a rack, "" if it has none; `FetchParams.selection`."""
+        client_id, listener, principal = ctx.header.client_id or "", ctx.connection.listener_name, ctx.principal
 
         def select(partition: TopicPartition, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
             reading = Reading(
                 partition.topic,
                 partition.partition,
                 rack,
-                ctx.header.client_id or "",
-                ctx.principal,
+                client_id,
+                principal,
                 ctx.host,
-                ctx.connection.listener_name,
+                listener,
                 _replica(leader),
                 tuple(map(_replica, followers)),
             )
             return self._answer(reading)
 
-        return select
+        asker = rack, client_id, principal, principal.token_authenticated, ctx.host, listener
+        return select, (self._kept.version, asker)
 
     def _answer(self, reading: Reading) -> int:
         """The broker id of the replica that is to serve."""

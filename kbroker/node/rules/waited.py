@@ -1,10 +1,10 @@
 """Calls that the event loop waits for: those of rules that are asked within a request or a heartbeat.
 
 They run in a thread, so that one that hangs costs the node a moment and not its life. Each call has a time-out, after
-which nothing is asked for a while; it begins anew where its thread had no turn until then. A rule that is slow has a
-budget besides: in a row the node waits for it for its `grace` and one call more, and in the long run for a tenth of the
-time. Policies have no such budget, since the controller cannot do without their answer; theirs is by request
-(``node.rules.policies``).
+which nothing is asked for a while. It runs from the moment at which the thread begins: on a busy machine that may be
+later, and the node waits for that as well, for a second at most. A rule that is slow has a budget besides: in a row the
+node waits for it for its `grace` and one call more, and in the long run for a tenth of the time. Policies have no such
+budget, since the controller cannot do without their answer; theirs is by request (``node.rules.policies``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ PAUSE_SECONDS: Final = 1.0
 """Nothing is asked for so long after a time-out."""
 
 MAX_TIMEOUT_SECONDS: Final = 5.0
-"""No rule may have the node wait for longer."""
+"""The longest time-out that a rule may have."""
+
+START_SECONDS: Final = 1.0
+"""The node waits for so long at most until a call begins: with a rule's own 5 s it is less than a broker's session."""
+
+_STEP_SECONDS: Final = 0.01
+"""A call that has not begun is looked at as often."""
 
 GRACE_SECONDS: Final = 1.0
 """For so long the node waits for a rule in a row, where the rule's kind says nothing else."""
@@ -51,7 +57,7 @@ class Raised(Exception):
 
 
 class _Job:
-    __slots__ = ("argument", "done", "error", "function", "has_begun", "is_late", "lock", "result")
+    __slots__ = ("argument", "began_at", "done", "error", "function", "is_late", "lock", "made_at", "result")
 
     def __init__(self, function: Callable[[Any], Any], argument: object) -> None:
         self.function = function
@@ -59,7 +65,8 @@ class _Job:
         self.done = threading.Lock()
         self.done.acquire()
         self.lock = threading.Lock()
-        self.has_begun = False
+        self.made_at = monotonic()
+        self.began_at: float | None = None
         self.is_late = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -99,20 +106,22 @@ class WaitedCalls:
         began = self._now()
         if self._stuck >= MAX_STUCK or began < self._quiet_until or self._paid_at - began > _REST * self._grace:
             raise Busy
+        job = _Job(function, argument)
         try:
-            return self._call(function, argument)
+            return self._call(job)
         finally:
             took = self._now() - began
             self.taken += took
-            self._paid_at = max(self._paid_at, began) + took + _REST * took
+            # The rule pays for its own time, and not for that in which its thread had no turn.
+            own = 0.0 if job.began_at is None else max(0.0, took - (job.began_at - job.made_at))
+            self._paid_at = max(self._paid_at, began) + took + _REST * own
 
-    def _call(self, function: Callable[[Any], Any], argument: object) -> Any:
+    def _call(self, job: _Job) -> Any:
         if self._jobs is None:
             self._jobs = SimpleQueue()
             threading.Thread(target=self._work, args=(self._jobs,), name="kbroker-rules", daemon=True).start()
-        job = _Job(function, argument)
         self._jobs.put(job)
-        if not job.done.acquire(timeout=self.timeout) and not self._done_after_a_start(job):
+        if not self._is_done_in_time(job):
             with job.lock:
                 is_late = job.is_late = not job.done.acquire(blocking=False)
                 self._stuck += is_late
@@ -124,24 +133,22 @@ class WaitedCalls:
             raise Raised(job.error) from None
         return job.result
 
-    def _done_after_a_start(self, job: _Job) -> bool:
-        """Whether a call ends in time that had not begun before: on a busy machine its thread may get no turn."""
-        if job.has_begun:
-            return False
-        until = monotonic() + MAX_TIMEOUT_SECONDS
-        has_begun = False
-        while not has_begun and monotonic() < until:
-            has_begun = job.has_begun
-            if job.done.acquire(timeout=self.timeout):
+    def _is_done_in_time(self, job: _Job) -> bool:
+        """Whether a call ends within the time-out of its beginning, and begins soon enough."""
+        if job.done.acquire(timeout=min(self.timeout, START_SECONDS)):
+            return True
+        while job.began_at is None and monotonic() - job.made_at < START_SECONDS:
+            if job.done.acquire(timeout=_STEP_SECONDS):
                 return True
-        return False
+        left = 0.0 if job.began_at is None else job.began_at + self.timeout - monotonic()
+        return left > 0 and job.done.acquire(timeout=left)
 
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while True:
             job = jobs.get()
             if job is None:
                 return
-            job.has_begun = True
+            job.began_at = monotonic()
             try:
                 job.result = job.function(job.argument)
             except BaseException as error:  # whatever it is, it is the rule's, and no reason to end anything
