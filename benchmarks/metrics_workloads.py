@@ -55,7 +55,7 @@ def scrape(server: MeasuredKbroker) -> int:
 
 @contextmanager
 def scraped(server: Server) -> Iterator[None]:
-    """One scrape while the block runs, if the node has metrics. Prometheus scrapes every 15 seconds: this is more."""
+    """Scrape a node that has metrics once while the block runs. Prometheus scrapes every 15 seconds: this is more."""
     if not isinstance(server, MeasuredKbroker):
         yield
         return
@@ -92,7 +92,7 @@ def beside(bench: Bench, measure: Measure) -> tuple[Figures, float]:
 
 
 def _round(bench: Bench, measure: Measure, order: Sequence[Turn]) -> Round:
-    """One slice each of three new nodes, which are started in the order in which they are measured."""
+    """Measure a slice of each of three new nodes, started in the order in which they are measured."""
     nodes: dict[Turn, Kbroker] = {turn: MeasuredKbroker() if turn is Turn.WITH else Kbroker() for turn in order}
     topics: dict[Turn, str] = {}
     try:

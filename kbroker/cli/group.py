@@ -158,6 +158,8 @@ def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> d
         ranges = {
             each.partition: None if each.start is None or each.end is None else (each.start, each.end) for each in found
         }
+        from kbroker.client.group_losses import group_losses
+
         return _document(group, found, group_losses(client, group, committed, ranges))
     from kbroker.cli.share_group import add_in_flight, share_partitions
 
@@ -186,28 +188,6 @@ def lags(client: Client, group: GroupDescription) -> list[Lag]:
         current = committed[partition].offset if partition in committed else None
         found.append(Lag(partition, current, start, end, owners.get(partition)))
     return found
-
-
-def group_losses(
-    client: Client,
-    group: GroupDescription,
-    committed: Mapping[TopicPartition, int],
-    ranges: Mapping[TopicPartition, tuple[int, int] | None],
-) -> list[Loss]:
-    """The reasons why a group gets nothing, of `kbroker.client.lost_records`; the cluster is asked for missing topics.
-
-    ``ranges``: start and end of the logs that it has committed for or is assigned; None where they are not known.
-    Topics that its members have left do not count: their offsets are there until they expire.
-    """
-    from kbroker.client.groups import subscribed_and_unassigned, topics_of_members
-    from kbroker.client.lost_records import losses
-    from kbroker.client.topics import missing_topics
-
-    subscribed = subscribed_and_unassigned(group)
-    missing = missing_topics(client, sorted(subscribed))
-    topics = topics_of_members(group)
-    read = {each: limits for each, limits in ranges.items() if topics is None or each.topic in topics}
-    return losses(committed, read, {topic: subscribed[topic] for topic in missing})
 
 
 def total_lag(found: Iterable[Lag]) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.group import group_losses
 from kbroker.client import Client
+from kbroker.client.group_losses import group_losses
 from kbroker.client.groups import CONSUMER, GroupDescription, GroupMember
 from kbroker.client.lost_records import ERROR, WARNING, losses
 from kbroker.client.topics import missing_topics

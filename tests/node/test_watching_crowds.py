@@ -78,7 +78,7 @@ class Pipelining:
 
 
 def produces() -> list[ProduceRequest]:
-    """One record in each."""
+    """Requests with a record in each."""
     return [produce_request("t", batch(b"x"), timeout_ms=20_000) for _ in range(TOGETHER)]
 
 

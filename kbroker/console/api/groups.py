@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kbroker.cli.group import group_losses
 from kbroker.cli.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
 from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
+from kbroker.client.group_losses import group_losses
 from kbroker.client.groups import (
     CommittedOffset,
     GroupDescription,

@@ -1,0 +1,29 @@
+"""The cluster's part of the reasons why a group gets nothing; the rules are those of `kbroker.client.lost_records`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbroker.client.cluster import Client
+from kbroker.client.groups import GroupDescription, subscribed_and_unassigned, topics_of_members
+from kbroker.client.lost_records import Loss, losses
+from kbroker.client.topics import missing_topics
+from kbroker.types import TopicPartition
+
+
+def group_losses(
+    client: Client,
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, int],
+    ranges: Mapping[TopicPartition, tuple[int, int] | None],
+) -> list[Loss]:
+    """The reasons why a group gets nothing; the cluster is asked which of its members' topics are missing.
+
+    ``ranges``: start and end of the logs that it has committed for or is assigned; None where they are not known.
+    Topics that its members have left do not count: their offsets are there until they expire.
+    """
+    subscribed = subscribed_and_unassigned(group)
+    missing = missing_topics(client, sorted(subscribed))
+    topics = topics_of_members(group)
+    read = {each: limits for each, limits in ranges.items() if topics is None or each.topic in topics}
+    return losses(committed, read, {topic: subscribed[topic] for topic in missing})
