@@ -216,6 +216,21 @@ def test_what_a_leader_did_before_it_died_is_not_done_twice(
         cluster.faults.delete_topic(topic)
 
 
+def test_a_gap_while_no_controller_is_active(
+    cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, refused = cluster_faults._act, [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_CONTROLLER]
+
+    def refusing(node: ClusterNode, name: str, *arguments: Any) -> dict[int, int]:
+        if refused:
+            raise ApiError(refused.pop(), "The active controller cannot be reached.")
+        return act(node, name, *arguments)
+
+    monkeypatch.setattr(cluster_faults, "_act", refusing)
+    assert cluster.faults.offset_gap(topic, 0, size=4) == {0: 4}
+    assert refused == []
+
+
 def test_a_gap_whose_leader_dies_before_anybody_has_it(cluster: RunningCluster, topic: str) -> None:
     leader = cluster.leader_of(topic)
     ends: list[dict[int, int]] = []

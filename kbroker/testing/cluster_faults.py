@@ -13,7 +13,11 @@ from kbroker.testing.faults import Arguments, Fault
 from kbroker.testing.link import CALL_SECONDS, Link, LinkClosed
 
 _AGAIN_SECONDS = 0.05
-_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+_AGAIN = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # a block of producer ids, while there is no active controller
+)
 
 
 class FaultyNode(Protocol):
@@ -94,7 +98,7 @@ class ClusterHost:
                 reason: BaseException = error
                 lost = True
             except ApiError as error:
-                if error.code not in _MOVED:
+                if error.code not in _AGAIN:
                     raise
                 reason = error
             if time.monotonic() > deadline:
