@@ -56,6 +56,40 @@ class Connection:
     as much as half of a small Produce.
     """
 
+    __slots__ = (
+        "_budget",
+        "_dispatcher",
+        "_expect",
+        "_failure",
+        "_handed",
+        "_parked",
+        "_poller",
+        "_produce_queue",
+        "_queued",
+        "_reader",
+        "_refusals",
+        "_replies",
+        "_reserved",
+        "_wait",
+        "active",
+        "bytes_received",
+        "client_software_name",
+        "client_software_version",
+        "closed",
+        "is_controller",
+        "is_muted",
+        "is_of_node",
+        "listener_name",
+        "peer",
+        "principal",
+        "scope",
+        "services",
+        "session",
+        "session_ended",
+        "stream",
+        "when_closed",
+    )
+
     def __init__(
         self,
         stream: Stream,
