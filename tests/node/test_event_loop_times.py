@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kbroker.node.metrics import event_loop
-from kbroker.node.metrics.event_loop import SAMPLE, SLOW_NS, EventLoopTimes, IdleShare
+from kbroker.node.metrics.event_loop import PAUSE_NS, SAMPLE, SLOW_NS, EventLoopTimes, IdleShare
 
 
 class Clock:
@@ -28,11 +30,21 @@ def test_short_turns_and_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     times = EventLoopTimes(lambda: sampled.append(clock.now))
     for number in range(20 * SAMPLE):
         slow = number % 20 == 7
-        clock.turn(times, 5 * SLOW_NS if slow else 1000, 0)
+        clock.turn(times, 5 * SLOW_NS if slow else 1000, PAUSE_NS)
     assert times.count == 20 * SAMPLE and len(sampled) == 20
     median, most = times.turns.quantiles([0.5, 0.97])
     assert 1000 <= median < 1200
     assert 5 * SLOW_NS <= most < 6 * SLOW_NS, "one turn in twenty is slow: none is missed"
+
+
+def test_however_many_turns_there_are_what_is_sampled_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    sampled: list[int] = []
+    times = EventLoopTimes(lambda: sampled.append(clock.now))
+    while clock.now < 20 * PAUSE_NS:
+        clock.turn(times, 1000, 0)
+    assert 18 <= len(sampled) <= 20
+    assert min(after - before for before, after in pairwise(sampled)) >= PAUSE_NS
 
 
 def test_the_share_of_sleep_is_of_the_time_since_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

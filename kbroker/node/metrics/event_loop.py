@@ -17,19 +17,22 @@ SLOW_NS: Final = 1_000_000
 """Turns that take longer are all observed."""
 SAMPLE: Final = 16
 """Of the others, one in so many is, and stands for them."""
+PAUSE_NS: Final = 5_000_000
+"""The least time between two calls of ``sampled``: what it has measured costs as much as a request."""
 
 
 class EventLoopTimes(trio.abc.Instrument):
     """Trio tells it when the loop begins to wait for sockets and timers, and when it goes on."""
 
     def __init__(self, sampled: Callable[[], None] = lambda: None) -> None:
-        """``sampled()`` is called at the end of one turn in ``SAMPLE``."""
+        """``sampled()`` is called at the end of one turn in ``SAMPLE``, not within ``PAUSE_NS`` of the last time."""
         self.turns = Histogram()
         """Times between two waits: whatever comes meanwhile waits for so long."""
         self.idle = 0
         """Nanoseconds of waiting, since the start."""
         self.began = self.turn_began = self._slept = perf_counter_ns()
         self._sampled = sampled
+        self._pauses_until = 0
         self._left = SAMPLE
         self._samples = 0
 
@@ -53,7 +56,9 @@ class EventLoopTimes(trio.abc.Instrument):
         self._samples += 1
         if took < SLOW_NS:
             self.turns.observe(took, SAMPLE)
-        self._sampled()
+        if self._slept >= self._pauses_until:
+            self._pauses_until = self._slept + PAUSE_NS
+            self._sampled()
 
     def after_io_wait(self, timeout: float) -> None:
         """A turn begins."""
