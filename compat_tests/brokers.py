@@ -24,6 +24,14 @@ from kbroker.testing import RunningCluster
 STOP_SECONDS = 60
 """More than a node takes that runs beside others."""
 
+LEADERS_STAY = {"auto.leader.rebalance.enable": "false"}
+"""Of several nodes: leaders move when a test has them move.
+
+A test that restarts nodes leaves others in the lead. Within five minutes a controller would give it back by itself,
+coordinators with it, in the midst of whatever test comes then: librdkafka may read a partition no more whose offset it
+has asked of a coordinator that was (confluentinc/librdkafka#5586), and its admin client gives up.
+"""
+
 
 class BrokerError(Exception):
     """The broker under test did not start or stop as it should; the message holds what it printed."""
@@ -110,6 +118,7 @@ class ApacheNodes:
                     "controller.quorum.bootstrap.servers": ",".join(controllers),
                     "share.coordinator.state.topic.replication.factor": str(min(count, 3)),
                     **cluster_properties(count),
+                    **LEADERS_STAY,
                     **dict(option.split("=", 1) for option in options),
                 },
             )
@@ -275,7 +284,7 @@ class KbrokerNodes:
 
     def __init__(self, count: int, *options: str) -> None:
         properties = dict(option.split("=", 1) for option in options)
-        self.cluster = RunningCluster(count, properties)
+        self.cluster = RunningCluster(count, {**LEADERS_STAY, **properties})
         try:
             self.cluster.start()
         except BaseException:

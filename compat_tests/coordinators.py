@@ -26,6 +26,13 @@ from kbroker.wire.messages.read_share_group_state_summary import (
 
 NOT_READY = (14, 15, 16)
 """Loading, not available, not the coordinator."""
+COORDINATOR_ELSEWHERE = (15, 16)
+"""Errors (not available, not the coordinator) after which a consumer of librdkafka 2.16 has to be replaced.
+
+It never reads a partition for which it asked a broker for the committed offset that is no longer the coordinator: it
+says so, finds the new one, and does not ask that one (confluentinc/librdkafka#5586). What helps is what helps its
+users: another consumer.
+"""
 PATIENCE_SECONDS = 300
 _PARTITIONS = 50
 """Of each coordinators' topic, where nobody says otherwise."""

@@ -108,7 +108,7 @@ def scene(cluster: RunningCluster, request: pytest.FixtureRequest, rounds: int) 
 def judge(cluster: RunningCluster, topic: str, writer: Writer, group: Group | None, history: History) -> None:
     """Everything that was promised was kept."""
     cluster.await_in_sync()
-    final = read_all(cluster.bootstrap_servers, topic, PARTITIONS)
+    final = read_all(cluster.bootstrap_servers, topic, PARTITIONS, ends=history.ends)
     twice = doubled(final)
     # From any replica: all are held against one another below.
     copies = copies_of(cluster.nodes[0].data_dir, topic, twice) if twice else {}

@@ -28,6 +28,14 @@ class Copy(NamedTuple):
     producer_epoch: int
 
 
+class Commit(NamedTuple):
+    """A committed offset, and when its member asked for it and had the answer."""
+
+    offset: int
+    begun: float
+    answered: float
+
+
 def value_of(writer: str, partition: int, number: int) -> str:
     """The value that names itself; ``writer`` has no colon."""
     return f"{writer}:{partition}:{number}"
@@ -68,6 +76,11 @@ class History:
     def count(self) -> int:
         """The number of acknowledged records."""
         return sum(map(len, self.acknowledged.values())) + sum(map(len, self.unplaced.values()))
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Partition -> the offset behind the last one that was acknowledged."""
+        return {partition: max(known) + 1 for partition, known in self.acknowledged.items() if known}
 
 
 def doubled(final: Mapping[int, Iterable[Seen]]) -> set[str]:
@@ -222,15 +235,23 @@ def check_replicas(replicas: Mapping[str, Mapping[int, Iterable[Seen]]]) -> list
     return problems
 
 
-def check_commits(name: str, commits: Mapping[int, Iterable[int]]) -> list[str]:
-    """The offsets that a group's coordinator told one after the other never go back."""
+def check_commits(name: str, commits: Mapping[int, Iterable[Commit]]) -> list[str]:
+    """Check that no offset that a member committed is below one that was answered before it was asked for.
+
+    Of two that were under way at once a slow member may be told last, though its was the first.
+    """
     problems = []
-    for partition, offsets in sorted(commits.items()):
-        highest = -1
-        for offset in offsets:
-            if offset < highest:
-                problems.append(f"{name}, partition {partition}: the committed offset went back {highest} -> {offset}")
-            highest = max(highest, offset)
+    for partition, found in sorted(commits.items()):
+        answered = sorted(found, key=lambda each: each.answered)
+        number, highest = 0, -1
+        for commit in sorted(answered, key=lambda each: each.begun):
+            while answered[number].answered < commit.begun:
+                highest = max(highest, answered[number].offset)
+                number += 1
+            if commit.offset < highest:
+                problems.append(
+                    f"{name}, partition {partition}: the committed offset went back {highest} -> {commit.offset}"
+                )
     return problems
 
 

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat_tests.cluster.history import Copy, History, Seen, value_of
+from compat_tests.cluster.history import Commit, Copy, History, Seen, value_of
+from compat_tests.coordinators import COORDINATOR_ELSEWHERE
 from kbroker.log.read_only import find_partitions
 from kbroker.wire.record_batch import iter_records
 
@@ -56,10 +58,10 @@ class _Keeper(logging.Handler):
         self._said.append(f"{record.created:.3f} {record.getMessage()}")
 
 
-class _WritersKeeper(_Keeper):
-    def __init__(self, writer: Writer) -> None:
-        super().__init__(writer.said)
-        self._own_epochs = writer.own_epochs
+class _EpochsKeeper(_Keeper):
+    def __init__(self, said: deque[str], own_epochs: set[tuple[int, int]]) -> None:
+        super().__init__(said)
+        self._own_epochs = own_epochs
 
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
@@ -74,6 +76,19 @@ def _logger(handler: logging.Handler) -> logging.Logger:
     return logger
 
 
+def idempotent_producer(
+    settings: Mapping[str, Any], said: deque[str], own_epochs: set[tuple[int, int]]
+) -> confluent_kafka.Producer:
+    """An idempotent producer that puts its log into ``said``, and by producer id the epochs that it gives itself.
+
+    librdkafka 2.16 does so when leaders change, and not because of a broker's error: it counts a batch that the
+    old leader refused as no longer under way before it has put its messages back, and its thread for the new leader
+    may in this moment send the next batch, which is out of sequence there. The new epoch is for all partitions.
+    """
+    own: dict[str, Any] = {"enable.idempotence": True, "acks": "all", "debug": "eos", "log_level": 7}
+    return confluent_kafka.Producer({**settings, **own}, logger=_logger(_EpochsKeeper(said, own_epochs)))
+
+
 class Writer:
     """An idempotent producer with ``acks=all`` and five requests in flight that writes until it is told to stop."""
 
@@ -86,16 +101,10 @@ class Writer:
         """librdkafka's log of its producer id, epoch and gaps: it takes a new epoch after some errors, and the broker
         then cannot recognise its repeated batches."""
         self.own_epochs: set[tuple[int, int]] = set()
-        """By producer id: the epochs that it gave itself.
-
-        librdkafka 2.16 does so when leaders change, and not because of a broker's error: it counts a batch that the
-        old leader refused as no longer under way before it has put its messages back, and its thread for the new leader
-        may in this moment send the next batch, which is out of sequence there. The new epoch is for all partitions."""
-        self._producer = confluent_kafka.Producer(
+        """By producer id: the epochs that it gave itself."""
+        self._producer = idempotent_producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "acks": "all",
                 "max.in.flight.requests.per.connection": 5,
                 "linger.ms": 5,
                 "batch.num.messages": 50,
@@ -104,18 +113,26 @@ class Writer:
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,
                 **QUICK,
-                "debug": "eos",
-                "log_level": 7,
             },
-            logger=_logger(_WritersKeeper(self)),
+            self.said,
+            self.own_epochs,
         )
         self._ended = threading.Event()
+        self.failures: list[str] = []
+        """Errors that have ended the writing."""
         self.acknowledged_at: list[tuple[float, int]] = []
         """When acknowledgements came (``time.monotonic``), and for which partition."""
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def _write(self) -> None:
+        try:
+            self._send_at_its_pace()
+        except BaseException as error:
+            self.failures.append(repr(error))
+            raise
+
+    def _send_at_its_pace(self) -> None:
         sent, began = 0, time.monotonic()
         while not self._ended.is_set():
             due = int((time.monotonic() - began) * self._per_second)
@@ -151,6 +168,7 @@ class Writer:
         """Wait until so many more have been acknowledged."""
         goal, deadline = self.count + count, time.monotonic() + within
         while self.count < goal:
+            assert not self.failures, self.failures
             assert time.monotonic() < deadline, f"{goal - self.count} acknowledgements did not come within {within} s"
             time.sleep(0.01)
 
@@ -158,6 +176,7 @@ class Writer:
         """Wait until something that was sent from now on has been acknowledged in each partition."""
         start, deadline = self.count, time.monotonic() + within
         while len({partition for _, partition in self.acknowledged_at[start:]}) < self._partitions:
+            assert not self.failures, self.failures
             assert time.monotonic() < deadline, (
                 f"within {within} s only partitions {sorted({p for _, p in self.acknowledged_at[start:]})} were written"
             )
@@ -172,14 +191,9 @@ class Writer:
         """Send no more, and wait for what is under way."""
         self._ended.set()
         self._thread.join()
+        assert not self.failures, self.failures
         left = self._producer.flush(within)
         assert left == 0, f"{left} records were neither acknowledged nor failed within {within} s"
-
-
-_COORDINATOR_ELSEWHERE = (
-    confluent_kafka.KafkaError.NOT_COORDINATOR,
-    confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
-)
 
 
 class Group:
@@ -190,8 +204,10 @@ class Group:
         self._protocol = protocol
         self.name = f"group-of-{topic}"
         self.seen: dict[int, list[Seen]] = defaultdict(list)
-        self.commits: dict[int, list[int]] = defaultdict(list)
-        """Partition -> committed offsets in the order in which the coordinator accepted them."""
+        self.commits: dict[int, list[Commit]] = defaultdict(list)
+        """Partition -> committed offsets that the coordinator has accepted."""
+        self.failures: list[str] = []
+        """Errors that have ended a member."""
         self.said: deque[str] = deque(maxlen=2000)
         """The log of the members' librdkafka about the group."""
         self._lock = threading.Lock()
@@ -201,11 +217,15 @@ class Group:
             thread.start()
 
     def _consume(self) -> None:
-        while not self._ended.is_set():
-            consumer = confluent_kafka.Consumer(self._settings(), logger=_logger(_Keeper(self.said)))
-            consumer.subscribe([self._topic])
-            self._read_and_commit(consumer)
-            consumer.close()
+        try:
+            while not self._ended.is_set():
+                consumer = confluent_kafka.Consumer(self._settings(), logger=_logger(_Keeper(self.said)))
+                consumer.subscribe([self._topic])
+                self._read_and_commit(consumer)
+                consumer.close()
+        except BaseException as error:
+            self.failures.append(repr(error))
+            raise
 
     def _settings(self) -> dict[str, Any]:
         settings = {
@@ -224,29 +244,26 @@ class Group:
         return settings | {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 
     def _read_and_commit(self, consumer: confluent_kafka.Consumer) -> None:
-        """Until the end, or until this consumer has to be replaced.
-
-        librdkafka 2.16 never reads a partition for which it asked a broker for the committed offset that is no longer
-        the coordinator: it says so, finds the new one, and does not ask that one (confluentinc/librdkafka#5586). What
-        helps is what helps its users: another consumer."""
+        """Until the end, or until this consumer has to be replaced, as `COORDINATOR_ELSEWHERE` says."""
         committed = time.monotonic()
         while not self._ended.is_set():
             for message in consumer.consume(500, 0.1):
                 error: Any = message.error()
                 if error is None:
                     self._take(message)
-                elif error.code() in _COORDINATOR_ELSEWHERE:
+                elif error.code() in COORDINATOR_ELSEWHERE:
                     return
             if time.monotonic() - committed > 0.3:
-                committed = time.monotonic()
+                begun = committed = time.monotonic()
                 try:
                     done = consumer.commit(asynchronous=False)
                 except confluent_kafka.KafkaException:
                     continue  # nothing to commit, or the group has gone on without this member
+                answered = time.monotonic()
                 with self._lock:
                     for each in done or ():
                         if each.error is None and each.offset >= 0:
-                            self.commits[each.partition].append(each.offset)
+                            self.commits[each.partition].append(Commit(each.offset, begun, answered))
 
     def _take(self, message: Any) -> None:
         with self._lock:
@@ -260,9 +277,9 @@ class Group:
                 behind = {p: end for p, end in ends.items() if end and self._highest(p) < end - 1}
             if not behind:
                 return
-            if time.monotonic() >= deadline:
+            if self.failures or time.monotonic() >= deadline:
                 print(*self.said, sep="\n")
-                raise AssertionError(f"the group has not read up to {behind} within {within} s")
+                raise AssertionError(f"the group has not read up to {behind} within {within} s: {self.failures}")
             time.sleep(0.05)
 
     def _highest(self, partition: int) -> int:
@@ -274,8 +291,13 @@ class Group:
             thread.join(30)
 
 
-def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> dict[int, list[Seen]]:
-    """Every partition from its start to its end."""
+def read_all(
+    bootstrap: str, topic: str, partitions: int, *, committed: bool = False, ends: Mapping[int, int] | None = None
+) -> dict[int, list[Seen]]:
+    """Every partition from its start to its end, which is at ``ends`` or behind it.
+
+    A leader that was just elected tells of an earlier end than there is, until its followers have fetched from it.
+    """
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -294,7 +316,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = F
             records = found[partition] = []
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
             deadline = time.monotonic() + 180
-            at_end = False
+            end, at_end = (ends or {}).get(partition, 0), False
             while not at_end:
                 assert time.monotonic() < deadline, f"the end of {topic}-{partition} was not reached"
                 for message in consumer.consume(1000, 1.0):
@@ -302,7 +324,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = F
                     if error is None:
                         records.append(_seen(message))
                     elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                        at_end = True
+                        at_end = (message.offset() or 0) >= end
     finally:
         consumer.close()
     return found

@@ -158,7 +158,7 @@ def _written_and_read(composed: Compose, per_second: int = 1000) -> Iterator[Wri
         composed.await_complete()
         writer.await_every_partition(WITHIN)
         writer.stop()
-        final = read_all(composed.bootstrap, topic, PARTITIONS)
+        final = read_all(composed.bootstrap, topic, PARTITIONS, ends=history.ends)
         group.await_up_to({partition: seen[-1].offset + 1 for partition, seen in final.items() if seen})
     finally:
         writer._ended.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compat_tests.cluster.history import (
+    Commit,
     Copy,
     History,
     Seen,
@@ -129,6 +130,19 @@ def test_replicas() -> None:
     assert check_replicas({"a": log(0, 1), "b": {}}) == [], "a node that holds no replica"
 
 
+def commits(*offsets: int) -> list[Commit]:
+    """Each is asked for when the one before was answered."""
+    return [Commit(offset, number, number + 0.5) for number, offset in enumerate(offsets)]
+
+
 def test_commits() -> None:
-    assert check_commits("g", {0: [1, 1, 5], 1: []}) == []
-    assert "went back 5 -> 4" in check_commits("g", {0: [1, 5, 4, 6]})[0]
+    assert check_commits("g", {0: commits(1, 1, 5), 1: []}) == []
+    [problem] = check_commits("g", {0: commits(1, 5, 4, 6)})
+    assert "went back 5 -> 4" in problem
+
+
+def test_commits_that_were_under_way_at_once_are_in_no_order() -> None:
+    slow = Commit(4, 1, 9)
+    assert check_commits("g", {0: [*commits(1, 2, 3, 5), slow]}) == []
+    [problem] = check_commits("g", {0: [*commits(1, 2, 3, 5), slow._replace(begun=3.6)]})
+    assert "went back 5 -> 4" in problem

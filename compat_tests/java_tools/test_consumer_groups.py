@@ -42,6 +42,8 @@ def members(sides: tuple[Side, Side], topics: None) -> Iterator[None]:
 
     compare = Comparison(*sides, ())
     compare.both(join)
+    for protocol in ("classic", "consumer"):  # the first hears of the second with its next heartbeat
+        compare.server_until("Stable", TOOL, "--describe", "--group", f"active-{protocol}", "--state", quiet=True)
     reset = ("--reset-offsets", "--to-offset", "1", "--topic", "groups-one", "--execute")
     compare.server(TOOL, "--group", "active-none", *reset, quiet=True)
     yield

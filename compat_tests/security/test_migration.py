@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -16,13 +18,17 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from compat_tests.client import EARLIEST
 from compat_tests.client_security import Security
+from compat_tests.cluster.history import History, Seen, check, doubled, sent_again, value_of
+from compat_tests.cluster.load import copies_of, idempotent_producer
 from compat_tests.confluent_kafka.client import ConfluentKafkaClient
 from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import PLAIN_LOGIN, SCRAM_LOGIN, SecureServers
 from compat_tests.security.world import all_in_sync, eventually
 from kbroker.cli.cluster_plan import cluster_properties, free_ports
 
+PARTITIONS = 3
 OPEN, BOTH, SWITCHED, SHUT = range(4)
 """PLAINTEXT alone; both, and nodes use PLAINTEXT; both, and nodes use SASL_SSL; SASL_SSL alone, with rights."""
 
@@ -86,34 +92,37 @@ class MovingServers(SecureServers):
 
 
 class _Load:
-    """A producer that sends all the time; `acknowledged` are the values that the cluster has taken."""
+    """A producer that sends to all partitions all the time, and notes what it is told."""
 
-    def __init__(self, topic: str, bootstrap: str, security: Security | None, first: int) -> None:
-        self.acknowledged: set[bytes] = set()
-        self.errors: list[str] = []
-        self.next = first
-        self._topic = topic
+    def __init__(self, name: str, topic: str, bootstrap: str, security: Security | None, history: History) -> None:
+        self._name, self._topic, self._history = name, topic, history
         self._end = threading.Event()
+        self.said: deque[str] = deque(maxlen=400)
+        self.own_epochs: set[tuple[int, int]] = set()
         settings = security.librdkafka() if security else {}
-        configs = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True, "linger.ms": 5}
-        self._producer = Producer({**configs, "message.timeout.ms": 300_000, **settings})
+        configs = {"bootstrap.servers": bootstrap, "linger.ms": 5, "message.timeout.ms": 300_000, **settings}
+        self._producer = idempotent_producer(configs, self.said, self.own_epochs)
         self._thread = threading.Thread(target=self._send)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value, partition = message.value(), message.partition()
+        assert value is not None and partition is not None
         if error is not None:
-            self.errors.append(str(error))
+            self._history.problems.append(f"{value.decode()}: {error}")
         else:
-            value = message.value()
-            assert value is not None
-            self.acknowledged.add(value)
+            self._history.acknowledge(partition, message.offset(), value.decode())
 
     def _send(self) -> None:
+        numbers = itertools.cycle(range(PARTITIONS))
         while not self._end.wait(0.005):
-            self._producer.produce(self._topic, str(self.next).encode(), on_delivery=self._delivered)
+            partition = next(numbers)
+            key = self._name, partition
+            value = value_of(*key, self._history.sent[key])
+            self._history.sent[key] += 1
+            self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=self._delivered)
             self._producer.poll(0)
-            self.next += 1
         if self._producer.flush(300):
-            self.errors.append("not all records were answered in 300 s")
+            self._history.problems.append("not all records were answered in 300 s")
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -150,7 +159,7 @@ def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
     plaintext = moving.bootstrap("PLAINTEXT")
     admin = AdminClient({"bootstrap.servers": plaintext, "log_level": 0})
     topic = "moved"
-    (created,) = admin.create_topics([NewTopic(topic, 3, -1)]).values()
+    (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, -1)]).values()
     created.result(120)
     eventually(lambda: all_in_sync(admin, topic))
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -159,23 +168,30 @@ def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
         (altered,) = admin.alter_user_scram_credentials([change]).values()
         altered.result(120)
 
-    first = _Load(topic, plaintext, None, 0)
+    history = History()
+    first = _Load("open", topic, plaintext, None, history)
     with first.running():
         _roll(moving, BOTH, admin, topic)
         _roll(moving, SWITCHED, admin, topic)
-    assert not first.errors
 
     safe = moving.bootstrap("SASL_SSL")
     security = moving.sasl("SASL_SSL", "SCRAM-SHA-512", "admin", moving.users["admin"])
     secure = AdminClient({"bootstrap.servers": safe, "log_level": 0, **security.librdkafka()})
-    second = _Load(topic, safe, security, first.next)
+    second = _Load("safe", topic, safe, security, history)
     with second.running():
         _roll(moving, SHUT, secure, topic)
-    assert not second.errors
 
-    acknowledged = first.acknowledged | second.acknowledged
-    assert len(acknowledged) > 100
-    client = ConfluentKafkaClient(safe, security)
-    read = [record.value for record in client.read_to_end(topic)]
-    assert len(read) == len(set(read)), "a record is there twice"
-    assert acknowledged == set(read)
+    assert history.count == sum(history.sent.values()) > 100, history.problems
+    reader = ConfluentKafkaClient(safe, security)
+    ends = sorted(history.ends.items())
+    final = {partition: _read(reader, topic, partition, end) for partition, end in ends}
+    twice = doubled(final)
+    copies = copies_of(moving.directory / "1" / "data", topic, twice) if twice else {}
+    problems = check(history, final, useless=sent_again(history, copies, first.own_epochs | second.own_epochs))
+    assert not problems, "\n".join([*problems, *first.said, *second.said])
+
+
+def _read(reader: ConfluentKafkaClient, topic: str, partition: int, end: int) -> list[Seen]:
+    """All records of a partition, which ends there."""
+    found = reader.read(topic, partition, EARLIEST, end)
+    return [Seen(record.offset, (record.value or b"").decode()) for record in found]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.clients import skip_without
+from compat_tests.coordinators import COORDINATOR_ELSEWHERE
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.shapes.shaped import SHAPES, Shape, ShapedCluster
 from kbroker.raft_metadata.metadata_version import METADATA_VERSION_NAMES
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 PARTITIONS = 6
 LATER_FEATURES = ("group.version=1", "transaction.version=2", "eligible.leader.replicas.version=1")
@@ -21,15 +26,14 @@ class Load:
     """An idempotent producer that never pauses, and a member of a group that reads what it has written."""
 
     def __init__(self, bootstrap: str) -> None:
-        from confluent_kafka import Consumer, Producer
+        from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic("load", PARTITIONS, 3)]).values():
             made.result(120)
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "load", "auto.offset.reset": "earliest"})
-        self._consumer.subscribe(["load"])
+        self._bootstrap = bootstrap
         self.acknowledged: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
         self._read_at: dict[int, dict[int, int]] = {partition: {} for partition in range(PARTITIONS)}
         """By offset: after a rebalance a member begins again where the group has committed."""
@@ -37,7 +41,9 @@ class Load:
         self._sent = 0
         self._stopped = threading.Event()
         self._flushed = threading.Event()
-        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._write, self._read)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(each,), daemon=True) for each in (self._write, self._read)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -53,6 +59,13 @@ class Load:
     def count(self) -> int:
         """Records acknowledged."""
         return sum(map(len, self.acknowledged.values()))
+
+    def _work(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self.failed.append(repr(error))
+            raise
 
     def _write(self) -> None:
         while not self._stopped.wait(0.005):
@@ -71,14 +84,31 @@ class Load:
         self._flushed.set()
 
     def _read(self) -> None:
-        while not self._flushed.is_set() or self._unread():
-            message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
+        from confluent_kafka import Consumer
+
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": "load", "auto.offset.reset": "earliest"}
+        while self._goes_on():
+            consumer = Consumer(settings)
+            consumer.subscribe(["load"])
+            self._read_by(consumer)
+            consumer.close()
+
+    def _goes_on(self) -> bool:
+        return not self._flushed.is_set() or self._unread()
+
+    def _read_by(self, consumer: Consumer) -> None:
+        """Until all is read, or until this consumer has to be replaced, as `COORDINATOR_ELSEWHERE` says."""
+        while self._goes_on():
+            message = consumer.poll(0.1)
+            error = message and message.error()
+            if error:
+                if error.code() in COORDINATOR_ELSEWHERE:
+                    return
+            elif message is not None:
                 partition, offset, value = message.partition(), message.offset(), message.value()
                 assert partition is not None and offset is not None and value is not None
                 if self._read_at[partition].setdefault(offset, int(value)) != int(value):
                     self.failed.append(f"{partition}: offset {offset} has changed")
-        self._consumer.close()
 
     def await_progress(self) -> None:
         """Until some more records are acknowledged."""
@@ -86,6 +116,7 @@ class Load:
         for _ in range(2400):
             if self.count >= goal:
                 return
+            assert not self.failed, self.failed[:3]
             pause.wait(0.05)
         raise AssertionError(f"nothing is acknowledged: {self.failed[:3]}")
 
@@ -94,7 +125,7 @@ class Load:
         self._stopped.set()
         for thread in self._threads:
             thread.join(300)
-            assert not thread.is_alive()
+            assert not thread.is_alive(), self.failed[:3]
 
 
 @pytest.fixture(params=UPGRADED)

@@ -37,7 +37,8 @@ def configure(broker: Broker, group: str, **configs: str) -> None:
 
 
 def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    """Records in one batch of each partition, which all are there at once."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})  # until it is flushed
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
     assert producer.flush(SECONDS) == 0

@@ -159,8 +159,8 @@ def test_the_lock_of_a_worker_that_hangs_ends(broker: Broker, members: ShareMemb
     A client may ask for more records before its worker does, and so be handed the record again when its lock ends.
     Where that happens the other worker gets it later, with a higher count.
     """
-    # The first may be handed it again and again until the second lock is configured.
-    make(broker, name, "slow", record_lock_duration_ms="1000", delivery_count_limit="10")
+    # The first may be handed it again and again until the second lock is configured, ten times at most.
+    make(broker, name, "slow", record_lock_duration_ms="3000", delivery_count_limit="10")
     members.join("one", name, name)
     (slow,) = read(members, "one", 1)
     configure(broker, name, record_lock_duration_ms="60000")  # the second lock holds, however slow the machine is

@@ -173,8 +173,8 @@ def test_offsets_beyond_the_end_deliver_what_is_there(
         "endingOffsets": offsets_json(topic, {0: 500, 1: -1, 2: 97}),
     }
     with pytest.raises(Exception, match=r"(?i)out of range|lost|timed out"):
-        read(spark, bootstrap, **bounds, kafkaConsumer__pollTimeoutMs=1000).count()
-    rows = read(spark, bootstrap, **bounds, failOnDataLoss="false", kafkaConsumer__pollTimeoutMs=1000)
+        read(spark, bootstrap, **bounds, kafkaConsumer__pollTimeoutMs=5000).count()
+    rows = read(spark, bootstrap, **bounds, failOnDataLoss="false", kafkaConsumer__pollTimeoutMs=5000)
     assert numbers(rows) == sorted([285, 288, 291, 294, 297, 286, 289, 292, 295, 298, 287, 290])
 
 
