@@ -92,6 +92,8 @@ class GroupCoordinator:
         self._offsets = OffsetRequests(self._groups, self._classic, settings)
         self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
+        self._groups_to_expire: list[str] = []
+        """Those whose offsets the check that is going on has not looked at."""
         self._offset_keys = OffsetKeys()
 
     def on_topics(self, image: CoordinatorMetadataImage, changed: Collection[str], has_new: bool) -> None:
@@ -302,8 +304,11 @@ class GroupCoordinator:
         if result is None and self._share_if_any is not None:
             result = self._share_if_any.on_deadline(now_ms)
         if result is None and self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
-            self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
-            result = self._offsets.expire(now_ms)
+            if not self._groups_to_expire:
+                self._groups_to_expire = [group.group_id for group in self._groups.with_offsets()]
+            result = self._offsets.expire(self._groups_to_expire, now_ms)
+            if not self._groups_to_expire:
+                self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
         return result
 
     # -- loading and leaving -------------------------------------------------------------------

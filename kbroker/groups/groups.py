@@ -41,6 +41,10 @@ class Groups:
         """The groups that commit offsets. Share groups do not; their offsets are the share coordinator's."""
         return [*self.classic.values(), *self.consumer.values(), *self.streams.values()]
 
+    def with_offsets_of(self, group_id: str) -> ClassicGroup | ConsumerGroup | StreamsGroup | None:
+        """The group of that id if it commits offsets."""
+        return self.classic.get(group_id) or self.consumer.get(group_id) or self.streams.get(group_id)
+
     def all(self) -> list[AnyGroup]:
         """Every group."""
         return [*self.with_offsets(), *self.share.values()]

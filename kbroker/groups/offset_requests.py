@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 
 _S = ClassicGroupState
 _pack_index = struct.Struct(">i").pack
+EXPIRED_TOGETHER = 500
+"""Offsets and groups that are looked at in one step, for their expiry: some milliseconds. A group's are not divided."""
 _FOR_EVER = 2**63 - 1
 """The latest time that a record can hold, in ms since the epoch."""
 
@@ -367,36 +369,44 @@ class OffsetRequests:
 
     def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
         """Forget the offsets of topics that are gone."""
-        names = dict(deleted)
         records = []
-        for group_id in self.committed.groups():
-            for partition, committed in self.committed.of_group(group_id):
-                topic_id = names.get(partition.topic)
-                if topic_id is not None and committed.topic_id in (ZERO_UUID, topic_id):
-                    records.append(offset_commit_record(group_id, *partition, None))
+        for name, topic_id in deleted:
+            for group_id, partition, committed in self.committed.of_topic(name):
+                if committed.topic_id in (ZERO_UUID, topic_id):
+                    records.append(offset_commit_record(group_id, name, partition, None))
+        names = {name for name, _ in deleted}
         records += [offset_commit_record(*key, None) for key in self.pending.all_keys() if key.topic in names]
         return CoordinatorResult(None, records)
 
-    def expire(self, now_ms: int) -> CoordinatorResult[None]:
-        """Delete offsets whose time is over (KIP-211), and groups that have neither members nor offsets."""
-        records = []
+    def expire(self, group_ids: list[str], now_ms: int) -> CoordinatorResult[None]:
+        """Delete offsets whose time is over (KIP-211), and groups that have neither members nor offsets.
+
+        Looks at some of the groups, and takes them from the end of ``group_ids``.
+        """
+        records: list[CoordinatorRecord] = []
         retention_ms = self._settings().offsets_retention_ms
-        for group in self._groups.with_offsets():
-            group_id = group.group_id
+        looked_at = 0
+        while group_ids and looked_at < EXPIRED_TOGETHER:
+            group_id = group_ids.pop()
+            group = self._groups.with_offsets_of(group_id)
+            if group is None:
+                continue
+            count = self.committed.count(group_id)
+            looked_at += 1 + count
             expired = [
                 partition
                 for partition in expired_offsets(group, self.committed, retention_ms, now_ms)
                 if not self.pending.has(group_id, *partition)
             ]
             records += [offset_commit_record(group_id, *partition, None) for partition in expired]
-            if len(expired) < self.committed.count(group_id) or group_id in self.pending:
+            if len(expired) < count or group_id in self.pending:
                 continue
             # An empty group is kept for its offsets only; one that never held any goes as well.
             if not isinstance(group, ClassicGroup):
                 if not group.members and not self._is_kept(group):
                     records += removal_of(group)
             elif group.state is _S.EMPTY and not group.pending_join_members:
-                records.append(group_metadata_tombstone(group.group_id))
+                records.append(group_metadata_tombstone(group_id))
         return CoordinatorResult(None, records)
 
     def has_any(self, group_id: str) -> bool:

@@ -53,6 +53,12 @@ class CommittedOffsets:
             for partition, committed in partitions.items():
                 yield TopicPartition(topic, partition), committed
 
+    def of_topic(self, topic: str) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
+        """Group id, partition and offset: every offset of a topic."""
+        for group_id, topics in self._by_group.items():
+            for partition, committed in topics.get(topic, {}).items():
+                yield group_id, partition, committed
+
     def count(self, group_id: str) -> int:
         """The number of offsets that a group has."""
         return sum(len(partitions) for partitions in self._by_group.get(group_id, {}).values())

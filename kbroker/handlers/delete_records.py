@@ -29,41 +29,49 @@ logger = logging.getLogger(__name__)
 
 @handler(DeleteRecordsRequest)
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
-    """``Partition.deleteRecordsOnLeader`` for each partition, then wait for the followers to do the same."""
+    """``Partition.deleteRecordsOnLeader`` for each partition, then wait for the followers to do the same.
+
+    As in Kafka, a partition that is named again is answered once: its last offset counts.
+    """
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        offsets = wanted.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            offsets[partition.partition_index] = partition.offset
     manager = ctx.services.replica_manager
     topics = []
     waiting: dict[Key, DeleteRecordsPartitionResult] = {}
     required: dict[Key, int] = {}
     share = FairShare()
     may_delete = may_each(ctx, AclOperation.DELETE, ResourceType.TOPIC)
-    for topic in request.topics:
+    for name, offsets in wanted.items():
         answers = []
-        for wanted in topic.partitions:
+        for index, offset in offsets.items():
             await share.next()
-            answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+            answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             try:
-                if may_delete is not None and not may_delete(topic.name):
+                if may_delete is not None and not may_delete(name):
                     raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                start = manager.delete_records(topic.name, wanted.partition_index, wanted.offset)
-                key = TopicPartition(topic.name, wanted.partition_index)
+                start = manager.delete_records(name, index, offset)
+                key = TopicPartition(name, index)
                 answer.low_watermark = manager.partitions[key].low_watermark()
                 if answer.low_watermark < start:
                     waiting[key], required[key] = answer, start
             except ApiError as error:
                 answer.error_code = error.code
             except Exception:
-                logger.exception("DeleteRecords of %s-%d failed", topic.name, wanted.partition_index)
+                logger.exception("DeleteRecords of %s-%d failed", name, index)
                 answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
             answers.append(answer)
         if answers:  # as in Kafka, whose answers are by partition
-            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+            topics.append(DeleteRecordsTopicResult(name=name, partitions=answers))
     if waiting:
         for each, failure in (await _followed(required, request.timeout_ms / 1000, ctx)).items():
-            answer, partition = waiting[each], manager.partitions.get(each)
+            answer, followed = waiting[each], manager.partitions.get(each)
             try:
-                if failure or partition is None:  # None: dropped while others were waited for
+                if failure or followed is None:  # None: dropped while others were waited for
                     raise ApiError(failure or ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                answer.low_watermark = partition.low_watermark()
+                answer.low_watermark = followed.low_watermark()
             except ApiError as error:
                 answer.error_code, answer.low_watermark = error.code, -1
     return DeleteRecordsResponse(topics=topics)

@@ -6,12 +6,15 @@ Served: 1 to 10. 2: all partitions; 5: leader epoch; 6: flexible; 7: require_sta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
 from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.registration import handler
+from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.offset_fetch import (
@@ -26,8 +29,22 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
+_PARTITIONS_IN_A_PART = 8
+"""Partitions of a group that take as long as what `FairShare` counts as a part."""
 
-@handler(OffsetFetchRequest)
+
+def _lists_of(response: OffsetFetchResponse) -> Iterator[list[Any]]:
+    for group in response.groups:
+        for topic in group.topics:
+            yield topic.partitions
+        yield group.topics
+    yield response.groups
+    for only in response.topics:
+        yield only.partitions
+    yield response.topics
+
+
+@handler(OffsetFetchRequest, large_answers=LargeAnswers(_lists_of))
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Answer for each group; below version 8 there is one, in the response's own fields."""
     version = ctx.api_version
@@ -37,7 +54,9 @@ async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
         share = FairShare()
         for asked in request.groups:
             await share.next()
-            response.groups.append(await _fetch_bounded(asked, request.require_stable, ctx, duplicates))
+            group = await _fetch_bounded(asked, request.require_stable, ctx, duplicates)
+            response.groups.append(group)
+            await share.next(sum(len(topic.partitions) for topic in group.topics) // _PARTITIONS_IN_A_PART)
         return response
     topics = None
     if request.topics is not None:

@@ -256,25 +256,30 @@ class CoordinatorDriver(Generic[C]):
                 shard = self._to_load.pop(0)
                 if self._shards.get(shard.index) is shard:
                     await self._load(shard)
-            deadline_ms = self._run_due()
-            self._sleeping_until_ms = float("inf") if deadline_ms is None else deadline_ms
+            await self._run_due()
+            self._sleeping_until_ms = self._next_deadline_ms()
             seconds = (self._sleeping_until_ms - self.now_ms()) / 1000
             with trio.move_on_after(max(seconds, 0.001)):
                 await self._wake_timer.wait()
 
-    def _run_due(self) -> int | None:
-        """Handle every deadline that has come; return the next one in ms, or None."""
-        earliest: int | None = None
+    async def _run_due(self) -> None:
+        """Handle every deadline that has come, each in a turn of the event loop; shards to be loaded come first.
+
+        Thousands come together where a client's host is lost, or some time after a coordinator has moved.
+        """
         for shard in list(self._shards.values()):
-            if not shard.loaded.is_set():
-                continue
-            self._steps.append_gathered(shard)
-            while (result := self._on_deadline(shard)) is not None:
+            while not self._to_load:
+                self._steps.append_gathered(shard)
+                result = self._on_deadline(shard)
+                if result is None:
+                    break
                 self._steps.process(shard, result)
-            deadline_ms = shard.core.next_deadline()
-            if deadline_ms is not None and (earliest is None or deadline_ms < earliest):
-                earliest = deadline_ms
-        return earliest
+                await trio.lowlevel.checkpoint()
+
+    def _next_deadline_ms(self) -> float:
+        """The earliest deadline of all shards, in ms; infinity if there is none."""
+        deadlines = [shard.core.next_deadline() for shard in self._shards.values() if shard.loaded.is_set()]
+        return min((each for each in deadlines if each is not None), default=float("inf"))
 
     def _on_deadline(self, shard: Shard[C]) -> CoordinatorResult[None] | None:
         if not shard.loaded.is_set() or self._shards.get(shard.index) is not shard:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.groups.settings import GroupSettings
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.share_state import Persister
-    from kbroker.types import TopicPartition
+    from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +98,15 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
             if topic.name != CONSUMER_OFFSETS_TOPIC
         ]
         if deleted:
-            for shard in list(self._shards.values()):
-                if shard.loaded.is_set():
-                    self._steps.append_gathered(shard)
-                    self._steps.process(shard, shard.core.on_topics_deleted(deleted))
+            self._manager.start_soon(self._forget_topics, deleted)
+
+    async def _forget_topics(self, deleted: Collection[tuple[str, Uuid]]) -> None:
+        """Forget the offsets of topics that are gone, those of one shard in a turn of the event loop."""
+        for shard in list(self._shards.values()):
+            self._steps.append_gathered(shard)
+            if shard.loaded.is_set() and self._shards.get(shard.index) is shard:  # the append has not failed
+                self._steps.process(shard, shard.core.on_topics_deleted(deleted))
+            await trio.lowlevel.checkpoint()
 
     def end_transaction(
         self, index: int, marker: bytearray, producer_id: int, commit: bool, transaction_version: int

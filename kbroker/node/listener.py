@@ -146,18 +146,20 @@ class ConnectionQuota:
         self._more_room = trio.Event()
 
     def _close_excess(self) -> None:
-        """Close as many connections as there are too many, of clients that have been silent for longest."""
+        """Close as many connections as there are too many: of clients that are not let in yet, the first of them first,
+        and of those that have been silent for longest."""
         excess = self.total - self._limits.max_connections
         if excess <= 0:
             return
-        found: list[tuple[bool, float, int, Connection]] = []
+        found: list[tuple[tuple[bool, bool, float, int], trio.CancelScope, str]] = []
         for listener in self.listeners:
             excess -= listener.closing_count
             if listener.name != self._limits.preferred:
                 found += listener.by_silence()
-        for _, _, _, connection in sorted(found)[: max(0, excess)]:
-            logger.info("closing connection from %s: max.connections is exceeded", connection.peer)
-            connection.scope.cancel()
+        found.sort(key=lambda each: each[0])
+        for _, scope, peer in found[: max(0, excess)]:
+            logger.info("closing connection from %s: max.connections is exceeded", peer)
+            scope.cancel()
 
 
 class _Seen:
@@ -203,6 +205,8 @@ class Listener:
         """Connections that were let in, ever."""
         self._buffers = BufferPool()
         self._connections: dict[Connection, _Seen] = {}
+        self._coming: dict[trio.CancelScope, tuple[float, str]] = {}
+        """Clients that are not let in yet: since when, and where from."""
         self._some = trio.Event()
         self.refusals = RefusalLog(name, lambda level, text: logger.log(level, "%s", text))
         self._kept_out = 0
@@ -211,15 +215,26 @@ class Listener:
     @property
     def closing_count(self) -> int:
         """Connections that are being closed."""
-        return sum(connection.scope.cancel_called for connection in self._connections)
+        scopes = (*self._coming, *(connection.scope for connection in self._connections))
+        return sum(scope.cancel_called for scope in scopes)
 
-    def by_silence(self) -> list[tuple[bool, float, int, Connection]]:
-        """Connections, the least of which has been silent for longest; those that are being closed left out."""
-        return [
-            (connection.active, seen.active_at, id(connection), connection)
+    def by_silence(self) -> list[tuple[tuple[bool, bool, float, int], trio.CancelScope, str]]:
+        """Connections by what ends them, and their peers; the least is to be closed first.
+
+        It is that of a client that is not let in yet, or of the one that has been silent for longest. Those that are
+        being closed are left out.
+        """
+        found = [
+            ((False, False, since, id(scope)), scope, address)
+            for scope, (since, address) in self._coming.items()
+            if not scope.cancel_called
+        ]
+        found += [
+            ((True, connection.active, seen.active_at, id(connection)), connection.scope, str(connection.peer))
             for connection, seen in self._connections.items()
             if not connection.scope.cancel_called
         ]
+        return found
 
     @property
     def connection_count(self) -> int:
@@ -334,10 +349,15 @@ class Listener:
         """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
         address = stream.peer[0]
         limit = self._quota.limits.handshake
+        scope = trio.CancelScope()
+        began = trio.current_time()
+        self._coming[scope] = (began, address)
+        scope.deadline = began + limit
         try:
-            with trio.move_on_after(limit) as scope:
+            with scope:
                 return await admission.admit(stream, scope)
-            self._log_refusal(address, "time", f"{address} did not authenticate in {limit:g} s")
+            if trio.current_time() >= scope.deadline:  # else it has made room for another
+                self._log_refusal(address, "time", f"{address} did not authenticate in {limit:g} s")
         except (Refused, WireError) as error:
             login_logger.debug("%s: refused a connection from %s: %s", self.name, address, shown(str(error)))
             text = f"refused a connection from {address}: {error}"
@@ -350,6 +370,8 @@ class Listener:
         except BaseException:
             stream.close()
             raise
+        finally:
+            del self._coming[scope]
         stream.close()
         return None
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.classic_join import _uuid_text
+from kbroker.groups.offset_requests import EXPIRED_TOGETHER
 from kbroker.groups.settings import GroupSettings
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,10 +27,18 @@ from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from tests.groups.harness import GROUP, Member, Shard, settle
 
 
-def commit(shard: Shard, offset: int, *, member: Member | None = None, topic: str = "t", metadata: str = "") -> int:
+def commit(
+    shard: Shard,
+    offset: int,
+    *,
+    member: Member | None = None,
+    topic: str = "t",
+    metadata: str = "",
+    group: str = GROUP,
+) -> int:
     """Commit partition 0 of a topic; the partition's error."""
     request = OffsetCommitRequest(
-        group_id=GROUP,
+        group_id=group,
         member_id=member.member_id if member else "",
         generation_id_or_member_epoch=member.generation_id if member else -1,
         topics=[
@@ -422,6 +431,26 @@ def test_offsets_of_topics_in_use_are_kept_and_others_expire() -> None:
     shard.advance(200_000)
     assert committed(shard) == {}
     assert list(shard.core.admin.list_groups((), ())) == []
+
+
+def test_thousands_of_offsets_that_expire_together_go_in_many_steps() -> None:
+    shard = Shard(offsets_retention_ms=3_600_000, offsets_retention_check_interval_ms=600_000)
+    groups = [f"g-{number}" for number in range(4 * EXPIRED_TOGETHER)]
+    for group in groups:
+        commit(shard, 1, group=group)
+    shard.now_ms += 3_600_000
+    assert commit(shard, 2, group=groups[0]) == ErrorCode.NONE  # this one is used again
+    sizes = []
+    while (result := shard.core.on_deadline(shard.now_ms)) is not None:
+        sizes.append(len(result.records))
+        shard.run(result)
+        if len(sizes) == 1:
+            assert (deadline := shard.core.next_deadline()) is not None and deadline <= shard.now_ms, "there is more"
+            commit(shard, 3, group=groups[1])  # and this one, while others go
+    assert max(sizes) <= 2 * EXPIRED_TOGETHER
+    assert len(sizes) >= 4
+    assert {group.group_id for group in shard.core.admin.list_groups((), ())} == set(groups[:2])
+    assert shard.core.next_deadline() == shard.now_ms + 600_000
 
 
 def test_offsets_of_a_topic_that_is_read_cannot_be_deleted() -> None:

@@ -128,3 +128,30 @@ def test_a_log_dir_that_fails_while_others_are_waited_for_is_told(
             assert await told(client) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, END)]
 
     run(test)
+
+
+def test_the_last_offset_counts_of_a_partition_that_is_named_again(tmp_path: Path) -> None:
+    """Its first answer would be one that was never waited for."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await filled(node, "t", "u")
+            client = await node.connect()
+            named = [("t", [(0, END), (0, 1)]), ("u", [(0, 2)]), ("t", [(0, 2)])]
+            topics = [
+                DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in wanted
+                    ],
+                )
+                for name, wanted in named
+            ]
+            response = await client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+            answers = [
+                (topic.name, [(each.partition_index, each.error_code, each.low_watermark) for each in topic.partitions])
+                for topic in response.topics
+            ]
+            assert answers == [("t", [(0, ErrorCode.NONE, 2)]), ("u", [(0, ErrorCode.NONE, 2)])]
+
+    run(test)

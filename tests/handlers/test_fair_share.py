@@ -316,6 +316,49 @@ def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run(test)
 
 
+def test_offsets_of_many_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools ask for all offsets of all groups of a coordinator in one request."""
+    encoded: list[int] = []
+    encoded_frame = reply_queue.encoded_frame
+
+    def encode(api_key: int, version: int, correlation_id: int, response: Any) -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        encoded.append(version)
+        return encoded_frame(api_key, version, correlation_id, response)
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("wide", 80)
+            client = await node.connect()
+            await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+            partitions = [OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(80)]
+            commit = OffsetCommitRequest(
+                group_id="g", topics=[OffsetCommitRequestTopic(name="wide", partitions=partitions)]
+            )
+            while (await client.ask(commit, 8)).topics[0].partitions[0].error_code:
+                pass
+            await client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="none")]), 8)
+            monkeypatch.setattr(long_request, "encoded_frame", encode)
+            monkeypatch.setattr(fair_share, "PARTS", 9)
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 40)
+            steps = []
+            for many in (10_000, 79):  # the answer counts as a large one, or not
+                monkeypatch.setattr(long_request, "MANY", many)
+                counter = Steps()
+                trio.lowlevel.add_instrument(counter)
+                [*groups] = (await client.ask(asked, 8)).groups
+                trio.lowlevel.remove_instrument(counter)
+                steps.append(counter.count)
+                for group in groups:
+                    assert [each.committed_offset for each in group.topics[0].partitions] == list(range(80))
+            assert steps[0] >= 40, "a turn for each group, whose 80 partitions count as ten parts"
+            [topic] = (await client.ask(OffsetFetchRequest(group_id="g", topics=None), 7)).topics
+            assert len(topic.partitions) == 80
+            assert encoded == [8, 7]
+
+    run(test)
+
+
 def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes much memory until it is encoded. A request for little does not wait."""
     monkeypatch.setattr(fair_share, "PARTS", 2)

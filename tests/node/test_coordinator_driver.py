@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.image import MetadataDelta
@@ -355,9 +358,63 @@ def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(tmp_p
                 end = OffsetAndEpoch(image.offset + 1, image.epoch)
                 delta, image = ImageLoader(before).load_snapshot(list(image.records()), end)
             groups.on_image(delta, image)
+            await trio.testing.wait_all_tasks_blocked()
             client = await node.connect()
             asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
             assert (await client.ask(asked, 9)).groups[0].topics == []
+
+    run(test)
+
+
+@dataclass
+class Turns:
+    """Turns of the event loop are counted, and the one in which each step of a core is made is remembered."""
+
+    of_steps: list[int] = field(default_factory=list)
+    now: int = 0
+
+    async def count(self) -> None:
+        while True:
+            self.now += 1
+            await trio.lowlevel.checkpoint()
+
+    def step(self, *_: object) -> CoordinatorResult[None]:
+        self.of_steps.append(self.now)
+        return CoordinatorResult(None)
+
+
+@pytest.mark.parametrize("event", ["deadlines", "a topic is deleted"])
+def test_others_have_their_turns_between_the_steps_of_one_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """Sessions of thousands of members end together after a coordinator has moved, and offsets of a topic are in every
+    group: a step for each in a single turn would hold up the node for seconds."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            turns, wanted = Turns(), 0
+            for shard in groups._shards.values():
+                if event == "deadlines":
+                    due = iter([turns.step] * 3)
+                    monkeypatch.setattr(shard.core, "on_deadline", lambda now, due=due: (n := next(due, None)) and n())
+                    wanted += 3
+                else:
+                    monkeypatch.setattr(shard.core, "on_topics_deleted", turns.step)
+                    wanted += 1
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(turns.count)
+                if event == "deadlines":
+                    groups._wake()
+                else:
+                    before = node.broker.metadata.image
+                    delta = MetadataDelta(before)
+                    delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
+                    groups.on_image(delta, delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch)))
+                while len(turns.of_steps) < wanted:
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            assert max(Counter(turns.of_steps).values()) <= 2, "the counter may come before a step or after it"
 
     run(test)
 
