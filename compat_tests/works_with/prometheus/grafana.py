@@ -26,9 +26,11 @@ class Query(NamedTuple):
 class Dashboard:
     """A dashboard on a data source, with the first value of each variable, or all values where it offers them."""
 
-    def __init__(self, path: Path, source: Prometheus, rate_interval: str = "1m") -> None:
-        """``rate_interval`` is what Grafana chooses by its graph's width; a minute is the least, as four times the
-        interval that it takes scrapes to have."""
+    def __init__(
+        self, path: Path, source: Prometheus, chosen: Mapping[str, str] | None = None, rate_interval: str = "1m"
+    ) -> None:
+        """``chosen`` has values of variables. ``rate_interval`` is what Grafana chooses by a graph's width; a minute is
+        the least, as four times the interval that it takes scrapes to have."""
         self.name = path.stem
         self._content = json.loads(path.read_text("utf-8"))
         self.values = {**_BUILT_IN, "__rate_interval": rate_interval}
@@ -40,7 +42,7 @@ class Dashboard:
                 found = self._values_of(variable, source)
                 if not found:
                     self.empty.append(variable["name"])
-                self.values[variable["name"]] = _chosen(variable, found)
+                self.values[variable["name"]] = (chosen or {}).get(variable["name"]) or _first_or_all(variable, found)
 
     def queries(self) -> Iterator[Query]:
         """The queries of all panels, in their order."""
@@ -74,7 +76,7 @@ class Dashboard:
         return list(dict.fromkeys(found))
 
 
-def _chosen(variable: Mapping[str, Any], found: list[str]) -> str:
+def _first_or_all(variable: Mapping[str, Any], found: list[str]) -> str:
     if not variable.get("includeAll"):
         return found[0] if found else ""
     return variable.get("allValue") or f"({'|'.join(map(re.escape, found))})".replace("\\", "\\\\")
