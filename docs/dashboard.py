@@ -49,7 +49,7 @@ def _sum(metric: str) -> str:
 
 
 def _most(metric: str) -> str:
-    """What each controller tells; one of them may have heard of it later."""
+    """The value that all controllers tell; one of them may have heard of it later."""
     return f"max({metric}{{{_JOB}}})"
 
 

@@ -60,7 +60,7 @@ class Dashboard:
         return re.sub(r"\$(?:\{(\w+)(?::\w+)?\}|(\w+))", value, text)
 
     def _values_of(self, variable: Mapping[str, Any], source: Prometheus) -> list[str]:
-        """What the data source knows for a variable."""
+        """The values that the data source knows for a variable."""
         query = variable["query"]
         text = self._filled(query["query"] if isinstance(query, dict) else query)
         if named := _LABEL_VALUES.fullmatch(text):
