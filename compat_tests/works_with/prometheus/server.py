@@ -43,10 +43,10 @@ class Alert(NamedTuple):
 
 
 class Prometheus:
-    """The server with a configuration, on a port of its own and with its data in ``directory``."""
+    """The server with a configuration and further flags, on a port of its own and with its data in ``directory``."""
 
-    def __init__(self, binary: Path, config: Path, directory: Path) -> None:
-        (self._port,) = free_ports(1)
+    def __init__(self, binary: Path, config: Path, directory: Path, *flags: str, port: int | None = None) -> None:
+        self._port = free_ports(1)[0] if port is None else port
         self.infos: dict[str, str] = {}
         """The remarks that Prometheus has made of queries, each with the query."""
         self.running = Running(
@@ -55,6 +55,7 @@ class Prometheus:
                 f"--config.file={config}",
                 f"--storage.tsdb.path={directory / 'data'}",
                 f"--web.listen-address=127.0.0.1:{self._port}",
+                *flags,
             ],
             directory,
             "prometheus",
