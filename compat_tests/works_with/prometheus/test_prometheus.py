@@ -350,7 +350,7 @@ def test_names_by_otlp_are_those_of_the_page(
     tmp_path: Path,
     seen: Callable[..., None],
 ) -> None:
-    """Whatever has no name of OpenTelemetry's: Prometheus makes names of names, units and types."""
+    """Prometheus makes names of names, units and types; those that are not OpenTelemetry's come through unchanged."""
     (tmp_path / "prometheus.yml").write_text("{}\n", "utf-8")
     binary = program.binary(SERVER, TAGS)
     receiver = Prometheus(binary, tmp_path / "prometheus.yml", tmp_path, "--web.enable-otlp-receiver", port=otlp_port)
