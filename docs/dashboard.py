@@ -36,10 +36,21 @@ def graph(title: str, *expressions: tuple[str, str], unit: str = "short", width:
     return Panel(title, expressions, unit=unit, width=width, text=text)
 
 
-_NODE = 'instance=~"$node"'
+_JOB = 'job=~"$job"'
+_NODE = f'{_JOB}, instance=~"$node"'
 _RATE = "$__rate_interval"
 _TOPIC = f'{_NODE}, topic=~"$topic"'
-_CONSUMERS = 'consumergroup=~"$group", topic=~"$topic"'
+_GROUP = f'{_JOB}, consumergroup=~"$group"'
+_CONSUMERS = f'{_GROUP}, topic=~"$topic"'
+
+
+def _sum(metric: str) -> str:
+    return f"sum({metric}{{{_JOB}}})"
+
+
+def _most(metric: str) -> str:
+    """The value that all controllers tell; one of them may have heard of it later."""
+    return f"max({metric}{{{_JOB}}})"
 
 
 def _traffic(name: str) -> tuple[str, str]:
@@ -51,20 +62,22 @@ def _stage(name: str, request: str) -> tuple[str, str]:
     return f'max(%s{{{_NODE}, request="{request}", quantile="0.99"}})' % metric, name
 
 
+_CONTROLLER = "kafka_controller"
+_ELECTIONS = f"{_CONTROLLER}_controllerstats"
 _STAGES = ("requestqueue", "local", "remote", "responsequeue", "responsesend")
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Is it well?",
         (
-            number("Nodes that do not answer", 'count(up{job=~"$job"} == 0) or vector(0)', 1),
-            number("Partitions without a leader", "sum(kafka_controller_kafkacontroller_offlinepartitionscount)", 1),
+            number("Nodes that do not answer", f"count(up{{{_JOB}}} == 0) or vector(0)", 1),
+            number("Partitions without a leader", _most("kafka_controller_kafkacontroller_offlinepartitionscount"), 1),
             number(
-                "Partitions below min.insync.replicas", "sum(kafka_server_replicamanager_underminisrpartitioncount)", 1
+                "Partitions below min.insync.replicas", _sum("kafka_server_replicamanager_underminisrpartitioncount"), 1
             ),
-            number("Under-replicated partitions", "sum(kafka_server_replicamanager_underreplicatedpartitions)", 1),
-            number("Log dirs that have failed", "sum(kafka_log_logmanager_offlinelogdirectorycount)", 1),
-            number("Fenced brokers", "sum(kafka_controller_kafkacontroller_fencedbrokercount)", 1),
+            number("Under-replicated partitions", _sum("kafka_server_replicamanager_underreplicatedpartitions"), 1),
+            number("Log dirs that have failed", _sum("kafka_log_logmanager_offlinelogdirectorycount"), 1),
+            number("Fenced brokers", _most("kafka_controller_kafkacontroller_fencedbrokercount"), 1),
         ),
     ),
     (
@@ -105,20 +118,23 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             graph(
                 "Open transactions that hold up read_committed",
                 (
-                    'topk(10, kbroker_partition_last_stable_offset_held_seconds{topic=~"$topic"})',
+                    f'topk(10, kbroker_partition_last_stable_offset_held_seconds{{{_JOB}, topic=~"$topic"}})',
                     "{{topic}} {{partition}}: {{transactional_id}} {{producer_id}}",
                 ),
                 unit="s",
             ),
-            graph("Groups", ("sum by (protocol) (kafka_server_group_coordinator_metrics_group_count)", "{{protocol}}")),
+            graph(
+                "Groups",
+                (f"sum by (protocol) (kafka_server_group_coordinator_metrics_group_count{{{_JOB}}})", "{{protocol}}"),
+            ),
             graph(
                 "Members",
-                ('sum by (consumergroup) (kafka_consumergroup_members{consumergroup=~"$group"})', "{{consumergroup}}"),
+                (f"sum by (consumergroup) (kafka_consumergroup_members{{{_GROUP}}})", "{{consumergroup}}"),
             ),
             graph(
                 "Share groups: records in flight",
                 (
-                    "sum by (group, topic) (kafka_server_sharepartitionmetrics_inflightmessagecount)",
+                    f"sum by (group, topic) (kafka_server_sharepartitionmetrics_inflightmessagecount{{{_JOB}}})",
                     "{{group}} {{topic}}",
                 ),
             ),
@@ -230,8 +246,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             graph(
                 "Elections from outside of the ISR",
-                ("sum(increase(kafka_controller_controllerstats_uncleanleaderelections_total[5m]))", "unclean"),
-                ("sum(increase(kafka_controller_controllerstats_electionfromeligibleleaderreplicas_total[5m]))", "ELR"),
+                (f"max(increase({_ELECTIONS}_uncleanleaderelections_total{{{_JOB}}}[5m]))", "unclean"),
+                (f"max(increase({_ELECTIONS}_electionfromeligibleleaderreplicas_total{{{_JOB}}}[5m]))", "ELR"),
             ),
             graph(
                 "Active controller",
@@ -241,10 +257,10 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             graph(
                 "Changes of the metadata: work and commit",
                 (
-                    'max(kafka_controller_controllereventmanager_eventqueueprocessingtimems{quantile="0.99"})',
+                    f'max({_CONTROLLER}_controllereventmanager_eventqueueprocessingtimems{{{_JOB}, quantile="0.99"}})',
                     "work (99%)",
                 ),
-                ("max(kafka_server_raftmetrics_commit_latency_avg)", "commit (mean)"),
+                (f"max(kafka_server_raftmetrics_commit_latency_avg{{{_JOB}}})", "commit (mean)"),
                 unit="ms",
             ),
         ),
@@ -282,10 +298,11 @@ def render() -> str:
         "templating": {
             "list": [
                 {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-                _variable("job", "Job", "label_values(kafka_server_kafkaserver_brokerstate, job)"),
-                _variable("node", "Node", 'label_values(process_start_time_seconds{job=~"$job"}, instance)'),
-                _variable("topic", "Topic", "label_values(kafka_topic_partitions, topic)"),
-                _variable("group", "Group", "label_values(kafka_consumergroup_members, consumergroup)"),
+                # All jobs are those with nodes, not everything that Prometheus scrapes.
+                _variable("job", "Job", "label_values(kafka_server_raftmetrics_current_epoch, job)", every=None),
+                _variable("node", "Node", f"label_values(process_start_time_seconds{{{_JOB}}}, instance)"),
+                _variable("topic", "Topic", f"label_values(kafka_topic_partitions{{{_JOB}}}, topic)"),
+                _variable("group", "Group", f"label_values(kafka_consumergroup_members{{{_JOB}}}, consumergroup)"),
             ]
         },
         "panels": panels,
@@ -324,7 +341,9 @@ def _panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
     return made
 
 
-def _variable(name: str, label: str, query: str) -> dict[str, Any]:
+def _variable(name: str, label: str, query: str, *, every: str | None = ".+") -> dict[str, Any]:
+    """A variable. ``every`` is the expression for All, which leaves out what lacks the label, such as the counts of all
+    topics together; None: the values that the query gives."""
     return {
         "name": name,
         "label": label,
@@ -335,6 +354,6 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
         "refresh": 2,
         "includeAll": True,
         "multi": True,
-        "allValue": ".*",
+        "allValue": every,
         "current": {"text": "All", "value": "$__all"},
     }

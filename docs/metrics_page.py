@@ -38,22 +38,37 @@ Kafka has names for its metrics, and each exporter makes others of them. Dashboa
 _MIDDLE = """
 A test takes the names from their published dashboards and looks for each. kafka-exporter's names are there,
 too, so one scrape of each node replaces it. Scrape every node: each shows what it leads and coordinates.
+What the metadata tell of the cluster is on each controller, as with Apache Kafka: not to be added up, but for
+`activecontrollercount`.
+Rates and means (`..._rate`, `..._avg`) are those since the last scrape: of several scrapers each gets a part.
 Counters begin at 0 with the node. A Fetch is counted as `Fetch` and as `FetchConsumer` or `FetchFollower`.
+The dialect `confluent` has the names of labels in lower case, as Confluent's rules do.
+
+Published dashboards also select by the labels of the place that they were made for, such as a namespace of
+Kubernetes. [Jobs for Prometheus](works_with.md#prometheus) that add them are among the recipes.
 
 ## Grafana, Prometheus and alerts
 
 The repository has a dashboard for Grafana, `monitoring/grafana/dashboards/kbroker.json`, and alerts for
 Prometheus, `monitoring/prometheus/alerts.yml`: partitions without a leader, below `min.insync.replicas` or
 under-replicated, an abnormal number of controllers, failed log directories, disk space, lag in seconds, hanging
-transactions. Both use the default dialect. To see them with three nodes:
+transactions. Both use the default dialect. Where a Prometheus scrapes several clusters, give each a job of its own:
+the dashboard asks for the job, and alerts are raised for each. To see them with three nodes:
 
 ```console
 $ docker compose --profile metrics up --build
 ```
 
 Grafana is on <http://localhost:3000>, Prometheus on <http://localhost:9090>. Tests look for each metric of
-the dashboard and of the alerts on a node's page, and check the files of the profile against one another. They
-start neither Prometheus nor Grafana.
+the dashboard and of the alerts on a node's page, and check the files of the profile against one another.
+[A test](works_with.md#prometheus) that runs on demand builds a Prometheus, which scrapes three nodes. It evaluates
+every query of the dashboard while clients work, and raises the alerts:
+
+```console
+$ make works-with ONLY=compat_tests/works_with/prometheus
+```
+
+No test starts Grafana, so there is no picture of the dashboard here.
 
 ## Requests by stage
 
@@ -253,7 +268,8 @@ def _otlp_rows() -> Iterator[str]:
             labels = () if table is TOTALS else families[source].labels
             own = [f"`{key}`: {value}" for key, value in named.constants.items()]
             found = attributes.setdefault(named.name, [])
-            found += [*own, *(_cell(named.renamed.get(label, label)) for label in labels)]
+            names = [named.renamed.get(label, label) for label in labels]
+            found += [*own, *(_cell(name) for name in names if name)]
     for source, names in PERCENTILES.items():
         for share, name in names.items():
             sources[name] = [f"{_cell(source)}, quantile {share}"]

@@ -131,8 +131,9 @@ class Program:
         return home
 
     def binary(self, package: str = ".", *tags: str) -> Path:
-        """The program that Go builds from the folder's go.mod, by default of its main.go; Go knows what has changed."""
-        made = self.cache / "bin" / self.folder.name
+        """A program that Go builds by the folder's go.mod: its main.go, or a package that it names; Go knows what has
+        changed."""
+        made = self.cache / "bin" / (self.folder.name if package == "." else package.rpartition("/")[2])
         build = ["go", "build", "-C", str(self.folder), "-tags", ",".join(tags), "-o", str(made), package]
         with locked(f"works-with-{self.folder.name}"):
             _run(build)

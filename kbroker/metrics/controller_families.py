@@ -9,14 +9,24 @@ from kbroker.metrics.family import JOINED, Family, mbean, of_group
 
 _CONTROLLER = "controller/KafkaController"
 ACTIVE_CONTROLLER = mbean(f"{_CONTROLLER}/ActiveControllerCount", Kind.GAUGE, "1 on the active controller.")
-OFFLINE_PARTITIONS = mbean(f"{_CONTROLLER}/OfflinePartitionsCount", Kind.GAUGE, "Partitions without a leader.")
-IMBALANCE = mbean(
-    f"{_CONTROLLER}/PreferredReplicaImbalanceCount", Kind.GAUGE, "Partitions that their first replica does not lead."
+OFFLINE_PARTITIONS = mbean(
+    f"{_CONTROLLER}/OfflinePartitionsCount", Kind.GAUGE, "Partitions without a leader, by each controller."
 )
-TOPIC_COUNT = mbean(f"{_CONTROLLER}/GlobalTopicCount", Kind.GAUGE, "Topics of the cluster.")
-ALL_PARTITIONS = mbean(f"{_CONTROLLER}/GlobalPartitionCount", Kind.GAUGE, "Partitions of the cluster.")
-ACTIVE_BROKERS = mbean(f"{_CONTROLLER}/ActiveBrokerCount", Kind.GAUGE, "Brokers that are not fenced.")
-FENCED_BROKERS = mbean(f"{_CONTROLLER}/FencedBrokerCount", Kind.GAUGE, "Registered brokers that are fenced.")
+IMBALANCE = mbean(
+    f"{_CONTROLLER}/PreferredReplicaImbalanceCount",
+    Kind.GAUGE,
+    "Partitions that their first replica does not lead, by each controller.",
+)
+TOPIC_COUNT = mbean(f"{_CONTROLLER}/GlobalTopicCount", Kind.GAUGE, "Topics of the cluster, by each controller.")
+ALL_PARTITIONS = mbean(
+    f"{_CONTROLLER}/GlobalPartitionCount", Kind.GAUGE, "Partitions of the cluster, by each controller."
+)
+ACTIVE_BROKERS = mbean(
+    f"{_CONTROLLER}/ActiveBrokerCount", Kind.GAUGE, "Brokers that are not fenced, by each controller."
+)
+FENCED_BROKERS = mbean(
+    f"{_CONTROLLER}/FencedBrokerCount", Kind.GAUGE, "Registered brokers that are fenced, by each controller."
+)
 UNCLEAN_ELECTIONS = mbean(
     "controller/ControllerStats/UncleanLeaderElectionsPerSec",
     Kind.COUNTER,
@@ -29,13 +39,15 @@ ELR_ELECTIONS = mbean(
     "Leaders from the eligible leader replicas that this controller has seen elected (KIP-966).",
 )
 CONTROLLED_SHUTDOWNS = mbean(
-    f"{_CONTROLLER}/ControlledShutdownBrokerCount", Kind.GAUGE, "Brokers that are stopping (KIP-1131)."
+    f"{_CONTROLLER}/ControlledShutdownBrokerCount",
+    Kind.GAUGE,
+    "Brokers that are stopping, by each controller (KIP-1131).",
 )
 BROKER = ("broker",)
 REGISTRATION_STATE = mbean(
     f"{_CONTROLLER}/BrokerRegistrationState",
     Kind.GAUGE,
-    "10: fenced, 20: in controlled shutdown, 30: active; by the active controller (KIP-1131).",
+    "10: fenced, 20: in controlled shutdown, 30: active; by each controller (KIP-1131).",
     BROKER,
 )
 SINCE_HEARTBEAT = mbean(

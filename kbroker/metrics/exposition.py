@@ -45,8 +45,13 @@ def line(name: str, labels: Mapping[str, str] | Iterable[tuple[str, str]], value
 
 
 def lines(family: Family, dialect: Dialect, samples: Iterable[Sample]) -> Iterator[str]:
-    """A family's values, an empty line for ``NOTHING``. A label without a value is left out."""
+    """A family's values, an empty line for ``NOTHING``. A label without a value is left out.
+
+    Confluent's rules write the names of labels in lower case.
+    """
     name, labels = family.names[dialect], family.labels
+    if dialect is Dialect.CONFLUENT:
+        labels = tuple(label.lower() for label in labels)
     for sample in samples:
         if sample is NOTHING:
             yield ""

@@ -127,7 +127,10 @@ OFFLINE_REPLICAS = mbean("server/ReplicaManager/OfflineReplicaCount", Kind.GAUGE
 ISR_SHRINKS = mbean("server/ReplicaManager/IsrShrinksPerSec", Kind.COUNTER, "Proposals of a smaller ISR.")
 ISR_EXPANDS = mbean("server/ReplicaManager/IsrExpandsPerSec", Kind.COUNTER, "Proposals of a larger ISR.")
 MAX_LAG = mbean(
-    "server/ReplicaFetcherManager/MaxLag", Kind.GAUGE, "Most records that a follower of this leader lags behind."
+    "server/ReplicaFetcherManager/MaxLag",
+    Kind.GAUGE,
+    "Most records that a follower of this leader lags behind.",
+    ("clientId",),
 )
 REASSIGNING = mbean(
     "server/ReplicaManager/ReassigningPartitions",
@@ -327,9 +330,14 @@ LOOP_TURN = own(
 
 # --- kafka-exporter's -----------------------------------------------------------------------------------------
 
-BROKER_INFO = own("kafka_broker_info", Kind.GAUGE, "1 for each broker of the cluster.", ("address", "id"))
+BROKER_INFO = own("kafka_broker_info", Kind.GAUGE, "1 for each broker, by itself.", ("address", "id"))
 BROKERS = own("kafka_brokers", Kind.GAUGE, "Brokers that clients see: those that are not fenced; on every node.")
-TOPIC_PARTITIONS = own("kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic.", TOPIC)
+TOPIC_PARTITIONS = own(
+    "kafka_topic_partitions",
+    Kind.GAUGE,
+    "Partitions of a topic, by the leader of the first one that has a leader.",
+    TOPIC,
+)
 _P = "kafka_topic_partition"
 CURRENT_OFFSET = own(f"{_P}_current_offset", Kind.GAUGE, "High watermark, by the leader.", PARTITION)
 OLDEST_OFFSET = own(f"{_P}_oldest_offset", Kind.GAUGE, "Log start offset, by the leader.", PARTITION)

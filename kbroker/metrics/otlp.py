@@ -91,7 +91,7 @@ class _Named(NamedTuple):
     constants: Mapping[str, str] = {}
     """Attributes that every value has."""
     renamed: Mapping[str, str] = {}
-    """Names of attributes by those of labels."""
+    """Names of attributes by those of labels; empty for a label that is left out."""
 
 
 _TOPICS: Final = "kafka_server_brokertopicmetrics_"
@@ -133,7 +133,9 @@ NAMES: Final[dict[str, _Named]] = {
     "kafka_server_replicamanager_isrexpands_total": _Named(
         "kafka.isr.operation.count", "{operations}", Shape.UP_DOWN, {"operation": "expand"}
     ),
-    "kafka_server_replicafetchermanager_maxlag": _Named("kafka.lag.max", "{messages}", Shape.GAUGE),
+    "kafka_server_replicafetchermanager_maxlag": _Named(
+        "kafka.lag.max", "{messages}", Shape.GAUGE, renamed={"clientId": ""}
+    ),
     "kafka_server_replicamanager_leadercount": _Named("kafka.leader.count", "{partitions}", Shape.GAUGE),
     "kafka_controller_kafkacontroller_activecontrollercount": _Named(
         "kafka.controller.active.count", "{controllers}", Shape.UP_DOWN
@@ -145,7 +147,7 @@ NAMES: Final[dict[str, _Named]] = {
         "kafka.network.processor.idle.average", "1", Shape.GAUGE
     ),
     "kafka_brokers": _Named("kafka.brokers", "{brokers}", Shape.GAUGE),
-    "kafka_topic_partitions": _Named("kafka.topic.partitions", "{partitions}", Shape.GAUGE),
+    "kafka_topic_partitions": _Named("kafka.topic.partitions", "{partitions}", Shape.UP_DOWN),
     f"{_P}current_offset": _Named("kafka.partition.current_offset", "1", Shape.GAUGE),
     f"{_P}oldest_offset": _Named("kafka.partition.oldest_offset", "1", Shape.GAUGE),
     f"{_P}replicas": _Named("kafka.partition.replicas", "{replicas}", Shape.UP_DOWN),
@@ -231,7 +233,11 @@ def _renamed(line: Line, named: _Named) -> Metric:
     points = [
         Point(
             {
-                **{named.renamed.get(label, label): _typed(label, text) for label, text in attributes.items()},
+                **{
+                    name: _typed(label, text)
+                    for label, text in attributes.items()
+                    if (name := named.renamed.get(label, label))
+                },
                 **named.constants,
             },
             time_ns,

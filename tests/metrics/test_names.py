@@ -7,6 +7,8 @@ import pytest
 from kbroker.metrics.absent import ABSENT
 from kbroker.metrics.catalogue import all_families
 from kbroker.metrics.dialect import Dialect, Kind, group_names, mbean_names
+from kbroker.metrics.exposition import lines
+from kbroker.metrics.families import MAX_LAG
 from tests.metrics.published_metric_names import PUBLISHED
 
 
@@ -27,6 +29,13 @@ def test_nothing_is_called_absent_that_no_dashboard_asks_for() -> None:
 def test_a_name_has_one_meaning(dialect: Dialect) -> None:
     names = [family.names[dialect] for family in all_families()]
     assert len(names) == len(set(names))
+
+
+def test_labels_as_the_rules_of_the_exporters_write_them() -> None:
+    written = {dialect: "".join(lines(MAX_LAG, dialect, [(("Replica",), 3)])) for dialect in Dialect}
+    name = "kafka_server_replicafetchermanager_maxlag"
+    assert written[Dialect.CONFLUENT] == f'{name}{{clientid="Replica"}} 3\n'
+    assert written[Dialect.STRIMZI] == written[Dialect.REPORTER] == f'{name}{{clientId="Replica"}} 3\n'
 
 
 def test_the_rules_of_the_exporters() -> None:

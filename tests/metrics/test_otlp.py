@@ -60,13 +60,18 @@ def test_groups_and_their_sums() -> None:
     assert found["kafka.consumer_group.lag_sum"] == [Point({"group": "g", "topic": "t"}, 5, 5)]
 
 
+def test_a_label_that_opentelemetry_does_not_have_is_left_out() -> None:
+    lag = line("kafka_server_replicafetchermanager_maxlag", ["clientId"], (["Replica"], 3))
+    assert translated(lag) == {"kafka.lag.max": [Point({}, 5, 3)]}
+
+
 def test_sums_are_what_one_node_alone_tells() -> None:
     """The collector's kafkametricsreceiver, which asks a cluster once, sends all of them as sums."""
     in_receiver = {"replicas", "replicas_in_sync", "members", "brokers", "partitions"}
     shapes = {named.name: named.shape for named in NAMES.values() if named.name.rpartition(".")[2] in in_receiver}
-    of_one = ("kafka.partition.replicas", "kafka.partition.replicas_in_sync", "kafka.consumer_group.members")
-    of_all = ("kafka.brokers", "kafka.topic.partitions")
-    assert shapes == dict.fromkeys(of_one, Shape.UP_DOWN) | dict.fromkeys(of_all, Shape.GAUGE)
+    partition = ("kafka.partition.replicas", "kafka.partition.replicas_in_sync")
+    of_one = (*partition, "kafka.topic.partitions", "kafka.consumer_group.members")
+    assert shapes == dict.fromkeys(of_one, Shape.UP_DOWN) | {"kafka.brokers": Shape.GAUGE}
 
 
 def test_what_has_no_name_keeps_the_pages() -> None:

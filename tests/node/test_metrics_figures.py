@@ -23,6 +23,7 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.record_batch import Record, build_batch
+from tests.every_node import await_topics
 from tests.metrics.expressions import of_alerts, of_dashboard
 from tests.metrics.published_metric_names import PUBLISHED
 from tests.node.metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
@@ -310,6 +311,22 @@ def test_replication_on_three_nodes(cluster: RunningCluster) -> None:
     ]
     assert len(silences) == 2 and max(silences) < 60_000
     assert {page["kafka_server_raftmetrics_number_of_voters", ()] for page in pages} == {3}
+
+
+def test_what_all_nodes_know_and_what_one_alone_tells(cluster: RunningCluster) -> None:
+    """Controllers tell the same, as Apache Kafka's do; dashboards for kafka-exporter add up topics and brokers."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("told-once", 6, 3)])["told-once"].result(120)
+    await_topics(cluster, "told-once")
+    pages = [scrape(port) for port in ports_of(cluster)]
+    for name, least in (("globaltopiccount", 1), ("globalpartitioncount", 6), ("activebrokercount", 3)):
+        (told,) = {value(page, f"kafka_controller_kafkacontroller_{name}") for page in pages}
+        assert told >= least
+    states = "kafka_controller_kafkacontroller_brokerregistrationstate"
+    assert [sorted(found(page, states).values()) for page in pages] == [[30, 30, 30]] * 3
+    assert total(pages, "kafka_topic_partitions", topic="told-once") == 6
+    infos = [dict(labels)["id"] for page in pages for labels in found(page, "kafka_broker_info")]
+    assert infos == ["1", "2", "3"]
 
 
 def test_bytes_of_a_reassignment_are_counted_on_both_sides(cluster: RunningCluster) -> None:

@@ -261,7 +261,7 @@ def test_headers_that_are_wrong_keep_a_node_from_starting_and_are_not_shown(tmp_
 
 
 def test_three_nodes() -> None:
-    """Each partition is told of by its leader alone, and the cluster by its active controller; as on their pages."""
+    """Each partition is told of by its leader alone, and the cluster by each controller; as on their pages."""
     it = Receiver()
     messages = f"{TOPICS}messagesin_total"
     few = {"offsets.topic.num.partitions": "3"}

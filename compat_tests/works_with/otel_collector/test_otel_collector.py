@@ -68,6 +68,7 @@ OF_OPENTELEMETRY: dict[str, tuple[Kind, set[str]]] = {
     "kafka.partition.oldest_offset": (gauge("1"), PLACE),
     "kafka.partition.replicas": (up_down("{replicas}"), PLACE),
     "kafka.partition.replicas_in_sync": (up_down("{replicas}"), PLACE),
+    "kafka.topic.partitions": (up_down("{partitions}"), {"topic"}),
     "kafka.consumer_group.members": (up_down("{members}"), {"group"}),
     "kafka.consumer_group.offset": (gauge("1"), {"group", *PLACE}),
     "kafka.consumer_group.lag": (gauge("1"), {"group", *PLACE}),
@@ -76,9 +77,8 @@ OF_OPENTELEMETRY: dict[str, tuple[Kind, set[str]]] = {
     "process.cpu.time": (counter("s"), set()),
     "process.memory.usage": (up_down("By"), set()),
     "process.open_file_descriptor.count": (up_down("{file_descriptor}"), set()),
-    # Every node tells these, and each tells all: they are sums in the collector's own receiver, which asks once.
+    # Every node tells it, and each tells all: it is a sum in the collector's own receiver, which asks once.
     "kafka.brokers": (gauge("{brokers}"), set()),
-    "kafka.topic.partitions": (gauge("{partitions}"), {"topic"}),
 }
 """Metrics of OpenTelemetry's rules for Kafka's JMX, of the collector's kafkametricsreceiver and of its conventions for
 processes: kind, and names of attributes."""

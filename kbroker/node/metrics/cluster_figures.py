@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 
 def figures(metadata: MetadataPlane, metrics: NodeMetrics, rates: Rates, idle: float) -> Figures:
-    """The controller's figures on every node, as all have the metadata; those of the whole cluster on its leader alone.
+    """The figures of the cluster on every controller, active or not, as Kafka has them; of brokers each has its own.
 
-    Kafka's inactive controllers show 0, so that dashboards may add up all nodes. ``idle`` is the share of time that the
-    event loop has slept.
+    ``idle`` is the share of time that the event loop has slept.
     """
-    image, is_active = metadata.image, metadata.is_leader
-    yield c.ACTIVE_CONTROLLER, [((), is_active)]
+    image = metadata.image
+    yield c.ACTIVE_CONTROLLER, [((), metadata.is_leader)]
     if metadata.config.is_controller:
         offline = imbalanced = partitions = 0
-        topics = list(image.topics.by_name.values()) if is_active else []
+        topics = list(image.topics.by_name.values())
         for topic in topics:
             for partition in topic.partitions.values():
                 partitions += 1
@@ -41,29 +40,25 @@ def figures(metadata: MetadataPlane, metrics: NodeMetrics, rates: Rates, idle: f
         yield c.IMBALANCE, [((), imbalanced)]
         yield c.TOPIC_COUNT, [((), len(topics))]
         yield c.ALL_PARTITIONS, [((), partitions)]
-        yield c.ACTIVE_BROKERS, [((), len(image.brokers) - fenced if is_active else 0)]
-        yield c.FENCED_BROKERS, [((), fenced if is_active else 0)]
+        yield c.ACTIVE_BROKERS, [((), len(image.brokers) - fenced)]
+        yield c.FENCED_BROKERS, [((), fenced)]
         yield c.UNCLEAN_ELECTIONS, [((), metrics.unclean_elections)]
         yield c.ELR_ELECTIONS, [((), metrics.elections_from_elr)]
         yield c.CONTROLLER_IDLE, [((), idle)]
         yield from _of_controller(metadata, metrics)
-    yield (
-        f.BROKER_INFO,
-        [
-            ((f"{endpoint.host}:{endpoint.port}", str(broker.id)), 1)
-            for broker in image.brokers.values()
-            for endpoint in list(broker.endpoints.values())[:1]
-        ],
-    )
+    own = image.brokers.get(metadata.config.node_id)
+    if own is not None:
+        endpoints = list(own.endpoints.values())[:1]
+        yield f.BROKER_INFO, [((f"{endpoint.host}:{endpoint.port}", str(own.id)), 1) for endpoint in endpoints]
     yield f.BROKERS, [((), sum(not broker.fenced for broker in image.brokers.values()))]
     yield from _of_images(metadata, metrics, idle)
     yield from _of_quorum(metadata, metrics, rates)
 
 
 def _of_controller(metadata: MetadataPlane, metrics: NodeMetrics) -> Figures:
-    """Brokers as the active controller sees them, and its changes."""
+    """Brokers as a controller sees them, and its changes."""
     image = metadata.image
-    brokers = list(image.brokers.values()) if metadata.is_leader else []
+    brokers = list(image.brokers.values())
     stopping = sum(broker.in_controlled_shutdown and not broker.fenced for broker in brokers)
     yield c.CONTROLLED_SHUTDOWNS, [((), stopping)]
     yield c.REGISTRATION_STATE, [((str(broker.id),), _state_of(broker)) for broker in brokers]

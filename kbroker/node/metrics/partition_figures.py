@@ -60,7 +60,7 @@ def figures(manager: ReplicaManager) -> Figures:
     yield f.OFFLINE_REPLICAS, [((), survey.offline)]
     yield f.REASSIGNING, [((), survey.reassigning)]
     yield f.PURGATORY, [(("Fetch",), purgatory.fetch_watch_count), (("Produce",), purgatory.produce_watch_count)]
-    yield f.MAX_LAG, [((), survey.max_lag)]
+    yield f.MAX_LAG, [(("Replica",), survey.max_lag)]
     yield f.PRODUCER_IDS, [((), survey.producers)]
     led, opened = survey.led, survey.opened
 
@@ -85,10 +85,7 @@ def figures(manager: ReplicaManager) -> Figures:
     yield f.REPLICA, each(_replicas, led)
     yield f.IN_SYNC_REPLICA, each(_isr_size, led)
     yield f.UNDER_REPLICATED_PARTITION, each(_is_under_replicated, led)
-    yield (
-        f.TOPIC_PARTITIONS,
-        (((topic.name,), len(topic.partitions)) for topic in list(manager.image.topics.by_name.values())),
-    )
+    yield f.TOPIC_PARTITIONS, _topics(manager)
     yield f.LOG_SIZE, of_log(lambda partition: partition.log.size)
     yield f.LOG_END_OFFSET, of_log(lambda partition: partition.log.log_end_offset)
     yield f.LOG_START_OFFSET, of_log(lambda partition: partition.log.log_start_offset)
@@ -100,6 +97,13 @@ def figures(manager: ReplicaManager) -> Figures:
     )
     yield f.CURRENT_OFFSET, of_log(lambda partition: partition.high_watermark, as_leader=True)
     yield f.OLDEST_OFFSET, of_log(lambda partition: partition.log.log_start_offset, as_leader=True)
+
+
+def _topics(manager: ReplicaManager) -> Iterator[Sample]:
+    """The sizes of topics, each on one node: dashboards add them up, since kafka-exporter is alone."""
+    for topic in list(manager.image.topics.by_name.values()):
+        if manager.node_id == next((each.leader for each in topic.partitions.values() if each.leader >= 0), None):
+            yield (topic.name,), len(topic.partitions)
 
 
 def _is_reassigning(partition: Partition, manager: ReplicaManager) -> bool:
