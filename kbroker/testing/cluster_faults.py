@@ -159,8 +159,9 @@ def _act(
     arguments: Arguments,
     deadline: float,
 ) -> dict[int, int]:
-    if node._link is None:
+    link = node._link  # another thread may end the node meanwhile
+    if link is None:
         raise LinkClosed
     left = max(0.1, deadline - time.monotonic())
-    answer = node._link.call("act", left, name=name, topic=topic, partitions=partitions, arguments=arguments)
+    answer = link.call("act", left, name=name, topic=topic, partitions=partitions, arguments=arguments)
     return dict(cast("list[tuple[int, int]]", answer))
