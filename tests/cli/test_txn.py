@@ -22,10 +22,10 @@ def transactions(broker):  # type: ignore[no-untyped-def]
         from kbroker.cli import main
 
         assert main(["topic", "create", "t", "--partitions", "2"]) == 0
-    done, still_open = (_begun(broker, name, "t") for name in ("done", "open"))
+    done = _begun(broker, "done", "t")
     done.commit_transaction(120)
     _await_ended(broker.bootstrap_servers, "done")
-    return done, still_open  # for as long as the tests take
+    return done, _begun(broker, "open", "t")  # for as long as the tests take
 
 
 def _begun(broker: RunningBroker, name: str, topic: str) -> Any:
