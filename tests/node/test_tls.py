@@ -135,7 +135,7 @@ def test_a_large_fetch_comes_in_pieces(broker: RunningBroker, files: Path, size:
 
 def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
     def ask(data: bytes) -> bytes:
-        with socket.create_connection((broker.host, broker.port), 10) as plain:
+        with socket.create_connection((broker.host, broker.port), 120) as plain:
             plain.sendall(data)
             try:
                 return plain.recv(100)
@@ -144,10 +144,11 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
 
     for server in broker.in_broker(lambda node: node.listeners):
         server.refusals.clear()
+    before = len(logged(broker))
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")
-    said = [record for record in logged(broker) if "refused a connection" in record.getMessage()]
+    said = [record for record in logged(broker)[before:] if "refused a connection" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
     assert "SSL handshake failed: it does not speak TLS" in said[0].getMessage()
 
@@ -185,7 +186,7 @@ def test_nothing_below_tls_1_2_is_agreed_on(broker: RunningBroker, highest: ssl.
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = highest
     context.set_ciphers("ALL:@SECLEVEL=0")
-    with socket.create_connection((broker.host, broker.port), 10) as plain, pytest.raises((ssl.SSLError, OSError)):
+    with socket.create_connection((broker.host, broker.port), 120) as plain, pytest.raises((ssl.SSLError, OSError)):
         context.wrap_socket(plain, server_hostname="localhost")
 
 
@@ -244,7 +245,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
         b"\x80\x2e",
     ]
     for number in range(300):
-        with socket.create_connection((broker.host, broker.port), 10) as plain:
+        with socket.create_connection((broker.host, broker.port), 120) as plain:
             plain.send(beginnings[number % 5] + garbage.randbytes(garbage.randrange(2000)))
             if number % 2:
                 with suppress(OSError):
