@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kbroker.client import ClientError
 from kbroker.testing import ClusterNode, RunningCluster
+from kbroker.types import TopicPartition
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SECONDS = 180
@@ -22,6 +23,15 @@ def await_topics(cluster: RunningCluster, *names: str, gone: bool = False) -> No
             time.sleep(0.02)
 
 
+def await_leader(cluster: RunningCluster, partition: TopicPartition, leader: int) -> None:
+    """Return once every node that runs takes this node for the leader of a partition; -1 for nobody."""
+    deadline = time.monotonic() + SECONDS
+    for node in _awake(cluster):
+        while (found := _leader(cluster, node.id, partition)) != leader:
+            assert time.monotonic() < deadline, f"node {node.id} takes {found} for the leader of {partition}"
+            time.sleep(0.02)
+
+
 def await_nodes(cluster: RunningCluster, ids: Sequence[int]) -> None:
     """Return once every node that runs sees these nodes unfenced, and no others."""
     deadline = time.monotonic() + SECONDS
@@ -29,6 +39,19 @@ def await_nodes(cluster: RunningCluster, ids: Sequence[int]) -> None:
         while (found := _unfenced(cluster, node.id)) != list(ids):
             assert time.monotonic() < deadline, f"node {node.id} sees {found}, not {ids}"
             time.sleep(0.02)
+
+
+def _leader(cluster: RunningCluster, node_id: int, partition: TopicPartition) -> int | None:
+    try:
+        with cluster.client(timeout=10) as client:
+            client.refresh(())
+            asked = MetadataRequest(
+                topics=[MetadataRequestTopic(name=partition.topic)], allow_auto_topic_creation=False
+            )
+            [topic] = client.ask_node(node_id, asked).topics
+    except ClientError:
+        return None
+    return next((one.leader_id for one in topic.partitions if one.partition_index == partition.partition), None)
 
 
 def _awake(cluster: RunningCluster) -> list[ClusterNode]:

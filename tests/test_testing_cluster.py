@@ -14,7 +14,7 @@ import pytest
 from kbroker.client.nodes import describe_cluster
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.testing import RunningCluster, running_cluster
-from tests.every_node import await_nodes
+from tests.every_node import await_nodes, await_topics
 from tests.first_requests import EarlyClients, offset_fetch_v2
 
 pytestmark = pytest.mark.slow
@@ -100,6 +100,7 @@ def test_a_node_knows_what_it_coordinates_before_it_serves_clients() -> None:
     with running_cluster(3, {"offsets.topic.replication.factor": 1}) as cluster, cluster.client() as client:
         node = cluster.nodes[0]
         group = next(name for i in range(1000) if client.coordinator(name := f"group-{i}") == node.id)
+        await_topics(cluster, "__consumer_offsets")  # the node, too, whoever has told of it
         for _ in range(3):
             node.kill()
             with EarlyClients(node.bootstrap_servers, offset_fetch_v2(group.encode()), error_at=8).asking() as codes:
@@ -122,7 +123,7 @@ def test_what_keeps_a_node_from_starting_is_raised_and_nothing_is_left() -> None
     (cluster.nodes[0].data_dir / "meta.properties").write_text("broken")
     with pytest.raises(FatalError, match="node 1 ended with exit code 1"), cluster:
         pass
-    assert {child.pid for child in psutil.Process().children()} == before
+    assert {child.pid for child in psutil.Process().children()} <= before
     assert not cluster.data_dir.exists()
 
 
@@ -149,7 +150,7 @@ def test_the_plugins_fixture(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent.parent,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -231,6 +231,21 @@ def test_a_gap_while_no_controller_is_active(
     assert refused == []
 
 
+def test_a_leader_that_has_not_heard_of_its_topic_is_asked_again(
+    cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, refused = cluster_faults._act, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    def late(node: ClusterNode, name: str, *arguments: Any) -> dict[int, int]:
+        if refused:
+            raise ApiError(refused.pop(), f"there is no topic {topic}")
+        return act(node, name, *arguments)
+
+    monkeypatch.setattr(cluster_faults, "_act", late)
+    assert cluster.faults.delete_records(topic, 0) == {0: 0}
+    assert refused == []
+
+
 def test_a_gap_whose_leader_dies_before_anybody_has_it(cluster: RunningCluster, topic: str) -> None:
     leader = cluster.leader_of(topic)
     ends: list[dict[int, int]] = []

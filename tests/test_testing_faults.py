@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.cli.port_claims import OWN, listening_ports
 from kbroker.client import Client, ConnectionFailed
 from kbroker.client.topics import delete_topics, describe_topics
 from kbroker.errors import ApiError, ErrorCode
@@ -460,6 +461,19 @@ def test_a_restart_keeps_address_and_data() -> None:
     assert not broker.is_running
     with pytest.raises(RuntimeError, match="not running"):
         faults.delay("Fetch", 1)
+
+
+def test_nobody_is_given_the_port_of_a_broker_that_is_down_over_a_restart() -> None:
+    """A client that asks for it again and again least of all, which would then talk to itself."""
+    with running_broker() as broker, running_broker() as other:
+        ports = {
+            port for each in (broker, other) for port in (each.port, int(each.address("CONTROLLER").split(":")[1]))
+        }
+        assert len(ports) == 4 and ports <= set(listening_ports())
+        assert not any(OWN.claim(port) for port in ports)
+    assert all(OWN.claim(port) for port in ports)
+    for port in ports:
+        OWN.release(port)
 
 
 def test_no_request_is_served_before_a_restarted_broker_has_its_faults() -> None:

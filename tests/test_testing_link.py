@@ -6,11 +6,14 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbroker.cli.cluster_plan import plan_cluster
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.testing import ClusterNode, RunningCluster, cluster_faults
 from kbroker.testing.link import Link, LinkClosed, described, encoded
 
 
@@ -79,3 +82,77 @@ def test_a_node_that_says_nothing(ends: Any) -> None:
     link, _, _ = ends
     with pytest.raises(TimeoutError, match="did not answer add within"):
         link.call("add", 0.01)
+
+
+def test_a_node_may_end_while_another_thread_looks_at_it(tmp_path: Path) -> None:
+    """As where a test kills it while a fault's action, in a thread, looks for the controller."""
+    [plan] = plan_cluster(1, tmp_path)
+    node: Any = ClusterNode(plan, lambda _: pytest.fail("nobody asks for faults"))
+
+    class Ending:
+        pid = 7
+
+        def poll(self) -> None:
+            node._process = None
+
+    node._process = Ending()
+    assert node.pid == 7 and not node.is_running
+
+
+def test_a_node_may_end_while_another_thread_is_about_to_ask_it(ends: Any) -> None:
+    link, _, _ = ends
+    link.close()
+
+    links: list[Link] = [link]
+
+    class Ending:
+        @property
+        def _link(self) -> Link | None:
+            return links.pop() if links else None
+
+    node: Any = Ending()
+    with pytest.raises(LinkClosed):
+        cluster_faults._act(node, "expire", "t", None, {}, 0.0)
+
+
+def test_the_node_with_the_newest_metadata_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = RunningCluster(3, data_dir=tmp_path)
+    known = dict(zip(cluster.nodes, (5, -1, 7), strict=True))
+    monkeypatch.setattr(ClusterNode, "_is_up", True)
+    monkeypatch.setattr(ClusterNode, "_metadata_offset", lambda node: known[node])
+    with cluster.client() as client:
+        ports = [port for _, port in client.bootstrap]
+    assert ports == [int(cluster.nodes[index].bootstrap_servers.rpartition(":")[2]) for index in (2, 0, 1)]
+
+
+@pytest.mark.parametrize("what", ["await_unfenced", "await_in_sync"])
+def test_all_nodes_know_what_was_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    cluster: Any = RunningCluster(3, data_dir=tmp_path)
+    known = dict.fromkeys(cluster.nodes, 5)
+
+    def hear(node: ClusterNode) -> int:
+        known[node] = min(9, known[node] + node.id)
+        return known[node]
+
+    def ask(*_: object) -> None:
+        known[cluster.nodes[2]] = 9
+
+    monkeypatch.setattr(ClusterNode, "_link_is_up", True)
+    monkeypatch.setattr(ClusterNode, "_metadata_offset", hear)
+    monkeypatch.setattr(cluster, "_ask", ask)
+    getattr(cluster, what)()
+    assert [*known.values()] == [9, 9, 9]
+
+
+def test_a_node_that_does_not_tell_what_it_knows_is_not_waited_for(
+    ends: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [plan] = plan_cluster(1, tmp_path)
+    node: Any = ClusterNode(plan, lambda _: pytest.fail("nobody asks for faults"))
+    monkeypatch.setattr(ClusterNode, "_link_is_up", True)
+    monkeypatch.setattr("kbroker.testing.cluster_node._OFFSET_SECONDS", 0.01)
+    assert node._metadata_offset() == -1
+    node._link, _, _ = ends
+    assert node._metadata_offset() == -1
+    node._link.close()
+    assert node._metadata_offset() == -1

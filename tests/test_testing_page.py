@@ -40,10 +40,10 @@ def run(text: str, directory: Path, timeout: float) -> None:
 
 def test_the_blocks_without_spark(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    run("\n\n".join(block for block in BLOCKS if "pyspark" not in block), tmp_path, 240)
+    run("\n\n".join(block for block in BLOCKS if "pyspark" not in block), tmp_path, 600)
 
 
 @pytest.mark.spark
 def test_the_blocks_with_spark(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
-    run("\n\n".join(block for block in BLOCKS if "pyspark" in block), tmp_path, 300)
+    run("\n\n".join(block for block in BLOCKS if "pyspark" in block), tmp_path, 600)

@@ -62,8 +62,14 @@ class HandshakeThread:
             self._steps.put((trio.lowlevel.current_task(), step))
         self._begun.append(trio.current_time())
         self._look_for_late()
-        result: bool = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        with trio.move_on_after(LATE_SECONDS):  # which ends no wait: nobody else may come and look
+            result: bool = await trio.lowlevel.wait_task_rescheduled(self._wait_on)
         return result
+
+    def _wait_on(self, _: object) -> trio.lowlevel.Abort:
+        """Look for those that are late in place of ending the wait of one."""
+        self._look_for_late()
+        return trio.lowlevel.Abort.FAILED
 
     async def wait_for_room(self) -> None:
         """Wait while many handshakes wait."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import shutil
 import tempfile
 import threading
@@ -103,7 +104,8 @@ class RunningBroker(Accessible):
         """Where the broker's files are."""
         self.logs: list[logging.LogRecord] = []
         """The broker's log, oldest line first; each broker of a process has its own."""
-        self.config = _config(properties or {}, self.data_dir, port)
+        self._claimed: list[int] = []
+        self.config = _config(properties or {}, self.data_dir, port, self._claimed)
         """The configuration that the broker was started with."""
         self._ports: dict[str, tuple[str, int]] = {}
         self._faults: Faults | None = None
@@ -294,6 +296,11 @@ class RunningBroker(Accessible):
             self._security.remove()
         if self._rules is not None:
             self._rules.remove()
+        if self._claimed:
+            from kbroker.cli.port_claims import OWN
+
+            while self._claimed:
+                OWN.release(self._claimed.pop())
 
     def _run(self) -> None:
         import trio
@@ -346,12 +353,19 @@ class _ThreadHandler(logging.Handler):
             self._records.append(record)
 
 
-def _config(properties: Mapping[str, object], data_dir: Path, port: int) -> BrokerConfig:
+def _config(properties: Mapping[str, object], data_dir: Path, port: int, claimed: list[int]) -> BrokerConfig:
+    """``claimed`` is told the ports that were chosen: none that the system gives to others while the broker is down."""
+    from kbroker.cli.cluster_plan import free_ports
     from kbroker.cli.start import development_properties, with_controller_listener
 
+    def chosen(_: re.Match[str]) -> str:
+        claimed.extend(free_ports(1))
+        return f":{claimed[-1]}"
+
     given = {name: _text(name, value) for name, value in properties.items()}
-    properties = development_properties(str(data_dir), port) | with_provided(given)
-    return BrokerConfig.from_properties(with_controller_listener(properties))
+    whole = with_controller_listener(development_properties(str(data_dir), port) | with_provided(given))
+    whole["listeners"] = re.sub(r":0(?=\s*(?:,|$))", chosen, whole["listeners"])
+    return BrokerConfig.from_properties(whole)
 
 
 def _text(name: str, value: object) -> str:

@@ -108,7 +108,7 @@ class RunningCluster(Accessible):
         raise KeyError(node_id)
 
     def start(self) -> RunningCluster:
-        """Start all nodes that do not run, at the same time; returns once all serve and none is fenced."""
+        """Start all nodes that do not run, at the same time; returns once all serve and know that none is fenced."""
         for node in self.nodes:
             node.start(wait=False)
         deadline = time.monotonic() + START_SECONDS
@@ -124,7 +124,7 @@ class RunningCluster(Accessible):
         return None if self._secure is None else secure_access(self._secure, user, mechanism)
 
     def heal(self) -> None:
-        """Resume and start every node, and return once all replicas of all partitions are in sync."""
+        """Resume and start every node, and return once all know that all replicas of all partitions are in sync."""
         for node in self.nodes:
             node.resume()
         self.start()
@@ -158,8 +158,10 @@ class RunningCluster(Accessible):
 
     @contextmanager
     def client(self, timeout: float = 30.0) -> Iterator[Client]:
-        """A small synchronous client that knows the nodes that run and are not paused."""
-        addresses = [node.bootstrap_servers for node in self.nodes if node._is_up]
+        """A small synchronous client that knows the nodes that run and are not paused, and first asks the one with the
+        newest metadata: another may not have heard of the end of a third, of a new topic or of a new leader."""
+        newest_first = sorted(self.nodes, key=lambda node: -node._metadata_offset())
+        addresses = [node.bootstrap_servers for node in newest_first if node._is_up]
         if not addresses:
             raise FatalError("no node runs")
         security = None if self._secure is None else self._secure.admin()
@@ -201,16 +203,17 @@ class RunningCluster(Accessible):
         return self._ask(ask, f"there is no {topic}-{partition}")
 
     def await_unfenced(self, timeout: float = START_SECONDS) -> None:
-        """Return once every node that runs has been admitted by the active controller."""
+        """Return once every node that runs has been admitted by the active controller, and all of them know it."""
         wanted = {node.id for node in self.nodes if node._is_up}
 
         def ask(client: Client) -> bool | None:
             return wanted <= {broker.id for broker in describe_cluster(client).brokers if not broker.fenced} or None
 
         self._ask(ask, f"not all of the nodes {sorted(wanted)} are admitted", timeout)
+        self._await_news(timeout)
 
     def await_in_sync(self, timeout: float = START_SECONDS) -> None:
-        """Return once every partition has a leader and all of its replicas are in sync."""
+        """Return once every partition has a leader and all of its replicas are in sync, and every node knows it."""
 
         def ask(client: Client) -> bool | None:
             partitions = [entry for topic in client.refresh(None) for entry in topic.partitions]
@@ -220,6 +223,16 @@ class RunningCluster(Accessible):
             )
 
         self._ask(ask, "not all replicas are in sync", timeout)
+        self._await_news(timeout)
+
+    def _await_news(self, timeout: float) -> None:
+        """Return once every node that serves knows what any of them knows now."""
+        newest = max((node._metadata_offset() for node in self.nodes), default=-1)
+        until(
+            lambda: all(not node._link_is_up or node._metadata_offset() >= newest for node in self.nodes),
+            f"not all nodes know the metadata up to offset {newest}",
+            timeout,
+        )
 
     def _ask(self, ask: Callable[[Client], T | None], what: str, timeout: float = _ANSWER_SECONDS) -> T:
         """Ask until the answer is not None."""

@@ -146,7 +146,13 @@ class ClusterHost:
         leaders = {entry.partition_index: entry.leader_id for entry in entries}
         done: dict[int, int] = {}
         for node_id, partitions in sorted(places.items()):
-            answers = _act(self._cluster.node(node_id), name, topic, partitions, arguments, deadline)
+            try:
+                answers = _act(self._cluster.node(node_id), name, topic, partitions, arguments, deadline)
+            except ApiError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                # It has not heard yet of what others know; or the topic has gone, as they will tell next.
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {node_id} does not know {topic}") from None
             done |= {index: answer for index, answer in answers.items() if leaders[index] == node_id}
         return done
 
@@ -159,8 +165,9 @@ def _act(
     arguments: Arguments,
     deadline: float,
 ) -> dict[int, int]:
-    if node._link is None:
+    link = node._link  # another thread may end the node meanwhile
+    if link is None:
         raise LinkClosed
     left = max(0.1, deadline - time.monotonic())
-    answer = node._link.call("act", left, name=name, topic=topic, partitions=partitions, arguments=arguments)
+    answer = link.call("act", left, name=name, topic=topic, partitions=partitions, arguments=arguments)
     return dict(cast("list[tuple[int, int]]", answer))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+_OFFSET_SECONDS = 2.0
 
 
 class ClusterNode:
@@ -63,7 +64,8 @@ class ClusterNode:
     @property
     def pid(self) -> int | None:
         """The process, None while there is none."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        process = self._process  # another thread may end the node meanwhile
+        return process.pid if process is not None and process.poll() is None else None
 
     @property
     def is_running(self) -> bool:
@@ -176,6 +178,14 @@ class ClusterNode:
     def _link_is_up(self) -> bool:
         return self._serves and self._is_up
 
+    def _metadata_offset(self) -> int:
+        """The offset of the metadata that the node goes by, -1 while it does not tell."""
+        link = self._link
+        if link is not None and self._link_is_up:
+            with contextlib.suppress(LinkClosed, TimeoutError):
+                return cast("int", link.call("metadata_offset", _OFFSET_SECONDS))
+        return -1
+
     def _add_fault(self, fault: Fault) -> None:
         self._faults_here[fault.number] = fault
         self._command_fault("add", **fault_arguments(fault))
@@ -186,13 +196,14 @@ class ClusterNode:
 
     def _command_fault(self, what: str, **arguments: object) -> None:
         """Send a command about a fault to the node. A node that is down gets it at its start, a paused one later."""
-        if self._link is None:
+        link = self._link  # another thread may end the node meanwhile
+        if link is None:
             return
         with contextlib.suppress(LinkClosed):
             if self._paused:
-                self._link.post(what, **arguments)
+                link.post(what, **arguments)
             else:
-                self._link.call(what, **arguments)
+                link.call(what, **arguments)
 
     def _answer(self, what: str, arguments: Mapping[str, Value]) -> Value:
         """Answer the node's question about a request; on the link's thread."""
@@ -212,9 +223,10 @@ class ClusterNode:
         return None
 
     def _signal(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is None:
+        process = self._process
+        if process is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                process.send_signal(number)
 
     def _clean_up(self) -> None:
         process, self._process, self._paused, self._serves = self._process, None, False, False

@@ -88,6 +88,8 @@ class Remote:
             case "remove":
                 self._interception().remove(cast("int", call["with"]["number"]))
                 return None
+            case "metadata_offset":
+                return self._node.metadata.image.offset
             case "topic_id":
                 topic = self._node.metadata.image.topics.by_name.get(cast("str", call["with"]["topic"]))
                 return None if topic is None else uuid_to_str(topic.id)

@@ -49,7 +49,7 @@ def member(broker: RunningBroker, group: str, **options: Any) -> Iterator[Any]:
     try:
         # A poll that gives up as the group is joined loses the assignment for good (kafka-python 3.0): let it wait.
         while not consumer.assignment():
-            consumer.poll(timeout_ms=20_000, max_records=1)
+            consumer.poll(timeout_ms=180_000, max_records=1)
         yield consumer
     finally:
         consumer.close(autocommit=False)

@@ -146,7 +146,7 @@ class ConsoleProcess(ConsoleClient):
     def stop(self) -> None:
         """End it by SIGTERM: it goes at once, and has logged nothing but its audit."""
         self.process.terminate()
-        code = self.process.wait(60)
+        code = self.process.wait(180)
         assert self.process.stdout is not None
         self.process.stdout.close()
         log = self.log

@@ -85,7 +85,7 @@ def test_it_ends_with_a_node_that_is_killed(tmp_path: Path) -> None:
         assert "(changes are allowed)" in node.line
         assert node.page.post("topic/create", {"name": "made", "partitions": 1}).status == 200
         node.process.kill()
-        psutil.wait_procs([node.child], timeout=10)
+        psutil.wait_procs([node.child], timeout=120)
         eventually(lambda: not node.child.is_running() or node.child.status() == psutil.STATUS_ZOMBIE, "it has ended")
 
 

@@ -10,7 +10,7 @@ from kbroker.client import Client
 from kbroker.client.groups import commit_offsets
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.console.routes import API
-from kbroker.testing import RunningBroker
+from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 
@@ -46,23 +46,24 @@ ELSEWHERE = {
 }
 
 
-@pytest.fixture(scope="module")
-def filled(broker: RunningBroker) -> Iterator[RunningBroker]:
+@pytest.fixture
+def filled() -> Iterator[RunningBroker]:
     """A broker with a topic, offsets of a group, and a transaction that is open."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    with Client(broker.bootstrap_servers) as client:
-        create_topics(client, [NewTopic(TOPIC, 2, 1)])
-    options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": TRANSACTION}
-    options["transaction.timeout.ms"] = "600000"  # it stays open for as long as the tests of this file take
-    producer = confluent_kafka.Producer(options)
-    producer.init_transactions(180)
-    producer.begin_transaction()
-    producer.produce(TOPIC, b"open", partition=0)
-    assert producer.flush(180) == 0
-    with Client(broker.bootstrap_servers) as client:
-        assert not commit_offsets(client, "g", {TopicPartition(TOPIC, 0): 1})
-    yield broker
-    del producer
+    with running_broker() as broker:
+        with Client(broker.bootstrap_servers) as client:
+            create_topics(client, [NewTopic(TOPIC, 2, 1)])
+        options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": TRANSACTION}
+        options["transaction.timeout.ms"] = "600000"  # it stays open for as long as the test takes
+        producer = confluent_kafka.Producer(options)
+        producer.init_transactions(180)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"open", partition=0)
+        assert producer.flush(180) == 0
+        with Client(broker.bootstrap_servers) as client:
+            assert not commit_offsets(client, "g", {TopicPartition(TOPIC, 0): 1})
+        yield broker
+        del producer
 
 
 def outcomes(console: ConsoleProcess, begin: int = 0) -> list[tuple[str, str, str]]:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from kbroker.cli.cluster_plan import free_ports
+
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_SECONDS = 180
 
@@ -23,14 +25,14 @@ class CommandNode:
         ``files``: how many it may have open.
         """
         self.directory = directory
-        self.port = 0
+        [self.port] = free_ports(1)
         self._settings = settings
         self._files = files
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, once it was started."""
+        """The address for clients, once it was started; nobody else is given the port while it is down."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -72,7 +74,6 @@ class CommandNode:
         try:
             for line in process.stdout:
                 if line.startswith("kbroker ready:"):
-                    self.port = int(line.rpartition(":")[2])
                     return time.monotonic() - began
         finally:
             watchdog.cancel()

@@ -176,7 +176,7 @@ class Quorum:
         best = max(leaders, key=lambda node: node.metadata.describe_quorum().leader_epoch, default=None)
         return None if best is None else best.config.node_id
 
-    async def until(self, condition: Callable[[], bool], within: float = 15) -> None:
+    async def until(self, condition: Callable[[], bool], within: float = 60) -> None:
         """Wait for something that others bring about."""
         with trio.fail_after(within):
             while not condition():
@@ -218,6 +218,12 @@ class Quorum:
     def newest_image(self) -> MetadataImage:
         """The metadata that the furthest of the nodes has."""
         return max((node.metadata.image for node in self.nodes.values()), key=lambda image: image.offset)
+
+    async def controllers_registered(self, *node_ids: int) -> None:
+        """Wait until every node's metadata has these controllers, which register while their nodes serve."""
+        await self.until(
+            lambda: all(sorted(node.metadata.image.controllers) == list(node_ids) for node in self.nodes.values())
+        )
 
     async def topics_everywhere(self, names: Sequence[str]) -> None:
         """Wait until every node's metadata has these topics."""

@@ -92,7 +92,7 @@ def test_kafka_python(node: RunningBroker) -> None:
 
 def test_a_throttled_producer_and_consumer_get_all_and_notice() -> None:
     ck = pytest.importorskip("confluent_kafka")
-    rate, value, count = 100_000, bytes(1000), 160
+    rate, value, count = 20_000, bytes(1000), 100
     throttled: dict[str, list[float]] = {"producer": [], "consumer": []}
     with running_broker({"num.partitions": "1", "quota.window.num": "2"}) as node:
         with Client(node.bootstrap_servers) as admin:
@@ -109,7 +109,7 @@ def test_a_throttled_producer_and_consumer_get_all_and_notice() -> None:
         for _ in range(count):
             producer.produce("t", value, partition=0)
         assert producer.flush(90) == 0
-        # 160,000 bytes, of which what fits into two windows goes at once
+        # 100,000 bytes, of which what fits into two windows goes at once
         assert time.monotonic() - begin > 0.4
         consumer = ck.Consumer(
             {

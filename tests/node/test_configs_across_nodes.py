@@ -132,6 +132,7 @@ def test_every_controller_tells_its_own_properties_on_its_own_listener(tmp_path:
     async def main() -> None:
         async with quorum(tmp_path, 4, initial=3, roles="controller", roles_of={4: "broker"}) as cluster:
             await cluster.start(1, 2, 3, 4)
+            await cluster.controllers_registered(1, 2, 3)
             controller = await cluster.await_leader()
 
             async def told(node_id: int, name: str) -> tuple[int, dict[str, str | None]]:

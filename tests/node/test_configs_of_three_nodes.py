@@ -12,6 +12,7 @@ from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_
 from kbroker.errors import ErrorCode
 from kbroker.testing import RunningCluster, running_cluster
 from kbroker.wire.messages import incremental_alter_configs as inc
+from tests.every_node import await_nodes
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ def test_a_level_is_one_nodes_own_and_ends_with_it(cluster: RunningCluster) -> N
     assert f"log level of {LOGGER} set to ERROR" in cluster.node(2).log
     cluster.node(2).kill()
     cluster.node(2).start()
-    cluster.await_unfenced()
+    await_nodes(cluster, [1, 2, 3])
     assert level(cluster, 2) == "INFO"
 
 

@@ -39,10 +39,13 @@ from kbroker.version import __version__
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from tests.every_node import await_topics
 
 LISTENER_NAME = "kbroker.explorer.listener"
 LISTENER = {LISTENER_NAME: "http://127.0.0.1:0"}
 SECRET = "alice-secret"
+SECONDS = 180
+"""A limit that only a broken program reaches."""
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -95,7 +98,7 @@ class Watched:
     def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
         """The exchanges told so far, once they are ``enough``."""
         with self._some:
-            assert self._some.wait_for(lambda: enough(self.told), 60), [each.summary for each in self.told]
+            assert self._some.wait_for(lambda: enough(self.told), SECONDS), [each.summary for each in self.told]
             return list(self.told)
 
     def named(self, name: str, number: int = 1) -> list[Told]:
@@ -132,7 +135,7 @@ def consume(bootstrap: str, topic: str, group: str, count: int, **more: Any) -> 
         | more
     )
     consumer.subscribe([topic])
-    assert len(consumer.consume(count, 20)) == count
+    assert len(consumer.consume(count, 120)) == count
     consumer.close()
 
 
@@ -238,7 +241,7 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
     address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))
     with watching(port_of(broker), client="flood") as watched:
         broker.in_broker(allow_100)
-        with socket.create_connection(address, 20) as sock, sock.makefile("rb") as answers:
+        with socket.create_connection(address, SECONDS) as sock, sock.makefile("rb") as answers:
             sock.sendall(b"".join(request_bytes(4, number, "flood", request) for number in range(300)))
             for number in range(300):
                 (size,) = struct.unpack(">i", answers.read(4))
@@ -465,6 +468,7 @@ def test_a_forwarded_request_is_seen_on_both_nodes_which_are_told_from_clients(
             for node in cluster.nodes:
                 create_through(node.bootstrap_servers, f"forwarded-{node.id}")
             asked = watched.named("CreateTopics", 5)
+            await_topics(cluster, "forwarded-1")  # its leader would refuse a record before
             produce(cluster.bootstrap_servers, "forwarded-1", 5, acks="all")
             produced = watched.named("Produce", 5)
             fetches = watched.until(lambda told: [each for each in told if followed(each)])
@@ -497,7 +501,7 @@ def assert_nodes_are_told_from_clients(
         return json.loads(output.out), output.err.decode()
 
     rows, left_out = told()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while [row["client_id"] for row in rows] != ["broker-2-fetcher-0"] and time.monotonic() < deadline:
         time.sleep(0.1)  # a connection that has only just come has asked nothing yet; clients' go
         rows, left_out = told()
@@ -514,7 +518,7 @@ def assert_nodes_are_told_from_clients(
 
 def create_through(bootstrap: str, name: str, replicas: int = 3) -> None:
     port = int(bootstrap.rpartition(":")[2])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     connection = Connection("127.0.0.1", port, client_id="maker", deadline=deadline)
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
     answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), deadline)

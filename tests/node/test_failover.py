@@ -12,7 +12,7 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
-from kbroker.raft_metadata.image import PartitionImage
+from kbroker.raft_metadata.image import BrokerImage, PartitionImage
 from kbroker.types import random_uuid
 from kbroker.wire.messages import alter_partition_reassignments as moves
 from kbroker.wire.messages import broker_registration as api
@@ -61,13 +61,17 @@ def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path)
             epoch = cluster.nodes[leaving].broker_epoch
             took = await seconds(lambda: cluster.stop(leaving))
             assert took < 1.5, "it does not wait for the others' next heartbeats"
+
+            def seen() -> BrokerImage:
+                return cluster.nodes[witness].metadata.image.brokers[leaving]
+
+            await cluster.until(lambda: seen().fenced)  # of which the witness may hear later
             for p in partitions(cluster, witness):
                 assert p.leader not in (leaving, -1) and set(p.isr) == {1, 2, 3} - {leaving}
-            broker = cluster.nodes[witness].metadata.image.brokers[leaving]
-            assert broker.fenced and broker.epoch == epoch
+            assert seen().epoch == epoch
             await cluster.start(leaving)
-            broker = cluster.nodes[witness].metadata.image.brokers[leaving]
-            assert not broker.fenced and not broker.in_controlled_shutdown and broker.epoch > epoch
+            await cluster.until(lambda: not seen().fenced)
+            assert not seen().in_controlled_shutdown and seen().epoch > epoch
 
     run(test)
 

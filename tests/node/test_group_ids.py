@@ -109,6 +109,7 @@ def test_a_node_that_does_not_coordinate_a_group_says_so(tmp_path: Path, group: 
             while (found := (await first.ask(find, 4)).coordinators[0]).error_code:
                 pass
             await cluster.topics_everywhere(["t", OFFSETS])
+            await cluster.node(found.node_id).groups.until_loaded(group)
             others = [node_id for node_id in cluster.nodes if node_id != found.node_id]
             assert len(others) == 2
             for node_id in others:

@@ -19,7 +19,7 @@ def serve(
     async def run() -> None:
         server = HttpServer("test", ("127.0.0.1", 0), respond)
         await server.bind()
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.serve)
                 async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:

@@ -106,6 +106,7 @@ def test_controllers_are_described_from_3_7_on(tmp_path: Path, level: int) -> No
     async def test() -> None:
         async with quorum(tmp_path, 2, initial=1, roles_of=APART, metadata_version=level) as cluster:
             await cluster.start(1, 2)
+            await cluster.controllers_registered(*([1] if level >= 15 else []))
             client = await cluster.controller_client(1)
             answer = await client.ask(DescribeClusterRequest(endpoint_type=2))
             code = ErrorCode.NONE if level >= 15 else ErrorCode.UNSUPPORTED_VERSION

@@ -25,6 +25,8 @@ from tests.node.node_harness import Client, batch, produce_request, run
 from tests.node.quorum_harness import LISTENER, quorum
 from tests.secret_forms import tokens_in
 
+PATIENT = {"broker.session.timeout.ms": "60000", "controller.quorum.fetch.timeout.ms": "60000"}
+"""By the wall clock nobody is to be missed on a machine that is busy."""
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
@@ -90,7 +92,7 @@ def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog:
 def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         with TokenProvider(clients={"broker": "broker-secret"}, lifetime=2.0, algorithm="ES256") as provider:
-            async with quorum(tmp_path, properties=properties(provider)) as cluster:
+            async with quorum(tmp_path, properties=properties(provider) | PATIENT) as cluster:
                 await cluster.start(1, 2, 3)
                 await cluster.await_leader()
                 token = provider.token("alice", exp=1 << 32)
@@ -106,7 +108,7 @@ def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.Lo
                     while provider.requests.count("/token") < asked + 6:
                         leader = cluster.newest_image().topics.by_name["t"].partitions[0].leader
                         client = await logged_in(await cluster.node(leader).connect(), token)
-                        response = await client.ask(produce_request("t", batch(b"x"), acks=-1), 12)
+                        response = await client.ask(produce_request("t", batch(b"x"), timeout_ms=60_000), 12)
                         assert response.responses[0].partition_responses[0].error_code == 0
                         await client.stream.aclose()
 

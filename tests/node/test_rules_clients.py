@@ -309,7 +309,7 @@ def test_principals_are_built_by_a_rule(security: Any, expected: str) -> None:
 @pytest.mark.parametrize("rule", [fails, exits, lambda peer: 5, lambda peer: "alice", lambda peer: ("User", "a")])
 def test_a_hostile_principal_builder_lets_nobody_in(rule: Any) -> None:
     with running_broker(principal_builder=rule) as broker:
-        with Client(broker.bootstrap_servers, timeout=1) as client, pytest.raises(ConnectionFailed):
+        with Client(broker.bootstrap_servers, timeout=SECONDS) as client, pytest.raises(ConnectionFailed):
             client.refresh(())
         told = [record for record in broker.logs if record.name == "kbroker.rules"]
         assert len(told) == 1 and told[0].exc_info is None

@@ -16,6 +16,7 @@ from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.security.sasl.client import client_mechanism
+from kbroker.types import TopicPartition
 from kbroker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -88,11 +89,18 @@ async def produce(cluster: Quorum, topic: str, count: int) -> None:
 
 
 async def leader_of(cluster: Quorum, topic: str) -> int:
+    """The node that leads the topic's partition by the newest metadata, once it has heard of that."""
+
     def leader() -> int:
         found = cluster.newest_image().topics.by_name.get(topic)
         return -1 if found is None else found.partitions[0].leader
 
-    await cluster.until(lambda: leader() in cluster.nodes)
+    def leads() -> bool:
+        node = cluster.nodes.get(leader())
+        partition = None if node is None else node.replica_manager.partitions.get(TopicPartition(topic, 0))
+        return partition is not None and partition.state.is_leader
+
+    await cluster.until(leads)
     return leader()
 
 

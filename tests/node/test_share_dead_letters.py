@@ -320,6 +320,12 @@ def leader_of(cluster: Quorum, topic: str) -> int:
     return int(cluster.newest_image().topics.by_name[topic].partitions[0].leader)
 
 
+def is_led(cluster: Quorum, topic: str, before: int) -> bool:
+    """Whether another node than ``before`` leads the topic's partition, and has heard of it."""
+    leader = leader_of(cluster, topic)
+    return leader not in (before, -1) and cluster.nodes[leader].replica_manager.partitions[topic, 0].state.is_leader
+
+
 def test_another_leader_goes_on_with_what_was_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_write = gate(monkeypatch)
 
@@ -349,11 +355,11 @@ def test_another_leader_goes_on_with_what_was_being_written(tmp_path: Path, monk
             await until_archiving(at_coordinator, topic_id)
 
             await cluster.stop(leader)
-            await cluster.until(lambda: leader_of(cluster, "jobs") not in (leader, -1))
+            await cluster.until(lambda: is_led(cluster, "jobs", leader))
             client = await cluster.node(leader_of(cluster, "jobs")).connect()
             may_write.set()
             assert await Member(client, topic_id).fetch() == [(1, 1, 1)]
-            await cluster.until(lambda: leader_of(cluster, DLQ) not in (leader, -1))
+            await cluster.until(lambda: is_led(cluster, DLQ, leader))
             (letter,) = await letters(cluster.node(leader_of(cluster, DLQ)), 1)
             assert letter.value == b"bad" and headers(letter)["message"] == REJECTED
 

@@ -119,7 +119,7 @@ def test_aiokafka(broker: RunningBroker) -> None:
         async with AIOKafkaProducer(**client) as producer:
             await producer.send_and_wait("aiokafka", b"one")
         async with AIOKafkaConsumer("aiokafka", auto_offset_reset="earliest", **client) as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), 10)).value == b"one"
+            assert (await asyncio.wait_for(consumer.getone(), 120)).value == b"one"
 
     asyncio.run(talk())
 
@@ -135,7 +135,7 @@ def test_a_large_fetch_comes_in_pieces(broker: RunningBroker, files: Path, size:
 
 def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
     def ask(data: bytes) -> bytes:
-        with socket.create_connection((broker.host, broker.port), 10) as plain:
+        with socket.create_connection((broker.host, broker.port), 120) as plain:
             plain.sendall(data)
             try:
                 return plain.recv(100)
@@ -144,10 +144,11 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
 
     for server in broker.in_broker(lambda node: node.listeners):
         server.refusals.clear()
+    before = len(logged(broker))
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")
-    said = [record for record in logged(broker) if "refused a connection" in record.getMessage()]
+    said = [record for record in logged(broker)[before:] if "refused a connection" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
     assert "SSL handshake failed: it does not speak TLS" in said[0].getMessage()
 
@@ -185,7 +186,7 @@ def test_nothing_below_tls_1_2_is_agreed_on(broker: RunningBroker, highest: ssl.
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = highest
     context.set_ciphers("ALL:@SECLEVEL=0")
-    with socket.create_connection((broker.host, broker.port), 10) as plain, pytest.raises((ssl.SSLError, OSError)):
+    with socket.create_connection((broker.host, broker.port), 120) as plain, pytest.raises((ssl.SSLError, OSError)):
         context.wrap_socket(plain, server_hostname="localhost")
 
 
@@ -244,7 +245,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
         b"\x80\x2e",
     ]
     for number in range(300):
-        with socket.create_connection((broker.host, broker.port), 10) as plain:
+        with socket.create_connection((broker.host, broker.port), 120) as plain:
             plain.send(beginnings[number % 5] + garbage.randbytes(garbage.randrange(2000)))
             if number % 2:
                 with suppress(OSError):
@@ -364,12 +365,13 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 def test_three_nodes_reach_one_another(cluster: RunningCluster, files: Path) -> None:
     from confluent_kafka.admin import NewTopic
 
-    client = conf(cluster, files, acks="all")  # type: ignore[arg-type]
-    admin = AdminClient({name: value for name, value in client.items() if name != "acks"})
+    # Idempotent: what the leader refuses because it has not heard of the topic yet keeps its place.
+    client = conf(cluster, files, enable__idempotence=True)  # type: ignore[arg-type]
+    admin = AdminClient({name: value for name, value in client.items() if name != "enable.idempotence"})
     admin.create_topics([NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})])["t"].result(120)
     values = [b"%d" % number for number in range(1000)]
     produce(client, "t", *values)
-    reader = {name: value for name, value in client.items() if name != "acks"}
+    reader = {name: value for name, value in client.items() if name != "enable.idempotence"}
     assert consume(reader, "t", 1000) == values
     assert len(admin.list_topics(timeout=60).topics["t"].partitions[0].isrs) == 3
     assert not any("cannot connect to" in node.log for node in cluster.nodes)
@@ -427,7 +429,7 @@ def test_the_java_clients_use_their_stores(
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0 and "2000 records sent" in done.stdout, done
     assert len(consume(conf(broker, files), "java", 2000)) == 2000

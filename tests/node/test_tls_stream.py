@@ -59,7 +59,7 @@ def with_pair(test: Callable[[TlsStream, ssl.SSLSocket], Awaitable[None]]) -> No
 
     async def main() -> None:
         stream, client = pair()
-        with trio.fail_after(20), client:
+        with trio.fail_after(120), client:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stream.handshake)
                 await call(client, client.do_handshake)
@@ -353,7 +353,7 @@ def with_updates(test: Callable[[TlsStream, socket.socket, KeyUpdates], None]) -
         theirs.setblocking(False)
         stream = TlsStream(RealStream(ours, use_sendfile=True), SERVER, bytearray(PIECE))
         client = KeyUpdates()
-        with trio.fail_after(20), theirs:
+        with trio.fail_after(120), theirs:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stream.handshake)
                 await client.handshake(theirs)
@@ -467,7 +467,7 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
     async def main() -> None:
         stream, client = pair()
         stranger, liar = pair()
-        with trio.fail_after(30), client, liar:
+        with trio.fail_after(120), client, liar:
             os.write(liar.fileno(), b"GET / HTTP/1.1\r\n\r\n")
             thread = HandshakeThread()
             failures: list[Exception] = []

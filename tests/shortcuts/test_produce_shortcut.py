@@ -356,6 +356,7 @@ def test_batches_of_connections_that_are_readable_together_are_in_one_write(
                     parts = request_parts(0, 12, 7, "test", produce_request("t", batch(b"x")))
                     frame = b"".join(map(bytes, parts))
                     client.raw.send(frame)
+                node.arrived(clients)
                 for client in clients:
                     assert (await client.frame())[:4] == (7).to_bytes(4, "big")
                 assert written == [len(clients)]
