@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.group_offsets import GroupOffsets
 from kbroker.cli.group_reset import topic_notes
 from kbroker.client import Client
+from kbroker.client.group_offsets import GroupOffsets
 from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic
 from kbroker.testing import RunningBroker
 from kbroker.wire.messages import streams_group_heartbeat as streams

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kbroker.cli.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
-from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.group_losses import group_losses
+from kbroker.client.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
 from kbroker.client.groups import (
     CommittedOffset,
     GroupDescription,
@@ -19,6 +18,8 @@ from kbroker.client.groups import (
     delete_group,
     list_groups,
 )
+from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.offset_resets import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import LATEST, TopicDescription, describe_topics, list_offsets, list_ranges
@@ -32,7 +33,6 @@ from kbroker.console.sessions import View
 from kbroker.console.standing import STANDS_MS, Stand, findings
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime
 from kbroker.records_io.times import parse_moment
 from kbroker.types import TopicPartition
 
