@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kbroker.client.troubles import ERROR, WARNING
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
-
-ERROR: Final = "error"
-WARNING: Final = "warning"
 
 _GOES_ON: Final = "A consumer that comes there goes on where its auto.offset.reset says: at the end by default"
 

@@ -9,8 +9,9 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.group_losses import group_losses
 from kbroker.client.groups import CONSUMER, GroupDescription, GroupMember
-from kbroker.client.lost_records import ERROR, WARNING, losses
+from kbroker.client.lost_records import losses
 from kbroker.client.topics import missing_topics
+from kbroker.client.troubles import ERROR, WARNING
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from tests.client.fake_broker import FakeBroker
