@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kbroker.client.cluster import Client
 from kbroker.client.groups import GroupDescription, subscribed_and_unassigned, topics_of_members
-from kbroker.client.lost_records import Loss, losses
+from kbroker.client.lost_records import Limits, Loss, losses
 from kbroker.client.topics import missing_topics
 from kbroker.types import TopicPartition
 
@@ -15,12 +15,12 @@ def group_losses(
     client: Client,
     group: GroupDescription,
     committed: Mapping[TopicPartition, int],
-    ranges: Mapping[TopicPartition, tuple[int, int] | None],
+    ranges: Mapping[TopicPartition, Limits],
 ) -> list[Loss]:
     """The reasons why a group gets nothing; the cluster is asked which of its members' topics are missing.
 
-    ``ranges``: start and end of the logs that it has committed for or is assigned; None where they are not known.
-    Topics that its members have left do not count: their offsets are there until they expire.
+    ``ranges``: the logs that it has committed for or is assigned. Topics that its members have left do not count: their
+    offsets are there until they expire.
     """
     subscribed = subscribed_and_unassigned(group)
     missing = missing_topics(client, sorted(subscribed))

@@ -231,7 +231,7 @@ def _reasons(
     at_ends |= {partition for partition, _ in empty}
     offsets = {partition: told.offset for partition, told in committed.items()}
     # Where no record is left for the group, nothing that is gone is worth an error.
-    logs = {each: None if each in at_ends else known.get(each) for each in ranges}
+    logs = {each: None if each in at_ends else limits for each, limits in ranges.items()}
     found = findings(group.state, len(group.members), stands, now_ms, group_losses(client, group, offsets, logs))
     return [
         {
