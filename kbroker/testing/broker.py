@@ -7,8 +7,7 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -362,49 +361,5 @@ def _text(name: str, value: object) -> str:
     raise FatalError(f"{name}: expected text, a number or a truth value, not {type(value).__name__}")
 
 
-@contextmanager
-def running_broker(
-    properties: Mapping[str, object] | None = None,
-    *,
-    port: int = 0,
-    data_dir: str | Path | None = None,
-    security: Protocol | None = None,
-    users: Mapping[str, str] | None = None,
-    super_users: Sequence[str] | None = None,
-    authorizer: object = None,
-    authenticator: object = None,
-    principal_builder: object = None,
-    quota_callback: object = None,
-    token_validator: object = None,
-    streams_assignors: Mapping[str, object] | None = None,
-    consumer_assignors: Mapping[str, object] | None = None,
-    share_assignor: object = None,
-    create_topic_policy: object = None,
-    alter_config_policy: object = None,
-    topology_descriptions: object = None,
-) -> Iterator[RunningBroker]:
-    """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
-    broker = RunningBroker(
-        properties,
-        port=port,
-        data_dir=data_dir,
-        security=security,
-        users=users,
-        super_users=super_users,
-        authorizer=authorizer,
-        authenticator=authenticator,
-        principal_builder=principal_builder,
-        quota_callback=quota_callback,
-        token_validator=token_validator,
-        streams_assignors=streams_assignors,
-        consumer_assignors=consumer_assignors,
-        share_assignor=share_assignor,
-        create_topic_policy=create_topic_policy,
-        alter_config_policy=alter_config_policy,
-        topology_descriptions=topology_descriptions,
-    )
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()
+running_broker = RunningBroker
+"""``with running_broker() as broker``: a broker for the length of the block."""
