@@ -46,9 +46,9 @@ class RunningBroker(Accessible):
     and ``alice`` (``admin-secret``, ``alice-secret``). With ``super_users`` there is an authorizer, and the others may
     do what ACLs allow. :meth:`client_properties` and its siblings are what clients need.
 
-    ``authorizer``, ``authenticator`` (of PLAIN), ``token_validator`` (of OAUTHBEARER), ``principal_builder`` and
-    ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`), and so are
-    ``share_assignor``, ``create_topic_policy``, ``alter_config_policy`` and ``topology_descriptions``.
+    ``authorizer``, ``authenticator`` (of PLAIN), ``scram_credentials``, ``token_validator`` (of OAUTHBEARER),
+    ``principal_builder`` and ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`),
+    and so are ``share_assignor``, ``create_topic_policy``, ``alter_config_policy`` and ``topology_descriptions``.
     ``streams_assignors`` and ``consumer_assignors`` have assignors under the names by which groups choose them; the
     first is the default, and Kafka's own are there as well. All are called in other threads than the test's.
     """
@@ -67,6 +67,7 @@ class RunningBroker(Accessible):
         principal_builder: object = None,
         quota_callback: object = None,
         token_validator: object = None,
+        scram_credentials: object = None,
         streams_assignors: Mapping[str, object] | None = None,
         consumer_assignors: Mapping[str, object] | None = None,
         share_assignor: object = None,
@@ -86,7 +87,7 @@ class RunningBroker(Accessible):
             properties = {**self._security.properties(port), **(properties or {})}
         self._rules: GivenRules | None = None
         given = (
-            *(authorizer, authenticator, principal_builder, quota_callback, token_validator),
+            *(authorizer, authenticator, principal_builder, quota_callback, token_validator, scram_credentials),
             *(streams_assignors, consumer_assignors, share_assignor),
             *(create_topic_policy, alter_config_policy, topology_descriptions),
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbroker.client import Client
+from kbroker.client.acls import create_acls, delete_acls, describe_acls
 from kbroker.client.configs import ConfigChange, Operation, alter_configs
 from kbroker.client.configs import ResourceType as ConfigResourceType
 from kbroker.client.errors import AuthenticationFailed, ConnectionFailed, ResponseError
@@ -19,20 +22,32 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.quotas import alter_quotas
 from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic, create_topics
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.rules import (
     NOT_MINE,
+    Acl,
+    AclChange,
+    AclFilter,
+    AclKeeper,
+    AclOperation,
+    AclPermission,
+    AclRemoval,
     Action,
     Authorizer,
     Decision,
     KafkaPrincipal,
     Login,
     Password,
+    PatternType,
     Peer,
     Quota,
     QuotaCallback,
     QuotaClient,
     QuotaKind,
     ResourceType,
+    ScramCredential,
+    ScramLogin,
+    ScramMechanism,
     Token,
     TokenUser,
 )
@@ -194,14 +209,18 @@ def test_rules_are_refreshed_before_the_node_serves_and_again() -> None:
 
 def logged_in(broker: RunningBroker, user: str, password: str) -> bool:
     """Whether a user comes in with a password."""
-    given = broker.client_properties("alice", mechanism="PLAIN")
+    return gets_in(broker, "PLAIN", user, password, "Invalid username or password")
+
+
+def gets_in(broker: RunningBroker, mechanism: str, user: str, password: str, refusal: str) -> bool:
+    given = broker.client_properties("alice", mechanism=mechanism)
     line = given["sasl.jaas.config"].replace('"alice"', f'"{user}"').replace("alice-secret", password)
     properties = ClientProperties({**given, "sasl.jaas.config": line})
     with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60) as client:
         try:
             client.refresh(())
         except AuthenticationFailed as error:
-            assert "Invalid username or password" in str(error)
+            assert refusal in str(error)
             return False
     return True
 
@@ -259,6 +278,150 @@ def test_an_authenticator_that_hangs_holds_up_nobody_else() -> None:
             assert not logged_in(broker, "stuck", "x") and logged_in(broker, "alice", "x")
     finally:
         gate.set()
+
+
+# --- ACLs of its own ------------------------------------------------------------------------------------------------
+
+
+class Kept(AclKeeper):
+    """Keeps ACLs in memory; topics are read and written by them, and all else is allowed."""
+
+    def __init__(self) -> None:
+        self.kept: list[Acl] = []
+        self.changes_seen: list[AclChange | AclRemoval] = []
+
+    def authorize(self, action: Action) -> Decision:
+        if action.resource_type is not ResourceType.TOPIC or action.operation is AclOperation.DESCRIBE:
+            return Decision.ALLOWED
+        wanted = AclFilter(ResourceType.TOPIC, action.name, PatternType.MATCH, str(action.principal))
+        allowed = any(wanted.matches(acl) and acl.operation is action.operation for acl in self.kept)
+        return Decision.ALLOWED if allowed else Decision.DENIED
+
+    def acls(self, wanted: AclFilter) -> list[Acl]:
+        return [acl for acl in self.kept if wanted.matches(acl)]
+
+    async def create_acls(self, change: AclChange) -> list[str | None]:
+        self.changes_seen.append(change)
+        self.kept += [acl for acl in change.acls if acl.resource_name != "secret"]
+        return ["nobody may" if acl.resource_name == "secret" else None for acl in change.acls]
+
+    def delete_acls(self, removal: AclRemoval) -> list[list[Acl]]:
+        self.changes_seen.append(removal)
+        gone = [self.acls(wanted) for wanted in removal.filters]
+        self.kept = [acl for acl in self.kept if not any(acl in found for found in gone)]
+        return gone
+
+
+def may_write(topic: str, principal: str = "User:ANONYMOUS") -> Acl:
+    words = AclOperation.WRITE, AclPermission.ALLOW
+    return Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, principal, "*", *words)
+
+
+def test_an_authorizer_keeps_acls_of_its_own() -> None:
+    rules = Kept()
+    with running_broker(authorizer=rules) as broker, Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("orders")])
+        send = Delivered(broker)
+        assert send("orders") == "TOPIC_AUTHORIZATION_FAILED"
+        wanted = [may_write("secret"), may_write("orders"), may_write("other", "nobody")]
+        refused = dict(create_acls(client, wanted))
+        assert list(refused) == [wanted[0], wanted[2]] and "nobody may" in str(refused[wanted[0]])
+        assert "Could not parse principal" in str(refused[wanted[2]])
+        anonymous = KafkaPrincipal("User", "ANONYMOUS")
+        assert rules.changes_seen == [AclChange(anonymous, "127.0.0.1", (wanted[0], wanted[1]))]
+        assert describe_acls(client, AclFilter()) == [may_write("orders")]
+        assert describe_acls(client, AclFilter(resource_name="x")) == []
+        assert broker.in_broker(lambda node: len(node.services.metadata.image.principals.acls)) == 0
+        until(lambda: send("orders") is None, "it holds at once")
+        assert delete_acls(client, [AclFilter(resource_name="orders")]) == [may_write("orders")]
+        until(lambda: send("orders") == "TOPIC_AUTHORIZATION_FAILED", "the removal holds")
+        assert describe_acls(client, AclFilter()) == []
+
+
+@pytest.mark.parametrize("answer", [fails, exits, lambda question: 5, lambda question: "x", lambda question: [1, 2]])
+def test_a_hostile_keeper_of_acls_is_an_error_for_the_client(answer: Any) -> None:
+    rules = SimpleNamespace(authorize=lambda action: True, acls=answer, create_acls=answer, delete_acls=answer)
+    with running_broker(authorizer=rules) as broker, Client(broker.bootstrap_servers) as client:
+        for ask in (
+            lambda: describe_acls(client, AclFilter()),
+            lambda: raise_first(create_acls(client, [may_write("orders")])),
+            lambda: delete_acls(client, [AclFilter()]),
+        ):
+            with pytest.raises(ResponseError) as caught:
+                ask()
+            assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 3 and all("the client is told UNKNOWN_SERVER_ERROR" in text for text in told)
+
+
+def raise_first(refused: Sequence[tuple[Acl, ResponseError]]) -> None:
+    for _, error in refused:
+        raise error
+
+
+def test_a_keeper_has_all_methods_or_none() -> None:
+    rules = SimpleNamespace(authorize=lambda action: True, acls=lambda wanted: [])
+    with pytest.raises(FatalError, match="it has acls, and not create_acls and delete_acls"):
+        running_broker(authorizer=rules).__enter__()
+
+
+# --- Credentials of SCRAM -------------------------------------------------------------------------------------------
+
+SCRAM_USERS = {
+    mechanism: {"robert": ScramCredential.from_password(mechanism, "bob", iterations=8192)}
+    for mechanism in ScramMechanism
+}
+
+
+def credential(login: ScramLogin) -> ScramCredential | None:
+    return SCRAM_USERS[login.mechanism].get(login.username)
+
+
+async def credential_later(login: ScramLogin) -> ScramCredential | None:
+    return credential(login)
+
+
+def weak(login: ScramLogin) -> ScramCredential:
+    return replace(SCRAM_USERS[login.mechanism]["robert"], iterations=1)
+
+
+def of_another_hash(login: ScramLogin) -> ScramCredential:
+    [other] = [each for each in ScramMechanism if each is not login.mechanism]
+    return SCRAM_USERS[other]["robert"]
+
+
+def scram_logged_in(broker: RunningBroker, mechanism: ScramMechanism, user: str, password: str) -> bool:
+    """Whether a user gets in by SCRAM."""
+    return gets_in(broker, mechanism.mechanism_name, user, password, "invalid credentials")
+
+
+@pytest.mark.parametrize("mechanism", list(ScramMechanism))
+@pytest.mark.parametrize("rule", [credential, credential_later])
+def test_users_of_scram_are_those_that_a_rule_knows(rule: Any, mechanism: ScramMechanism) -> None:
+    asked: list[Action] = []
+
+    def authorize(action: Action) -> bool:
+        asked.append(action)
+        return True
+
+    with running_broker(security="sasl_plaintext", scram_credentials=rule, authorizer=authorize) as broker:
+        assert scram_logged_in(broker, mechanism, "robert", "bob")
+        properties = broker.librdkafka_properties("alice", mechanism=mechanism.mechanism_name)
+        send = Delivered(broker, **{**properties, "sasl.username": "robert", "sasl.password": "bob"})
+        assert send("t") is None
+        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
+        # Alice is a user of the cluster, and the rule does not know her.
+        assert not scram_logged_in(broker, mechanism, "alice", "alice-secret")
+        assert not scram_logged_in(broker, mechanism, "robert", "alice-secret")
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda login: True, lambda login: "bob", weak, of_another_hash])
+def test_hostile_credentials_let_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", scram_credentials=rule) as broker:
+        assert not scram_logged_in(broker, ScramMechanism.SCRAM_SHA_256, "robert", "bob")
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "the client is not let in" in told[0]
+        assert not [record for record in broker.logs if record.exc_info]
 
 
 # --- Principals -----------------------------------------------------------------------------------------------------
@@ -362,6 +525,23 @@ def test_a_quota_of_ones_own_throttles_and_is_shared_and_changes() -> None:
         assert throttled[0][0] == "other"
         assert {client.client_id for client in rules.asked} >= {"one", "other"}
         assert {client.kind for client in rules.asked} == set(QuotaKind)
+
+
+def test_a_quota_callback_sees_the_cluster_as_it_is() -> None:
+    seen: list[tuple[int, list[int], list[str], list[int | None], list[int | None]]] = []
+
+    def quota(client: QuotaClient) -> Decision:
+        cluster = client.cluster
+        told = cluster.node_id, cluster.brokers(), cluster.topics()
+        seen.append((*told, cluster.leaders("orders"), cluster.leaders("nowhere")))
+        return NOT_MINE
+
+    with running_broker(quota_callback=quota) as broker, Client(broker.bootstrap_servers) as client:
+        client.refresh(())
+        assert seen[0][:3] == (1, [1], []) and seen[0][3:] == ([], [])
+        create_topics(client, [NewTopic("orders", 3)])
+        # Answers are kept for a second.
+        until(lambda: client.refresh(()) is not None and seen[-1] == (1, [1], ["orders"], [1, 1, 1], []), "it is seen")
 
 
 @pytest.mark.parametrize("rule", [fails, lambda client: None, lambda client: Quota(-1.0), lambda client: Quota(True)])
