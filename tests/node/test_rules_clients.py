@@ -4,64 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbroker.client import Client
-from kbroker.client.acls import create_acls, delete_acls, describe_acls
 from kbroker.client.configs import ConfigChange, Operation, alter_configs
 from kbroker.client.configs import ResourceType as ConfigResourceType
-from kbroker.client.errors import AuthenticationFailed, ConnectionFailed, ResponseError
-from kbroker.client.properties import ClientProperties
+from kbroker.client.errors import ConnectionFailed, ResponseError
 from kbroker.client.quotas import alter_quotas
-from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic, create_topics
-from kbroker.errors import ErrorCode, FatalError
 from kbroker.rules import (
     NOT_MINE,
-    Acl,
-    AclChange,
-    AclFilter,
-    AclKeeper,
-    AclOperation,
-    AclPermission,
-    AclRemoval,
     Action,
     Authorizer,
     Decision,
     KafkaPrincipal,
-    Login,
-    Password,
-    PatternType,
     Peer,
     Quota,
     QuotaCallback,
     QuotaClient,
     QuotaKind,
     ResourceType,
-    ScramCredential,
-    ScramLogin,
-    ScramMechanism,
-    Token,
-    TokenUser,
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
-
-SECONDS = 180
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that comes soon."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s"
-        time.sleep(0.02)
+from tests.node.rules_harness import SECONDS, Delivered, Seen, exits, fails, nonsense, until
 
 
 class Changing(Authorizer):
@@ -76,30 +45,6 @@ class Changing(Authorizer):
         if action.resource_type is not ResourceType.TOPIC or action.name in self.topics:
             return Decision.ALLOWED
         return Decision.DENIED
-
-
-class Delivered:
-    """Sends one record after the other by confluent-kafka, and gives each one's error."""
-
-    def __init__(self, broker: RunningBroker, **more: Any) -> None:
-        ck = pytest.importorskip("confluent_kafka")
-        given = broker.librdkafka_properties() if broker._security else {"bootstrap.servers": broker.bootstrap_servers}
-        self._producer = ck.Producer({**given, "linger.ms": 0, **more})
-
-    def __call__(self, topic: str) -> str | None:
-        """The name of the error of a record, None for none."""
-        errors: list[Any] = []
-        try:
-            self._producer.produce(topic, b"v" * 100, on_delivery=lambda error, _: errors.append(error))
-        except Exception as error:  # librdkafka knows already
-            errors.append(error.args[0])
-        assert self._producer.flush(SECONDS) == 0
-        self.poll()
-        return errors[0].name() if errors[0] is not None else None
-
-    def poll(self) -> None:
-        """Hear of what has happened."""
-        self._producer.poll(0)
 
 
 def test_an_authorizer_is_asked_and_its_changes_hold_while_clients_are_connected() -> None:
@@ -147,18 +92,6 @@ def creation(broker: RunningBroker, topic: str) -> str | None:
     return result.name if isinstance(result, ResponseError) else None
 
 
-def fails(_: object) -> Any:
-    raise RuntimeError("broken")
-
-
-def exits(_: object) -> Any:
-    raise SystemExit
-
-
-def nonsense(_: object) -> Any:
-    return "yes"
-
-
 @pytest.mark.parametrize("rule", [fails, exits, nonsense])
 def test_a_hostile_authorizer_denies_and_the_node_lives(rule: Any) -> None:
     with running_broker(authorizer=rule) as broker:
@@ -204,226 +137,6 @@ def test_rules_are_refreshed_before_the_node_serves_and_again() -> None:
         until(lambda: send("a") == "TOPIC_AUTHORIZATION_FAILED", "the third refresh")
 
 
-# --- Logins ---------------------------------------------------------------------------------------------------------
-
-
-def logged_in(broker: RunningBroker, user: str, password: str) -> bool:
-    """Whether a user comes in with a password."""
-    return gets_in(broker, "PLAIN", user, password, "Invalid username or password")
-
-
-def gets_in(broker: RunningBroker, mechanism: str, user: str, password: str, refusal: str) -> bool:
-    given = broker.client_properties("alice", mechanism=mechanism)
-    line = given["sasl.jaas.config"].replace('"alice"', f'"{user}"').replace("alice-secret", password)
-    properties = ClientProperties({**given, "sasl.jaas.config": line})
-    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60) as client:
-        try:
-            client.refresh(())
-        except AuthenticationFailed as error:
-            assert refusal in str(error)
-            return False
-    return True
-
-
-def check(login: Login) -> str | None:
-    """Passwords are names backwards; ``bob`` is another in the cluster."""
-    if login.password != login.username[::-1]:
-        return None
-    return {"bob": "robert"}.get(login.username, login.username)
-
-
-async def check_later(login: Login) -> str | None:
-    """The same rule as ``check``, as a coroutine."""
-    return check(login)
-
-
-@pytest.mark.parametrize("rule", [check, check_later])
-def test_logins_are_checked_by_a_rule(rule: Any) -> None:
-    asked: list[Action] = []
-
-    def authorize(action: Action) -> bool:
-        asked.append(action)
-        return True
-
-    with running_broker(security="sasl_plaintext", authenticator=rule, authorizer=authorize) as broker:
-        assert logged_in(broker, "alice", "ecila") and logged_in(broker, "bob", "bob")
-        assert not logged_in(broker, "alice", "alice-secret") and not logged_in(broker, "eve", "x")
-        properties = broker.librdkafka_properties("alice", mechanism="PLAIN")
-        send = Delivered(broker, **{**properties, "sasl.username": "bob", "sasl.password": "bob"})
-        assert send("t") is None
-        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
-        assert not [record for record in broker.logs if "ecila" in record.getMessage()]
-
-
-@pytest.mark.parametrize("rule", [fails, exits, lambda login: 5, lambda login: "", lambda login: "a\nb"])
-def test_a_hostile_authenticator_lets_nobody_in(rule: Any) -> None:
-    with running_broker(security="sasl_plaintext", authenticator=rule) as broker:
-        assert not logged_in(broker, "alice", "alice-secret")
-        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
-        assert len(told) == 1 and "alice-secret" not in told[0]
-        assert not [record for record in broker.logs if record.exc_info]
-
-
-def test_an_authenticator_that_hangs_holds_up_nobody_else() -> None:
-    gate = threading.Event()
-
-    def hang(login: Login) -> bool:
-        if login.username == "stuck":
-            gate.wait()
-        return True
-
-    hang.timeout_seconds = 2.0  # type: ignore[attr-defined]
-    try:
-        with running_broker(security="sasl_plaintext", authenticator=hang) as broker:
-            assert not logged_in(broker, "stuck", "x") and logged_in(broker, "alice", "x")
-    finally:
-        gate.set()
-
-
-# --- ACLs of its own ------------------------------------------------------------------------------------------------
-
-
-class Kept(AclKeeper):
-    """Keeps ACLs in memory; topics are read and written by them, and all else is allowed."""
-
-    def __init__(self) -> None:
-        self.kept: list[Acl] = []
-        self.changes_seen: list[AclChange | AclRemoval] = []
-
-    def authorize(self, action: Action) -> Decision:
-        if action.resource_type is not ResourceType.TOPIC or action.operation is AclOperation.DESCRIBE:
-            return Decision.ALLOWED
-        wanted = AclFilter(ResourceType.TOPIC, action.name, PatternType.MATCH, str(action.principal))
-        allowed = any(wanted.matches(acl) and acl.operation is action.operation for acl in self.kept)
-        return Decision.ALLOWED if allowed else Decision.DENIED
-
-    def acls(self, wanted: AclFilter) -> list[Acl]:
-        return [acl for acl in self.kept if wanted.matches(acl)]
-
-    async def create_acls(self, change: AclChange) -> list[str | None]:
-        self.changes_seen.append(change)
-        self.kept += [acl for acl in change.acls if acl.resource_name != "secret"]
-        return ["nobody may" if acl.resource_name == "secret" else None for acl in change.acls]
-
-    def delete_acls(self, removal: AclRemoval) -> list[list[Acl]]:
-        self.changes_seen.append(removal)
-        gone = [self.acls(wanted) for wanted in removal.filters]
-        self.kept = [acl for acl in self.kept if not any(acl in found for found in gone)]
-        return gone
-
-
-def may_write(topic: str, principal: str = "User:ANONYMOUS") -> Acl:
-    words = AclOperation.WRITE, AclPermission.ALLOW
-    return Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, principal, "*", *words)
-
-
-def test_an_authorizer_keeps_acls_of_its_own() -> None:
-    rules = Kept()
-    with running_broker(authorizer=rules) as broker, Client(broker.bootstrap_servers) as client:
-        create_topics(client, [NewTopic("orders")])
-        send = Delivered(broker)
-        assert send("orders") == "TOPIC_AUTHORIZATION_FAILED"
-        wanted = [may_write("secret"), may_write("orders"), may_write("other", "nobody")]
-        refused = dict(create_acls(client, wanted))
-        assert list(refused) == [wanted[0], wanted[2]] and "nobody may" in str(refused[wanted[0]])
-        assert "Could not parse principal" in str(refused[wanted[2]])
-        anonymous = KafkaPrincipal("User", "ANONYMOUS")
-        assert rules.changes_seen == [AclChange(anonymous, "127.0.0.1", (wanted[0], wanted[1]))]
-        assert describe_acls(client, AclFilter()) == [may_write("orders")]
-        assert describe_acls(client, AclFilter(resource_name="x")) == []
-        assert broker.in_broker(lambda node: len(node.services.metadata.image.principals.acls)) == 0
-        until(lambda: send("orders") is None, "it holds at once")
-        assert delete_acls(client, [AclFilter(resource_name="orders")]) == [may_write("orders")]
-        until(lambda: send("orders") == "TOPIC_AUTHORIZATION_FAILED", "the removal holds")
-        assert describe_acls(client, AclFilter()) == []
-
-
-@pytest.mark.parametrize("answer", [fails, exits, lambda question: 5, lambda question: "x", lambda question: [1, 2]])
-def test_a_hostile_keeper_of_acls_is_an_error_for_the_client(answer: Any) -> None:
-    rules = SimpleNamespace(authorize=lambda action: True, acls=answer, create_acls=answer, delete_acls=answer)
-    with running_broker(authorizer=rules) as broker, Client(broker.bootstrap_servers) as client:
-        for ask in (
-            lambda: describe_acls(client, AclFilter()),
-            lambda: raise_first(create_acls(client, [may_write("orders")])),
-            lambda: delete_acls(client, [AclFilter()]),
-        ):
-            with pytest.raises(ResponseError) as caught:
-                ask()
-            assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
-        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
-        assert len(told) == 3 and all("the client is told UNKNOWN_SERVER_ERROR" in text for text in told)
-
-
-def raise_first(refused: Sequence[tuple[Acl, ResponseError]]) -> None:
-    for _, error in refused:
-        raise error
-
-
-def test_a_keeper_has_all_methods_or_none() -> None:
-    rules = SimpleNamespace(authorize=lambda action: True, acls=lambda wanted: [])
-    with pytest.raises(FatalError, match="it has acls, and not create_acls and delete_acls"):
-        running_broker(authorizer=rules).__enter__()
-
-
-# --- Credentials of SCRAM -------------------------------------------------------------------------------------------
-
-SCRAM_USERS = {
-    mechanism: {"robert": ScramCredential.from_password(mechanism, "bob", iterations=8192)}
-    for mechanism in ScramMechanism
-}
-
-
-def credential(login: ScramLogin) -> ScramCredential | None:
-    return SCRAM_USERS[login.mechanism].get(login.username)
-
-
-async def credential_later(login: ScramLogin) -> ScramCredential | None:
-    return credential(login)
-
-
-def weak(login: ScramLogin) -> ScramCredential:
-    return replace(SCRAM_USERS[login.mechanism]["robert"], iterations=1)
-
-
-def of_another_hash(login: ScramLogin) -> ScramCredential:
-    [other] = [each for each in ScramMechanism if each is not login.mechanism]
-    return SCRAM_USERS[other]["robert"]
-
-
-def scram_logged_in(broker: RunningBroker, mechanism: ScramMechanism, user: str, password: str) -> bool:
-    """Whether a user gets in by SCRAM."""
-    return gets_in(broker, mechanism.mechanism_name, user, password, "invalid credentials")
-
-
-@pytest.mark.parametrize("mechanism", list(ScramMechanism))
-@pytest.mark.parametrize("rule", [credential, credential_later])
-def test_users_of_scram_are_those_that_a_rule_knows(rule: Any, mechanism: ScramMechanism) -> None:
-    asked: list[Action] = []
-
-    def authorize(action: Action) -> bool:
-        asked.append(action)
-        return True
-
-    with running_broker(security="sasl_plaintext", scram_credentials=rule, authorizer=authorize) as broker:
-        assert scram_logged_in(broker, mechanism, "robert", "bob")
-        properties = broker.librdkafka_properties("alice", mechanism=mechanism.mechanism_name)
-        send = Delivered(broker, **{**properties, "sasl.username": "robert", "sasl.password": "bob"})
-        assert send("t") is None
-        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
-        # Alice is a user of the cluster, and the rule does not know her.
-        assert not scram_logged_in(broker, mechanism, "alice", "alice-secret")
-        assert not scram_logged_in(broker, mechanism, "robert", "alice-secret")
-
-
-@pytest.mark.parametrize("rule", [fails, exits, lambda login: True, lambda login: "bob", weak, of_another_hash])
-def test_hostile_credentials_let_nobody_in(rule: Any) -> None:
-    with running_broker(security="sasl_plaintext", scram_credentials=rule) as broker:
-        assert not scram_logged_in(broker, ScramMechanism.SCRAM_SHA_256, "robert", "bob")
-        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
-        assert len(told) == 1 and "the client is not let in" in told[0]
-        assert not [record for record in broker.logs if record.exc_info]
-
-
 # --- Principals -----------------------------------------------------------------------------------------------------
 
 
@@ -436,18 +149,6 @@ def build(peer: Peer) -> Any:
     if peer.principal.name == "eve":
         return None
     return NOT_MINE
-
-
-class Seen:
-    """Allows everything, and keeps the principals of Produce."""
-
-    def __init__(self) -> None:
-        self.producers: set[str] = set()
-
-    def authorize(self, action: Action) -> bool:
-        if action.api == "Produce":
-            self.producers.add(str(action.principal))
-        return True
 
 
 @pytest.mark.parametrize(("security", "expected"), [("ssl", "Team:blue"), ("sasl_plaintext", "Team:red")])
@@ -648,48 +349,3 @@ def test_a_built_principal_is_judged_by_each_of_three_nodes(tmp_path: Path) -> N
                 f"blue-{number % 3 + 1}", b"v", partition=number % 3, on_delivery=lambda e, _: errors.append(e)
             )
         assert producer.flush(SECONDS) == 0 and errors == [None] * 30
-
-
-# --- Tokens ---------------------------------------------------------------------------------------------------------
-
-
-def validate(token: Token) -> TokenUser | None:
-    """Tokens of this test are good for a minute."""
-    name, _, secret = token.value.reveal().partition("~")
-    return TokenUser(name, time.time() + 60) if Password(secret) == "geheim" else None
-
-
-def sent_with_token(broker: RunningBroker, token: str) -> str | None:
-    """Send a record with a token; the name of the error."""
-    ck = pytest.importorskip("confluent_kafka")
-    failures: list[Any] = []
-    properties = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": lambda _: (token, time.time() + 60),
-        "error_cb": failures.append,
-        "message.timeout.ms": SECONDS * 1000,
-    }
-    producer = ck.Producer(properties)
-    delivered: list[Any] = []
-    producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
-    until(lambda: producer.poll(0.05) or delivered or failures, "the client hears of its token")
-    producer.purge()
-    producer.poll(0)
-    return None if delivered and delivered[0] is None else failures[0].name()
-
-
-def test_tokens_are_judged_by_a_rule() -> None:
-    seen = Seen()
-    with running_broker(security="sasl_plaintext", token_validator=validate, authorizer=seen) as broker:
-        assert sent_with_token(broker, "alice~geheim") is None and seen.producers == {"User:alice"}
-        assert sent_with_token(broker, "alice~wrong") == "_AUTHENTICATION"
-
-
-@pytest.mark.parametrize("rule", [fails, exits, lambda token: True, lambda token: TokenUser("a", float("inf"))])
-def test_a_hostile_token_validator_lets_nobody_in(rule: Any) -> None:
-    with running_broker(security="sasl_plaintext", token_validator=rule) as broker:
-        assert sent_with_token(broker, "alice~geheim") == "_AUTHENTICATION"
-        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
-        assert len(told) == 1 and "geheim" not in told[0]
