@@ -116,7 +116,7 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     earliest = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
     alter_configs(client, ResourceType.GROUP, "sharers", [earliest])
     request = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=0)
-    request.subscribed_topic_names = ["work"]
+    request.subscribed_topic_names = ["nowhere", "work"]
     join(client, "sharers", request)
 
     def is_assigned() -> bool:
@@ -131,6 +131,8 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     assert (told["type"], told["state"]) == ("Share", "Stable")
     assert told["members"][0]["assignment"] == ["work-0", "work-1"]
     assert [p["end"] for p in told["partitions"]] == [10, 10]
+    [reason] = told["reasons"]
+    assert reason["text"] == "nowhere: there is no such topic, and 1 member subscribes to it."
     assert told["in_flight"] == {"rows": [], "ranges": 0, "untold": []}
     take(client, "s-1", 3)
     [row] = console.get("group", group="sharers").json["in_flight"]["rows"]
