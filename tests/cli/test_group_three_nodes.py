@@ -59,9 +59,15 @@ def worker(bootstrap: str, group: str) -> Iterator[Step]:
     """A stock share consumer that has all records; each step is a poll."""
     member = confluent_kafka.ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group})
     member.subscribe(list(TOPICS))
-    taken: list[object] = []
+    taken = 0
+
+    def has_all() -> bool:
+        nonlocal taken
+        taken += len(member.poll(0.2))
+        return taken == 40
+
     try:
-        eventually(lambda: (taken.extend(member.poll(0.2)), len(taken) == 40)[1], "it has all records")
+        eventually(has_all, "it has all records")
         member.commit_sync()
         yield lambda: member.poll(0.2)
     finally:
