@@ -1,4 +1,4 @@
-"""Who may log in by rules in Python, as stock clients meet them: PLAIN, SCRAM and OAUTHBEARER."""
+"""Logins that rules in Python judge, as stock clients meet them: PLAIN, SCRAM and OAUTHBEARER."""
 
 from __future__ import annotations
 
