@@ -14,17 +14,26 @@ import pytest
 from kbroker.config.properties import parse_properties
 from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.rules import (
+    Acl,
+    AclChange,
+    AclFilter,
     AclOperation,
+    AclPermission,
+    AclRemoval,
     Action,
     Decision,
     KafkaPrincipal,
     Login,
     Password,
+    PatternType,
     Peer,
     Quota,
     QuotaClient,
     QuotaKind,
     ResourceType,
+    ScramCredential,
+    ScramLogin,
+    ScramMechanism,
     Token,
 )
 from kbroker.rules.loading import load
@@ -54,7 +63,7 @@ def action(topic: str, kind: ResourceType = ResourceType.TOPIC) -> Action:
 
 
 def test_the_properties_are_those_of_a_node(tmp_path: Path) -> None:
-    assert len(PROPERTIES) == 5
+    assert len(PROPERTIES) == 6
     for properties in PROPERTIES:
         assert configuration(tmp_path).with_properties(properties).unknown == ()
         assert any(value.startswith("python:my_rules:") for value in properties.values())
@@ -76,6 +85,20 @@ def test_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy.invalidate()
     assert own.authorize(*action("orders")[:5]) and not own.authorize(*action("secret")[:5])
     own.close()
+
+
+def test_the_acls(tmp_path: Path) -> None:
+    keeper = rule("Kept", tmp_path)
+    own = Acl(ResourceType.TOPIC, "or", PatternType.PREFIXED, "User:alice", "*", AclOperation.READ, AclPermission.ALLOW)
+    assert keeper.authorize(action("orders")) is Decision.DENIED
+    assert keeper.create_acls(AclChange(ALICE, "10.0.0.1", (own, own._replace(host="10.0.0.9")))) == [
+        None,
+        "hosts are not looked at here",
+    ]
+    assert keeper.acls(AclFilter()) == [own]
+    assert keeper.authorize(action("orders")) is Decision.ALLOWED and keeper.authorize(action("x")) is Decision.DENIED
+    assert keeper.delete_acls(AclRemoval(ALICE, "10.0.0.1", (AclFilter(resource_name="x"), AclFilter()))) == [[], [own]]
+    assert keeper.acls(AclFilter()) == []
 
 
 def test_the_check_of_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,10 +138,41 @@ def test_the_principal_builder(tmp_path: Path) -> None:
 
 def test_the_quota(tmp_path: Path) -> None:
     quota = rule("quota", tmp_path)
-    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None)
+    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None, _Cluster())
     assert quota(client) == Quota(1_000_000, "batch")
     assert quota(client._replace(client_id="web")) is Decision.NOT_MINE
     assert quota(client._replace(kind=QuotaKind.FETCH)) is Decision.NOT_MINE
+
+
+class _Cluster:
+    """Broker 2 leads one of three partitions that have a leader."""
+
+    node_id = 2
+
+    def brokers(self) -> list[int]:
+        return [1, 2]
+
+    def topics(self) -> list[str]:
+        return ["orders", "payments"]
+
+    def leaders(self, topic: str) -> list[int | None]:
+        led: dict[str, list[int | None]] = {"orders": [1, 2, None], "payments": [1]}
+        return led[topic]
+
+
+def test_the_quota_by_leaders(tmp_path: Path) -> None:
+    client = QuotaClient(QuotaKind.FETCH, ALICE, "web", None, _Cluster())
+    assert rule("of_the_cluster", tmp_path)(client) == Quota(10_000_000, "alice")
+
+
+def test_the_credentials(tmp_path: Path) -> None:
+    credential = rule("credential", tmp_path)
+    login = ScramLogin("SASL_SSL", "10.0.0.1", "alice", ScramMechanism.SCRAM_SHA_512)
+    kept = credential(login)
+    made = ScramCredential.from_password(login.mechanism, "alice-secret", salt=kept.salt, iterations=8192)
+    assert kept == made
+    assert credential(login._replace(username="bob")) is None
+    assert credential(login._replace(mechanism=ScramMechanism.SCRAM_SHA_256)) is None
 
 
 def test_the_broker_of_a_test(capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,4 +160,4 @@ from kbroker.testing import running_cluster
 print(late, running_cluster.__name__)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "[] running_cluster\n", done.stderr
+    assert done.stdout == "[] RunningCluster\n", done.stderr

@@ -35,7 +35,8 @@ def test_users_enter_by_each_mechanism(kafka_secure_broker: RunningBroker, mecha
 
 
 def test_super_users_have_an_authorizer_beside_them(kafka_secure_broker: RunningBroker) -> None:
-    from kbroker.client.acls import AclFilter, describe_acls
+    from kbroker.client.acls import describe_acls
+    from kbroker.security.authorizer.acls import AclFilter
 
     with client(kafka_secure_broker.client_properties("admin")) as admin:
         assert describe_acls(admin, AclFilter()) == []

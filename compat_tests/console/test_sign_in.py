@@ -17,10 +17,11 @@ from compat_tests.console.conftest import (
     running_console,
 )
 from kbroker.client import Client
-from kbroker.client.acls import Acl, create_acls
+from kbroker.client.acls import create_acls
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic, create_topics
+from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.testing import running_broker
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "acl": Command("kbroker.cli.acl", "list, add and remove rules about who may do what", actions=True),
     "quota": Command("kbroker.cli.quota", "list, set and remove quotas of clients", actions=True),
     "top": Command("kbroker.top.command", "show what happens in a cluster, live in a terminal"),
-    "console": Command("kbroker.console.command", "serve a page about a cluster, for the browser"),
+    "console": Command("kbroker.cli.console", "serve a page about a cluster, for the browser"),
     "profile": Command("kbroker.cli.profile", "name clusters, and choose one of them", actions=True),
     "completion": Command("kbroker.cli.completion", "print a script that completes commands in a shell"),
     "client": Command("kbroker.cli.client", "list clients that push their metrics, and what they pushed", actions=True),

@@ -20,7 +20,7 @@ from kbroker.security.authorizer.types import (
 from kbroker.security.principal import USER_TYPE
 
 if TYPE_CHECKING:
-    from kbroker.client.acls import Acl, AclFilter
+    from kbroker.security.authorizer.acls import Acl, AclFilter
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -119,7 +119,8 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_json, print_table
-    from kbroker.client.acls import AclFilter, describe_acls
+    from kbroker.client.acls import describe_acls
+    from kbroker.security.authorizer.acls import AclFilter
 
     resources: list[tuple[ResourceType, str | None]] = [*_resources(arguments)] or [(ResourceType.ANY, None)]
     pattern = _PATTERNS[arguments.pattern]
@@ -142,7 +143,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _document(acl: Acl) -> dict[str, str]:
     return {
         "resource_type": acl.resource_type.name,
-        "resource_name": acl.name,
+        "resource_name": acl.resource_name,
         "pattern_type": acl.pattern_type.name,
         "principal": acl.principal,
         "host": acl.host,
@@ -155,7 +156,7 @@ def _table(acls: Iterable[Acl]) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             acl.resource_type.name.lower(),
-            acl.name,
+            acl.resource_name,
             acl.pattern_type.name.lower(),
             acl.principal,
             acl.host,
@@ -218,7 +219,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add(arguments: argparse.Namespace) -> int:
     from kbroker.cli.output import print_json
-    from kbroker.client.acls import Acl, create_acls
+    from kbroker.client.acls import create_acls
+    from kbroker.security.authorizer.acls import Acl
 
     _check_convenience(arguments)
     principals = [(AclPermission.ALLOW, name) for name in arguments.allow]
@@ -336,7 +338,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _filters(arguments: argparse.Namespace) -> Iterator[AclFilter]:
     """The filters that find the rules to remove."""
-    from kbroker.client.acls import AclFilter
+    from kbroker.security.authorizer.acls import AclFilter
 
     _check_convenience(arguments)
     principals: list[tuple[AclPermission, str | None]] = [(AclPermission.ALLOW, name) for name in arguments.allow]
@@ -426,11 +428,11 @@ def _sentence(acl: Acl) -> str:
     if acl.resource_type is ResourceType.CLUSTER:
         what = "the cluster"
     elif acl.pattern_type is PatternType.PREFIXED:
-        what = f"each {kind} that begins with {acl.name}"
-    elif acl.name == WILDCARD:
+        what = f"each {kind} that begins with {acl.resource_name}"
+    elif acl.resource_name == WILDCARD:
         what = f"every {kind}"
     else:
-        what = f"{kind} {acl.name}"
+        what = f"{kind} {acl.resource_name}"
     may = "may not" if acl.permission is AclPermission.DENY else "may"
     where = "" if acl.host == WILDCARD else f" from {acl.host}"
     return f"{acl.principal} {may} {acl.operation.name} {what}{where}"

@@ -26,8 +26,8 @@ from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     from kbroker.cli.decoded_format import Show
-    from kbroker.cli.record_format import Formatter
     from kbroker.client.reader import Reader, Skipped
+    from kbroker.records_io.json_records import Formatter
     from kbroker.records_io.sieve import Sieve
 
 DETAILS = f"""\
@@ -126,7 +126,8 @@ def _show(arguments: argparse.Namespace, plain: Formatter, *, is_decoded: bool) 
 
 def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
     """The formatter of records that are not decoded; ``UsageError`` if the template is none."""
-    from kbroker.cli.record_format import json_formatter, line_formatter, template_formatter, value_formatter
+    from kbroker.cli.record_format import line_formatter, template_formatter, value_formatter
+    from kbroker.records_io.json_records import json_formatter
 
     if arguments.json or arguments.json_values:
         return json_formatter(parse_values=arguments.json_values)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kbroker.cli.output import printable, timestamp
-from kbroker.cli.record_format import as_hex, json_formatter, one_line_json, readable, template_formatter
-from kbroker.records_io.json_records import headers_text, member, to_base64
+from kbroker.cli.record_format import as_hex, readable, template_formatter
+from kbroker.records_io.json_records import headers_text, json_formatter, member, one_line_json, to_base64
 
 if TYPE_CHECKING:
     from kbroker.schemas.decoder import Decoded, PartNote

@@ -147,7 +147,7 @@ def _writing_text(kind: str, topic: str, write: Callable[[bytes], object]) -> It
         def shown(partition: int, record: Record, timestamp_type: TimestampType) -> bytes:
             return csv_writer.row(partition, record)
     else:
-        from kbroker.cli.record_format import json_formatter
+        from kbroker.records_io.json_records import json_formatter
 
         csv_writer = None
         as_json = json_formatter()

@@ -13,7 +13,7 @@ from kbroker.cli.parser import Action
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.client import Client
+    from kbroker.client import Client, ResponseError
     from kbroker.client.groups import GroupDescription, GroupMember
     from kbroker.client.lost_records import Loss
 
@@ -106,13 +106,22 @@ def _list(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Where a group is in a partition. ``end`` is None where the partition cannot be asked (deleted, no leader)."""
+    """Where a group is in a partition. ``limits``: start and end of its log, or why nobody can be asked for them."""
 
     partition: TopicPartition
     current: int | None
-    start: int | None
-    end: int | None
+    limits: tuple[int, int] | ResponseError
     member: GroupMember | None
+
+    @property
+    def start(self) -> int | None:
+        """The start of the log, if it is known."""
+        return self.limits[0] if isinstance(self.limits, tuple) else None
+
+    @property
+    def end(self) -> int | None:
+        """The end of the log, if it is known."""
+        return self.limits[1] if isinstance(self.limits, tuple) else None
 
     @property
     def lag(self) -> int | None:
@@ -152,21 +161,27 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
+    from kbroker.client.group_losses import group_losses
+
     if group.type != "Share":
         found = lags(client, group)
         committed = {each.partition: each.current for each in found if each.current is not None}
-        ranges = {
-            each.partition: None if each.start is None or each.end is None else (each.start, each.end) for each in found
-        }
-        from kbroker.client.group_losses import group_losses
-
+        ranges = {each.partition: each.limits for each in found}
         return _document(group, found, group_losses(client, group, committed, ranges))
     from kbroker.cli.share_group import add_in_flight, share_partitions
+    from kbroker.client.share_groups import share_offsets
 
-    rows = share_partitions(client, group)
+    offsets = share_offsets(client, group.group_id)
+    rows = share_partitions(group, offsets)
     if in_flight:
         add_in_flight(client, group, rows)
-    return {**_head(group), "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows}
+    unknown = {partition: place.problem for partition, place in offsets.items() if place.problem is not None}
+    reasons = _reasons(group_losses(client, group, {}, unknown))
+    return {**_head(group), "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows, "reasons": reasons}
+
+
+def _reasons(losses: Iterable[Loss]) -> list[dict[str, Any]]:
+    return [{"severity": each.severity, "text": each.text, "advice": each.advice} for each in losses]
 
 
 def lags(client: Client, group: GroupDescription) -> list[Lag]:
@@ -181,13 +196,10 @@ def lags(client: Client, group: GroupDescription) -> list[Lag]:
     owners = {partition: member for member in members for partition in member.assignment}
     partitions = sorted(committed.keys() | owners.keys())
     ranges = list_ranges(client, partitions)
-    found: list[Lag] = []
-    for partition in partitions:
-        limits = ranges[partition]
-        start, end = limits if isinstance(limits, tuple) else (None, None)
-        current = committed[partition].offset if partition in committed else None
-        found.append(Lag(partition, current, start, end, owners.get(partition)))
-    return found
+    return [
+        Lag(each, committed[each].offset if each in committed else None, ranges[each], owners.get(each))
+        for each in partitions
+    ]
 
 
 def total_lag(found: Iterable[Lag]) -> int:
@@ -213,7 +225,7 @@ def _document(group: GroupDescription, found: Sequence[Lag], reasons: Sequence[L
             }
             for entry in found
         ],
-        "reasons": [{"severity": each.severity, "text": each.text, "advice": each.advice} for each in reasons],
+        "reasons": _reasons(reasons),
     }
 
 

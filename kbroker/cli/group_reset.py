@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
 from kbroker.cli.parser import Action, UsageError
-from kbroker.cli.reset import (
+from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.offset_resets import (
     CannotReset,
     NewOffset,
     ShiftBy,
@@ -22,12 +23,11 @@ from kbroker.cli.reset import (
     write_offsets_file,
 )
 from kbroker.errors import FatalError
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.cli.group_offsets import GroupOffsets
     from kbroker.client import Client
+    from kbroker.client.group_offsets import GroupOffsets
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
-    from kbroker.cli.group_offsets import delete_own_topics, look_at_group, named, plan_reset, put_offsets
+    from kbroker.client.group_offsets import delete_own_topics, look_at_group, named, plan_reset, put_offsets
     from kbroker.client.streams_groups import STREAMS
 
     group = look_at_group(client, arguments.group)
@@ -171,7 +171,7 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
 
 def topic_notes(group: GroupOffsets, *, delete: bool) -> list[str]:
     """Lines on the internal topics of a Streams group; ``delete``: those that are named after it are to go."""
-    from kbroker.cli.group_offsets import named
+    from kbroker.client.group_offsets import named
 
     own, internal = group.own_topics, () if group.topics is None else group.topics.internal
     others = [topic for topic in internal if topic not in own]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import string
-from collections.abc import Callable
 from typing import Final
 
 from kbroker.cli.output import printable, timestamp
-from kbroker.records_io.json_records import headers_text, member, parse_json, to_base64
+from kbroker.records_io.json_records import Formatter, to_base64
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
-
-Formatter = Callable[[str, int, Record, TimestampType], bytes]
-"""(topic, partition, record, timestamp type) -> what is written, with its newline."""
 
 FIELDS: Final = (
     "topic", "partition", "offset", "timestamp", "timestamp_ms", "timestamp_type", "key", "value", "headers", "key_hex",
@@ -61,36 +56,6 @@ def line_formatter(*, in_hex: bool = False) -> Formatter:
 def value_formatter(topic: str, partition: int, record: Record, kind: TimestampType) -> bytes:
     """The value's bytes and a newline; an empty line for null."""
     return (record.value or b"") + b"\n"
-
-
-def json_formatter(*, parse_values: bool = False) -> Formatter:
-    """An object a line. What is not UTF-8 is in base64, under a name that says so.
-
-    With ``parse_values`` a value that is JSON is put in as JSON, and others as text.
-    """
-
-    # Written by hand: json.dumps takes three times as long for an object of these few fields.
-    def show(topic: str, partition: int, record: Record, kind: TimestampType) -> bytes:
-        offset, timestamp_ms, key, value, headers = record
-        parsed = one_line_json(value) if parse_values and value is not None else None
-        shown_value = member("value", value) if parsed is None else f'"value": {parsed}'
-        shown_key = member("key", key)
-        shown_headers = headers_text(headers) if headers else "[]"
-        who = "LogAppendTime" if kind else "CreateTime"
-        return (
-            f'{{"topic": "{topic}", "partition": {partition}, "offset": {offset}, "timestamp": {timestamp_ms},'
-            f' "timestamp_type": "{who}", {shown_key}, {shown_value}, "headers": {shown_headers}}}\n'
-        ).encode("utf-8", "backslashreplace")
-
-    return show
-
-
-def one_line_json(value: bytes) -> str | None:
-    """A value that is JSON, on one line; None if it is none."""
-    try:
-        return json.dumps(parse_json(value), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return None
 
 
 def template_formatter(template: str) -> Formatter:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.cli.common import complain, not_negative, readable_errors
 from kbroker.cli.parser import UsageError
+from kbroker.client.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.errors import FatalError
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -168,7 +168,8 @@ class SecureSetup:
 
     def grant(self, client: Client) -> None:
         """Give ``client`` its rights, once in the life of a cluster: whoever takes them away does so for good."""
-        from kbroker.client.acls import Acl, create_acls
+        from kbroker.client.acls import create_acls
+        from kbroker.security.authorizer.acls import Acl
         from kbroker.security.authorizer.types import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
 
         marker = self.directory / _TO_GRANT_FILE

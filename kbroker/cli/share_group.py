@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from kbroker.client import Client
     from kbroker.client.groups import GroupDescription, GroupMember
-    from kbroker.client.share_groups import InFlight
+    from kbroker.client.share_groups import InFlight, ShareOffset
 
 UNTOLD = "the leader does not tell what is in flight"
 """Said of brokers that skip the question, as those of Apache Kafka do."""
@@ -20,11 +20,10 @@ _MOST_NAMED = 5
 """Partitions that a line names before it counts them."""
 
 
-def share_partitions(client: Client, group: GroupDescription) -> list[dict[str, Any]]:
+def share_partitions(group: GroupDescription, offsets: Mapping[TopicPartition, ShareOffset]) -> list[dict[str, Any]]:
     """A row for each partition that the group has a place in, or that a member has, in order."""
-    from kbroker.client.share_groups import ShareOffset, share_offsets
+    from kbroker.client.share_groups import ShareOffset
 
-    offsets = share_offsets(client, group.group_id)
     members: dict[TopicPartition, list[GroupMember]] = {}
     for member in group.members:
         for partition in member.assignment:

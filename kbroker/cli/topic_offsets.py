@@ -143,8 +143,6 @@ def _where(partition: TopicPartition) -> dict[str, Any]:
 
 def choose_partitions(client: Client, texts: Sequence[str]) -> list[TopicPartition]:
     """``orders`` and ``orders:0,1`` as partitions that exist; ``FatalError`` or a client's error otherwise."""
-    from kbroker.cli.reset import parse_topic_partitions
-
     chosen: set[TopicPartition] = set()
     for text in texts:
         try:
@@ -157,6 +155,15 @@ def choose_partitions(client: Client, texts: Sequence[str]) -> list[TopicPartiti
                 raise FatalError(f"topic {topic} has no partition {number}, only 0 to {len(there) - 1}")
             chosen.add(TopicPartition(topic, number))
     return sorted(chosen)
+
+
+def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
+    """``orders`` or ``orders:0,1,2`` as a topic and some of its partitions (None: all); ``ValueError`` otherwise."""
+    topic, colon, rest = text.partition(":")
+    numbers = rest.split(",") if colon else []
+    if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise ValueError(text)
+    return topic, sorted(set(map(int, numbers))) if colon else None
 
 
 def truncate_arguments(parser: argparse.ArgumentParser) -> None:

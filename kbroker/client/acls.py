@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, TypedDict
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
-from kbroker.security.authorizer.acls import word
+from kbroker.security.authorizer.acls import Acl, AclFilter, word
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from kbroker.wire.messages.delete_acls import (
@@ -53,30 +53,6 @@ A broker takes any of them for any resource; ``kafka-acls`` refuses the others, 
 """
 
 
-class Acl(NamedTuple):
-    """One rule: a principal, from a host, is allowed or denied an operation on the resources of a pattern."""
-
-    resource_type: ResourceType
-    name: str
-    pattern_type: PatternType
-    principal: str
-    host: str
-    operation: AclOperation
-    permission: AclPermission
-
-
-class AclFilter(NamedTuple):
-    """The rules that are meant; ``None`` and ANY leave a part open."""
-
-    resource_type: ResourceType = ResourceType.ANY
-    name: str | None = None
-    pattern_type: PatternType = PatternType.ANY
-    principal: str | None = None
-    host: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: AclPermission = AclPermission.ANY
-
-
 def describe_acls(client: Client, wanted: AclFilter) -> list[Acl]:
     """The rules that a filter means, sorted."""
     response = client.ask_any(DescribeAclsRequest(**_filter_fields(wanted)))
@@ -90,7 +66,7 @@ def create_acls(client: Client, acls: Sequence[Acl]) -> list[tuple[Acl, Response
         creations=[
             AclCreation(
                 resource_type=acl.resource_type,
-                resource_name=acl.name,
+                resource_name=acl.resource_name,
                 resource_pattern_type=acl.pattern_type,
                 principal=acl.principal,
                 host=acl.host,
@@ -144,7 +120,7 @@ class _FilterFields(TypedDict):
 def _filter_fields(wanted: AclFilter) -> _FilterFields:
     return {
         "resource_type_filter": wanted.resource_type,
-        "resource_name_filter": wanted.name,
+        "resource_name_filter": wanted.resource_name,
         "pattern_type_filter": wanted.pattern_type,
         "principal_filter": wanted.principal,
         "host_filter": wanted.host,
@@ -169,4 +145,4 @@ def _told_acl(
 
 
 def _told(acl: Acl) -> str:
-    return f"{acl.permission.name} {acl.principal} {acl.operation.name} on {acl.resource_type.name} {acl.name}"
+    return f"{acl.permission.name} {acl.principal} {acl.operation.name} on {acl.resource_type.name} {acl.resource_name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -94,9 +94,13 @@ class GroupDescription:
     assignment_epoch: int | None = None
 
 
-def subscribed_and_unassigned(group: GroupDescription) -> dict[str, int]:
-    """Topic -> the members that subscribe to it by name, of the topics of which no member has a partition."""
-    assigned = {partition.topic for member in group.members for partition in member.assignment}
+def subscribed_and_unassigned(group: GroupDescription, unknown: Collection[str] = ()) -> dict[str, int]:
+    """Topic -> the members that subscribe to it by name, of the topics of which no member has a partition.
+
+    Partitions of ``unknown`` topics do not count: a member of a classic group keeps them until it hears of the end of
+    the topic.
+    """
+    assigned = {partition.topic for member in group.members for partition in member.assignment}.difference(unknown)
     return Counter(topic for member in group.members for topic in set(member.topics) if topic not in assigned)
 
 

@@ -1,4 +1,5 @@
-"""The reasons why a group gets nothing although its offsets say that records wait: those are gone, or never were. Pure.
+"""The reasons why a group gets nothing although its offsets say that records wait: those are gone, never were, or are
+where nobody leads. Pure.
 
 The command and the console tell them in these words.
 """
@@ -8,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kbroker.client.errors import ResponseError
+from kbroker.client.troubles import ERROR, WARNING
+from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
-
-ERROR: Final = "error"
-WARNING: Final = "warning"
 
 _GOES_ON: Final = "A consumer that comes there goes on where its auto.offset.reset says: at the end by default"
 
@@ -44,24 +45,44 @@ class Log(NamedTuple):
         return 0 if self.committed is None else max(min(self.start, self.end) - self.committed, 0)
 
 
+Limits = tuple[int, int] | ResponseError | None
+"""Start and end of a log; the reason why they are not known; None where nobody is to ask for reasons."""
+
+
 def losses(
     committed: Mapping[TopicPartition, int],
-    ranges: Mapping[TopicPartition, tuple[int, int] | None],
+    ranges: Mapping[TopicPartition, Limits],
     missing: Mapping[str, int] | None = None,
 ) -> list[Loss]:
     """The reasons by partition or topic, those for which somebody has to do something first.
 
-    ``ranges``: start and end of the logs that the group has committed for or is assigned; None where they are not
-    known. ``missing``: the topics that do not exist, with the number of members that subscribe to each.
+    ``ranges``: the logs that the group has committed for or is assigned. ``missing``: the topics that do not exist,
+    with the number of members that subscribe to each.
     """
-    logs = [Log(each, committed.get(each), *limits) for each, limits in sorted(ranges.items()) if limits is not None]
+    logs = [
+        Log(each, committed.get(each), *limits) for each, limits in sorted(ranges.items()) if isinstance(limits, tuple)
+    ]
+    leaderless = [
+        Log(each, committed.get(each), -1, -1)
+        for each, limits in sorted(ranges.items())
+        if isinstance(limits, ResponseError) and limits.code == ErrorCode.LEADER_NOT_AVAILABLE
+    ]
     found = [_missing(topic, count) for topic, count in sorted((missing or {}).items())]
+    found += _by_topic(leaderless, _leaderless)
     found += _by_topic([log for log in logs if log.gone and log.start < log.end], _gone)
     found += _by_topic([log for log in logs if log.committed is not None and log.committed > log.end], _beyond)
     found += _by_topic([log for log in logs if log.gone and log.start == log.end], _emptied)
-    if not committed and None not in ranges.values() and all(log.start == log.end for log in logs):
+    if not committed and len(logs) == len(ranges) and all(log.start == log.end for log in logs):
         found += _by_topic(logs, _empty)
     return found
+
+
+def _leaderless(where: str, logs: list[Log]) -> Loss:
+    return Loss(
+        ERROR,
+        f"{where}: there is no leader: nobody can read or write there.",
+        "No replica that was in sync is alive; start the brokers that have one. The group goes on there by itself.",
+    )
 
 
 def _by_topic(logs: list[Log], tell: Callable[[str, list[Log]], Loss]) -> list[Loss]:

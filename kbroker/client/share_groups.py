@@ -50,6 +50,8 @@ class ShareOffset:
 
     start: int | None
     lag: int | None
+    problem: ResponseError | None = None
+    """Set where neither is known, since the partition has no leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,11 @@ def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOf
     for topic in group.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.topic_name, each.partition_index)
-            refuse(each.error_code, f"group {group_id}, partition {partition}", each.error_message)
+            what = f"group {group_id}, partition {partition}"
+            if each.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
+                found[partition] = ShareOffset(None, None, ResponseError(each.error_code, what))
+                continue
+            refuse(each.error_code, what, each.error_message)
             found[partition] = ShareOffset(_known(each.start_offset), _known(each.lag))
     return dict(sorted(found.items()))
 

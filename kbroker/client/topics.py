@@ -260,16 +260,17 @@ def list_ranges(
     """Partition -> (start offset, end offset), or what kept them from being known."""
     wanted = list(partitions)
     starts = list_offsets(client, dict.fromkeys(wanted, EARLIEST), read_committed=read_committed)
-    ends = list_offsets(client, dict.fromkeys(wanted, LATEST), read_committed=read_committed)
+    # A partition without a leader has been waited for once.
+    known = [each for each in wanted if isinstance(starts[each], ListedOffset)]
+    ends = list_offsets(client, dict.fromkeys(known, LATEST), read_committed=read_committed)
     ranges: dict[TopicPartition, tuple[int, int] | ResponseError] = {}
     for partition in wanted:
-        start, end = starts[partition], ends[partition]
-        if isinstance(start, ResponseError):
-            ranges[partition] = start
-        elif isinstance(end, ResponseError):
-            ranges[partition] = end
+        start = starts[partition]
+        if isinstance(start, ListedOffset):
+            end = ends[partition]
+            ranges[partition] = (start.offset, end.offset) if isinstance(end, ListedOffset) else end
         else:
-            ranges[partition] = (start.offset, end.offset)
+            ranges[partition] = start
     return ranges
 
 

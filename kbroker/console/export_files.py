@@ -57,7 +57,7 @@ def export_file(kind: str, topic: str, give: Callable[[bytes], None]) -> ExportF
         # Rows that `kbroker import` reads; text that a spreadsheet would take for a formula is marked.
         writer = CsvWriter()
         return _Text(pieces, lambda found: writer.row(found.partition, found.record), writer.rest)
-    from kbroker.cli.record_format import json_formatter
+    from kbroker.records_io.json_records import json_formatter
 
     show = json_formatter()
     return _Text(pieces, lambda found: show(topic, found.partition, found.record, found.timestamp_type), lambda: b"")

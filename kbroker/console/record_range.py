@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client import Client
+from kbroker.client.log_places import END, START, AtOffset, AtTime, Place, find, offsets_at, offsets_at_time
 from kbroker.client.topics import TopicDescription
 from kbroker.console.call import Call, Refused
 from kbroker.console.scan import Look, ranges
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime, Place, find, offsets_at, offsets_at_time
 from kbroker.records_io.record_filter import BadFilter, parse_filter
 from kbroker.records_io.times import parse_moment
 from kbroker.types import TopicPartition

@@ -11,12 +11,12 @@ from typing import Final
 
 import trio
 
+from kbroker.client.troubles import TroubleHistory
 from kbroker.console.asking import Cluster
 from kbroker.console.catalogue import TopicCatalogue
 from kbroker.console.gaps import Gaps
 from kbroker.console.lag_course import LagCourses
 from kbroker.console.standing import OffsetHistory
-from kbroker.console.troubles import TroubleHistory
 
 _COOKIE: Final = "kbroker_console"
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from kbroker.client.groups import REBALANCING
 from kbroker.client.lost_records import Loss
+from kbroker.client.troubles import ERROR, WARNING
 from kbroker.console.holding import Holder
-from kbroker.console.troubles import ERROR, WARNING
 from kbroker.types import TopicPartition
 
 STANDS_MS: Final = 10_000

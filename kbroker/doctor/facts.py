@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.topics import TopicDescription
-from kbroker.console.troubles import QuorumNode
+from kbroker.client.troubles import QuorumNode
 from kbroker.types import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -37,11 +37,6 @@ def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Coordin
     return coordinator_record(rec.ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def group_epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """Deletes the group."""
-    return coordinator_record(rec.ConsumerGroupMetadataKey(group_id=group_id), None)
-
-
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
     """Removes the partition metadata, which Kafka 4.0 stored in the place of the metadata hash."""
     return coordinator_record(rec.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
@@ -71,20 +66,10 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorReco
     return coordinator_record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """Removes the member."""
-    return coordinator_record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-
-
 def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
     """The epoch that the target assignment was made for, and when."""
     value = rec.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
     return coordinator_record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
-def target_epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """Removes the target assignment's epoch."""
-    return coordinator_record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
 
 
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
@@ -96,11 +81,6 @@ def target_record(group_id: str, member_id: str, assignment: Assignment) -> Coor
         ]
     )
     return coordinator_record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
-
-
-def target_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """Removes the member's target assignment."""
-    return coordinator_record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
 
 
 def current_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
@@ -116,11 +96,6 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRec
     return coordinator_record(key, value)
 
 
-def current_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """Takes all partitions from the member."""
-    return coordinator_record(rec.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-
-
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
     """The topics that a regular expression stands for."""
     value = rec.ConsumerGroupRegularExpressionValue(
@@ -134,26 +109,31 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
     return coordinator_record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
+_OF_MEMBER = (
+    rec.ConsumerGroupCurrentMemberAssignmentKey,
+    rec.ConsumerGroupTargetAssignmentMemberKey,
+    rec.ConsumerGroupMemberMetadataKey,
+)
+"""Keys of a member's records, in the order in which they are removed; Kafka refuses another one."""
+
+
 def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Everything of a member; Kafka refuses another order."""
-    return [
-        current_tombstone(group_id, member_id),
-        target_tombstone(group_id, member_id),
-        member_tombstone(group_id, member_id),
-    ]
+    """Everything of a member."""
+    return [coordinator_record(key(group_id=group_id, member_id=member_id), None) for key in _OF_MEMBER]
 
 
 def group_removal(group: ConsumerGroup, member_ids: Iterable[str] | None = None) -> list[CoordinatorRecord]:
     """Everything of the group; ``member_ids`` where they are not those of ``group.members``."""
-    ids = list(group.members if member_ids is None else member_ids)
+    group_id = group.group_id
+    members = [member_removal(group_id, each) for each in (group.members if member_ids is None else member_ids)]
     return [
-        *(current_tombstone(group.group_id, member_id) for member_id in ids),
-        *(target_tombstone(group.group_id, member_id) for member_id in ids),
-        target_epoch_tombstone(group.group_id),
-        *(member_tombstone(group.group_id, member_id) for member_id in ids),
-        *(regex_tombstone(group.group_id, regex) for regex in group.resolved_regexes),
-        partition_metadata_tombstone(group.group_id),
-        group_epoch_tombstone(group.group_id),
+        *(current for current, _, _ in members),
+        *(target for _, target, _ in members),
+        coordinator_record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(member for _, _, member in members),
+        *(regex_tombstone(group_id, regex) for regex in group.resolved_regexes),
+        partition_metadata_tombstone(group_id),
+        coordinator_record(rec.ConsumerGroupMetadataKey(group_id=group_id), None),
     ]
 
 

@@ -10,6 +10,7 @@ from kbroker.value_types import dataclass, field
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
+    from kbroker.handlers.services.acls import KeptAcls
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
     from kbroker.handlers.services.explorer import LoginTap
@@ -63,6 +64,8 @@ class Services:
     """Handlers ask it through ``handlers.authorization``."""
     authorizer_of: Callable[[RequestContext], Authorizer] | None = None
     """The authorizer for one request, where it is to know more of it than the principal and its address."""
+    kept_acls: KeptAcls | None = None
+    """The ACLs that the authorizer keeps by itself; None where they are in the metadata."""
     tokens: DelegationTokens | None = None
     """The key of delegation tokens; None if the node has none."""
     quotas: Quotas | None = None

@@ -45,7 +45,11 @@ async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsR
     errors: list[ApiError | None] = []
     if valid:
         try:
-            errors = await ctx.services.metadata.submit(lambda view: create_acls(view, valid))
+            kept = ctx.services.kept_acls
+            if kept is None:
+                errors = await ctx.services.metadata.submit(lambda view: create_acls(view, valid))
+            else:
+                errors = await kept.create(valid, ctx)
         except ApiError as error:
             if error.code == ErrorCode.NOT_CONTROLLER:
                 return _all(creations, error.code, error.message)  # another node is to be asked for all of them

@@ -43,7 +43,11 @@ async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsR
         return _all(filters, error.code, denied_message(error))
     wanted = [acl_filter(each) for each in filters]
     try:
-        results = await ctx.services.metadata.submit(lambda view: delete_acls(view, wanted))
+        kept = ctx.services.kept_acls
+        if kept is None:
+            results = await ctx.services.metadata.submit(lambda view: delete_acls(view, wanted))
+        else:
+            results = await kept.delete(wanted, ctx)
     except ApiError as error:
         return _all(filters, error.code, error.message)
     return DeleteAclsResponse(filter_results=[_result(each) for each in results])

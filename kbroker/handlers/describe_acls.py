@@ -5,6 +5,8 @@ Served: 1 to 3. 2: flexible; 3: the resource type USER.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.acls import acl_filter, denied_message, has_unknown
 from kbroker.handlers.authorization import require_cluster
@@ -12,6 +14,7 @@ from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image.acls import acl_of
+from kbroker.security.authorizer.acls import Acl, AclFilter
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.describe_acls import (
     AclDescription,
@@ -35,26 +38,33 @@ async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeA
     except ApiError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=denied_message(error))
     wanted = acl_filter(request)
+    try:
+        found = await _acls(wanted, ctx)
+    except ApiError as error:
+        return DescribeAclsResponse(error_code=error.code, error_message=error.message)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     share = FairShare()
-    for record in ctx.services.metadata.image.principals.acls.values():
+    for acl in found:
         await share.next()
-        if not wanted.matches(acl_of(record)):
+        if not wanted.matches(acl):
             continue
-        key = (record.resource_type, record.resource_name, record.pattern_type)
+        key = (acl.resource_type, acl.resource_name, acl.pattern_type)
         resource = resources.get(key)
         if resource is None:
             resource = resources[key] = DescribeAclsResource(
-                resource_type=record.resource_type,
-                resource_name=record.resource_name,
-                pattern_type=record.pattern_type,
+                resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type
             )
         resource.acls.append(
             AclDescription(
-                principal=record.principal,
-                host=record.host,
-                operation=record.operation,
-                permission_type=record.permission_type,
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
             )
         )
     return DescribeAclsResponse(resources=list(resources.values()))
+
+
+async def _acls(wanted: AclFilter, ctx: RequestContext) -> Iterable[Acl]:
+    """The ACLs that are to be looked through. ``ApiError`` where an authorizer of one's own does not tell its own."""
+    kept = ctx.services.kept_acls
+    return (
+        map(acl_of, ctx.services.metadata.image.principals.acls.values()) if kept is None else await kept.find(wanted)
+    )

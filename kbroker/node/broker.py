@@ -273,7 +273,7 @@ class Broker:
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._listeners.limit(self._dynamic_config)
         if self._quota_loader is None:
-            clients = None if self._rules is None else self._rules.quotas(self.config)
+            clients = None if self._rules is None else self._rules.quotas(self.config, self.services)
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate
             if not limited and clients is None:
                 return

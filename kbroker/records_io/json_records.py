@@ -1,7 +1,6 @@
 """Records as JSON: keys, values and headers are text where they are UTF-8, and in base64 under another name else.
 
-The object of a record is written by `kbroker.cli.record_format` and read by `line_records`; here are its parts, which
-other formats use, too.
+The object of a record is written here, and read by `line_records`. Other formats use its parts, too.
 """
 
 from __future__ import annotations
@@ -9,10 +8,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn
 
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
+
 Headers = tuple[tuple[str, bytes | None], ...]
+
+Formatter = Callable[[str, int, Record, TimestampType], bytes]
+"""(topic, partition, record, timestamp type) -> what is written, with its newline."""
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -67,6 +73,36 @@ def _header(data: bytes | None) -> str:
         return encode_basestring(data.decode())
     except UnicodeDecodeError:
         return f'{{"value_base64": "{to_base64(data)}"}}'
+
+
+def json_formatter(*, parse_values: bool = False) -> Formatter:
+    """An object a line. What is not UTF-8 is in base64, under a name that says so.
+
+    With ``parse_values`` a value that is JSON is put in as JSON, and others as text.
+    """
+
+    # Written by hand: json.dumps takes three times as long for an object of these few fields.
+    def show(topic: str, partition: int, record: Record, kind: TimestampType) -> bytes:
+        offset, timestamp_ms, key, value, headers = record
+        parsed = one_line_json(value) if parse_values and value is not None else None
+        shown_value = member("value", value) if parsed is None else f'"value": {parsed}'
+        shown_key = member("key", key)
+        shown_headers = headers_text(headers) if headers else "[]"
+        who = "LogAppendTime" if kind else "CreateTime"
+        return (
+            f'{{"topic": "{topic}", "partition": {partition}, "offset": {offset}, "timestamp": {timestamp_ms},'
+            f' "timestamp_type": "{who}", {shown_key}, {shown_value}, "headers": {shown_headers}}}\n'
+        ).encode("utf-8", "backslashreplace")
+
+    return show
+
+
+def one_line_json(value: bytes) -> str | None:
+    """A value that is JSON, on one line; None if it is none."""
+    try:
+        return json.dumps(parse_json(value), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
 
 
 def as_bytes(value: Any) -> bytes | None:

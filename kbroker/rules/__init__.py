@@ -16,7 +16,7 @@ from kbroker.rules.assignors import (
     Task,
     Tasks,
 )
-from kbroker.rules.bases import Authorizer, QuotaCallback, settings
+from kbroker.rules.bases import AclKeeper, Authorizer, QuotaCallback, settings
 from kbroker.rules.decision import NOT_MINE, Decision
 from kbroker.rules.descriptions import (
     DescribedSubtopology,
@@ -31,8 +31,11 @@ from kbroker.rules.descriptions import (
 )
 from kbroker.rules.policies import ConfigChanges, NewTopic, PolicyViolation
 from kbroker.rules.records import (
+    AclChange,
+    AclRemoval,
     Action,
     ClientMetrics,
+    Cluster,
     Login,
     Password,
     Peer,
@@ -41,19 +44,29 @@ from kbroker.rules.records import (
     QuotaKind,
     Reading,
     Replica,
+    ScramLogin,
     Token,
     TokenUser,
 )
-from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.security.authorizer.acls import Acl, AclFilter
+from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.sasl.scram import ScramCredential, ScramMechanism
 from kbroker.types import TopicPartition
 
 __all__ = [
     "NOT_MINE",
+    "Acl",
+    "AclChange",
+    "AclFilter",
+    "AclKeeper",
     "AclOperation",
+    "AclPermission",
+    "AclRemoval",
     "Action",
     "Authorizer",
     "ClientMetrics",
+    "Cluster",
     "ConfigChanges",
     "ConsumerGroup",
     "ConsumerMember",
@@ -67,6 +80,7 @@ __all__ = [
     "Login",
     "NewTopic",
     "Password",
+    "PatternType",
     "Peer",
     "PolicyViolation",
     "ProcessorNode",
@@ -77,6 +91,9 @@ __all__ = [
     "Reading",
     "Replica",
     "ResourceType",
+    "ScramCredential",
+    "ScramLogin",
+    "ScramMechanism",
     "SinkNode",
     "SourceNode",
     "StreamsGroup",

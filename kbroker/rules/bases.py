@@ -5,16 +5,20 @@ A rule is a function, or an object of a class. Nothing has to be derived from th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kbroker.rules.decision import Decision
-from kbroker.rules.records import Action, Quota, QuotaClient
+from kbroker.rules.records import AclChange, AclRemoval, Action, Quota, QuotaClient
+from kbroker.security.authorizer.acls import Acl, AclFilter
 
 KEEP_SECONDS: Final = 1.0
 """Seconds for which a decision holds, unless the rule says otherwise."""
 
 R = TypeVar("R")
+
+_Problems = Sequence[str | None] | None
+_Removed = Sequence[Iterable[Acl]]
 
 
 class Changing:
@@ -49,6 +53,25 @@ class Authorizer(Changing):
         asked for each topic. So it is allowed, unless a class says otherwise.
         """
         return Decision.ALLOWED
+
+
+class AclKeeper(Authorizer):
+    """An authorizer that keeps ACLs of its own (KIP-504). Derive, and define these beside ``authorize``.
+
+    Each is called in a thread and has five seconds, or is an ``async def``.
+    """
+
+    def acls(self, wanted: AclFilter) -> Iterable[Acl] | Awaitable[Iterable[Acl]]:
+        """The ACLs that a filter finds; any node may be asked."""
+        raise NotImplementedError
+
+    def create_acls(self, change: AclChange) -> _Problems | Awaitable[_Problems]:
+        """Add ACLs, on the active controller: None if all are there now, or for each None or why it is refused."""
+        raise NotImplementedError
+
+    def delete_acls(self, removal: AclRemoval) -> _Removed | Awaitable[_Removed]:
+        """Remove ACLs, on the active controller: for each filter those that are gone."""
+        raise NotImplementedError
 
 
 class QuotaCallback(Changing):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hmac
 from enum import Enum
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, Protocol
 
+from kbroker.security.authorizer.acls import Acl, AclFilter
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.telemetry.otlp import Label, Point
 
 
@@ -27,6 +29,24 @@ class Action(NamedTuple):
     client_id: str = ""
     api: str = ""
     """Kafka's name of the request: ``Produce``, ``Fetch``. Empty where a node asks without one."""
+
+
+class AclChange(NamedTuple):
+    """ACLs that a client wants to add (Kafka's ``Authorizer.createAcls``); it may alter the cluster."""
+
+    principal: KafkaPrincipal
+    host: str
+    """The client's address, without its port. Of a request that another node passed on, it is the client's, too."""
+    acls: tuple[Acl, ...]
+
+
+class AclRemoval(NamedTuple):
+    """ACLs that a client wants to remove (Kafka's ``Authorizer.deleteAcls``); it may alter the cluster."""
+
+    principal: KafkaPrincipal
+    host: str
+    """As in `AclChange`."""
+    filters: tuple[AclFilter, ...]
 
 
 class Password:
@@ -73,6 +93,16 @@ class Login(NamedTuple):
     """The client's address, without its port."""
     username: str
     password: Password
+
+
+class ScramLogin(NamedTuple):
+    """A user who wants to prove that he knows his password (SCRAM; Kafka's ``ScramCredentialCallback``)."""
+
+    listener: str
+    host: str
+    """The client's address, without its port."""
+    username: str
+    mechanism: ScramMechanism
 
 
 class Token(NamedTuple):
@@ -126,6 +156,27 @@ class QuotaKind(Enum):
     """Partitions created or deleted a second."""
 
 
+class Cluster(Protocol):
+    """The cluster as the node that asks knows it now (of Kafka's ``Cluster``, what quotas may depend on)."""
+
+    @property
+    def node_id(self) -> int:
+        """The node that asks."""
+        ...
+
+    def brokers(self) -> list[int]:
+        """The ids of the brokers that serve, in order."""
+        ...
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        ...
+
+    def leaders(self, topic: str) -> list[int | None]:
+        """The leader of each partition of a topic, None where there is none; empty if there is no such topic."""
+        ...
+
+
 class QuotaClient(NamedTuple):
     """A client that a quota is asked for."""
 
@@ -134,6 +185,8 @@ class QuotaClient(NamedTuple):
     client_id: str
     configured: float | None
     """The limit that the quotas of the cluster give it (``kafka-configs``); None for none."""
+    cluster: Cluster
+    """The brokers and partitions, for limits that depend on them."""
 
 
 class Quota(NamedTuple):

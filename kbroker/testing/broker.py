@@ -8,8 +8,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -48,9 +47,9 @@ class RunningBroker(Accessible):
     and ``alice`` (``admin-secret``, ``alice-secret``). With ``super_users`` there is an authorizer, and the others may
     do what ACLs allow. :meth:`client_properties` and its siblings are what clients need.
 
-    ``authorizer``, ``authenticator`` (of PLAIN), ``token_validator`` (of OAUTHBEARER), ``principal_builder`` and
-    ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`), and so are
-    ``share_assignor``, ``create_topic_policy``, ``alter_config_policy`` and ``topology_descriptions``.
+    ``authorizer``, ``authenticator`` (of PLAIN), ``scram_credentials``, ``token_validator`` (of OAUTHBEARER),
+    ``principal_builder`` and ``quota_callback`` are rules in Python, as callables or objects (:mod:`kbroker.rules`),
+    and so are ``share_assignor``, ``create_topic_policy``, ``alter_config_policy`` and ``topology_descriptions``.
     ``streams_assignors`` and ``consumer_assignors`` have assignors under the names by which groups choose them; the
     first is the default, and Kafka's own are there as well. All are called in other threads than the test's.
     """
@@ -69,6 +68,7 @@ class RunningBroker(Accessible):
         principal_builder: object = None,
         quota_callback: object = None,
         token_validator: object = None,
+        scram_credentials: object = None,
         streams_assignors: Mapping[str, object] | None = None,
         consumer_assignors: Mapping[str, object] | None = None,
         share_assignor: object = None,
@@ -88,7 +88,7 @@ class RunningBroker(Accessible):
             properties = {**self._security.properties(port), **(properties or {})}
         self._rules: GivenRules | None = None
         given = (
-            *(authorizer, authenticator, principal_builder, quota_callback, token_validator),
+            *(authorizer, authenticator, principal_builder, quota_callback, token_validator, scram_credentials),
             *(streams_assignors, consumer_assignors, share_assignor),
             *(create_topic_policy, alter_config_policy, topology_descriptions),
         )
@@ -376,49 +376,5 @@ def _text(name: str, value: object) -> str:
     raise FatalError(f"{name}: expected text, a number or a truth value, not {type(value).__name__}")
 
 
-@contextmanager
-def running_broker(
-    properties: Mapping[str, object] | None = None,
-    *,
-    port: int = 0,
-    data_dir: str | Path | None = None,
-    security: Protocol | None = None,
-    users: Mapping[str, str] | None = None,
-    super_users: Sequence[str] | None = None,
-    authorizer: object = None,
-    authenticator: object = None,
-    principal_builder: object = None,
-    quota_callback: object = None,
-    token_validator: object = None,
-    streams_assignors: Mapping[str, object] | None = None,
-    consumer_assignors: Mapping[str, object] | None = None,
-    share_assignor: object = None,
-    create_topic_policy: object = None,
-    alter_config_policy: object = None,
-    topology_descriptions: object = None,
-) -> Iterator[RunningBroker]:
-    """Run a broker for the length of a ``with`` block; see :class:`RunningBroker` for the arguments."""
-    broker = RunningBroker(
-        properties,
-        port=port,
-        data_dir=data_dir,
-        security=security,
-        users=users,
-        super_users=super_users,
-        authorizer=authorizer,
-        authenticator=authenticator,
-        principal_builder=principal_builder,
-        quota_callback=quota_callback,
-        token_validator=token_validator,
-        streams_assignors=streams_assignors,
-        consumer_assignors=consumer_assignors,
-        share_assignor=share_assignor,
-        create_topic_policy=create_topic_policy,
-        alter_config_policy=alter_config_policy,
-        topology_descriptions=topology_descriptions,
-    )
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()
+running_broker = RunningBroker
+"""``with running_broker() as broker``: a broker for the length of the block."""

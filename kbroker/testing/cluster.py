@@ -49,7 +49,12 @@ T = TypeVar("T")
 
 
 class RunningCluster(Accessible):
-    """Several nodes on this machine; a context manager. See :func:`running_cluster` for the arguments."""
+    """Several nodes on this machine, for the length of a ``with`` block.
+
+    ``properties`` are Kafka's, for every node, over those of a cluster in which one node of three may be lost. ``port``
+    is that of the first node, 0 takes free ones. ``data_dir`` is kept when it is given. With ``secure`` it is what
+    ``kbroker up --secure`` starts, and its users are ``client`` and ``admin``: see ``client_properties``.
+    """
 
     def __init__(
         self,
@@ -285,21 +290,5 @@ class RunningCluster(Accessible):
         return f"<cluster of {len(self.nodes)} at {self.bootstrap_servers}, data in {self.data_dir}>"
 
 
-@contextmanager
-def running_cluster(
-    count: int = 3,
-    properties: Mapping[str, object] | None = None,
-    *,
-    port: int = 0,
-    data_dir: str | Path | None = None,
-    secure: bool = False,
-) -> Iterator[RunningCluster]:
-    """Run ``count`` nodes for the length of a ``with`` block.
-
-    ``properties`` are Kafka's, for every node, over those of a cluster in which one node of three may be lost. ``port``
-    is that of the first node, 0 takes free ones. ``data_dir`` is kept when it is given. With ``secure`` it is what
-    ``kbroker up --secure`` starts, and its users are ``client`` and ``admin``: see ``client_properties``.
-    """
-    cluster = RunningCluster(count, properties, port=port, data_dir=data_dir, secure=secure)
-    with cluster:
-        yield cluster
+running_cluster = RunningCluster
+"""``with running_cluster(3) as cluster``: a cluster for the length of the block."""

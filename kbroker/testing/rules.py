@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from kbroker.config.assignors import BUILT_IN, CONSUMER_ASSIGNORS, SHARE_ASSIGNORS, STREAMS_ASSIGNORS
-from kbroker.rules import Login, Password
+from kbroker.rules import Login, Password, ScramMechanism
 from kbroker.rules.loading import call_of
 from kbroker.testing.access import MECHANISMS
 
@@ -27,6 +27,8 @@ class Rules(NamedTuple):
     quota_callback: Any = None
     token_validator: Any = None
     """Judges the tokens of OAUTHBEARER."""
+    scram_credentials: Any = None
+    """Knows the credentials of the users of SCRAM."""
     streams_assignors: Mapping[str, Any] | None = None
     """By name; so are the next."""
     consumer_assignors: Mapping[str, Any] | None = None
@@ -54,6 +56,12 @@ class GivenRules:
             prefix = f"listener.name.{listener}"
             self._add(f"{prefix}.oauthbearer.sasl.server.callback.handler.class", rules.token_validator)
             self.properties["sasl.enabled.mechanisms"] = ",".join((*MECHANISMS, "OAUTHBEARER"))
+        if rules.scram_credentials is not None:
+            if listener is None:
+                raise ValueError("scram_credentials need security='sasl_ssl' or 'sasl_plaintext'")
+            for mechanism in ScramMechanism:
+                prefix = f"listener.name.{listener}.{mechanism.mechanism_name.lower()}"
+                self._add(f"{prefix}.sasl.server.callback.handler.class", rules.scram_credentials)
         self._add("authorizer.class.name", rules.authorizer)
         self._add("principal.builder.class", rules.principal_builder)
         self._add("client.quota.callback.class", rules.quota_callback)

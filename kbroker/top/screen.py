@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from kbroker.cli.output import printable
-from kbroker.console.troubles import ERROR
+from kbroker.client.troubles import ERROR
 from kbroker.top.cells import BAD, PLAIN, WARN, Row, Table
 from kbroker.top.course import Course
 from kbroker.top.keys import HELP, Sort, Ui

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kbroker.cli.output import size
 from kbroker.client.topics import leaderless, under_replicated
-from kbroker.console.troubles import ERROR, Trouble, cluster_troubles, topic_troubles
+from kbroker.client.troubles import ERROR, Trouble, cluster_troubles, topic_troubles
 from kbroker.top.cells import (
     BAD,
     GOOD,

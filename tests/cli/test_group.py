@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.group_offsets import GroupOffsets
 from kbroker.cli.group_reset import topic_notes
 from kbroker.client import Client
+from kbroker.client.group_offsets import GroupOffsets
 from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic
 from kbroker.testing import RunningBroker
-from kbroker.wire.messages import streams_group_heartbeat as streams
 from tests.cli_command import Run
+from tests.streams_member import StreamsMember
 
 
 @pytest.fixture(autouse=True)
@@ -278,34 +278,17 @@ def test_a_streams_group(kb: Run, broker: RunningBroker) -> None:
     names = ("adder-sums-changelog", "others-changelog")
     for name in names:
         kb("topic", "create", name, "-p", "2")
-    stores = [streams.TopicInfo(name=name) for name in names]
-    topology = streams.Topology(
-        epoch=1,
-        subtopologies=[
-            streams.Subtopology(subtopology_id="0", source_topics=["orders"], state_changelog_topics=stores)
-        ],
-    )
-    member: dict[str, Any] = {"group_id": "adder", "member_id": "m"}
-    joins = streams.StreamsGroupHeartbeatRequest(
-        **member,
-        process_id="p",
-        rebalance_timeout_ms=60_000,
-        topology=topology,
-        active_tasks=[],
-        standby_tasks=[],
-        warmup_tasks=[],
-    )
     reset = ("group", "reset", "adder", "--topic", "orders", "--to-latest", "--delete-internal-topics")
 
     def left() -> set[str]:
         return set(kb("topic", "list", "--names", "--json").json).intersection(names)
 
     with Client(broker.bootstrap_servers) as client:
-        client.ask_coordinator("adder", joins, accept)
+        thread = StreamsMember(client, "adder", ["orders"], names)
+        thread.join()
         refused = kb(*reset, "--execute", code=1)
         assert refused.err.endswith("kbroker: group adder has 1 member: stop them first\n")
-        leaves = streams.StreamsGroupHeartbeatRequest(**member, member_epoch=-1)
-        client.ask_coordinator("adder", leaves, accept)
+        thread.leave()
     kept = kb(*reset[:-1], "--dry-run")
     assert kept.err == (
         "kbroker: internal topics keep what they have: adder-sums-changelog, others-changelog. To begin without the"
@@ -327,11 +310,6 @@ def test_a_streams_group(kb: Run, broker: RunningBroker) -> None:
     assert done["executed"] and done["deleted_topics"] == [] and len(done["internal_topics"]) == 2
     wrong = kb("group", "reset", "g1", *reset[3:], "--execute", code=1)
     assert wrong.err == "kbroker: group g1 is no Streams group: it has no internal topics\n"
-
-
-def accept(response: Any) -> None:
-    """An answer without an error."""
-    assert response.error_code == 0, response
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from kbroker.cli.record_format import (
     FIELDS,
-    json_formatter,
     line_formatter,
     readable,
     template_formatter,
     value_formatter,
 )
+from kbroker.records_io.json_records import json_formatter
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

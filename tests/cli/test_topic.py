@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.cli.topic_offsets import parse_topic_partitions
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -207,3 +208,11 @@ def offsets(request: Any, version: int) -> ListOffsetsResponse:
             for topic in request.topics
         ]
     )
+
+
+def test_topics_with_partitions() -> None:
+    assert parse_topic_partitions("t") == ("t", None)
+    assert parse_topic_partitions("t:2,0,2") == ("t", [0, 2])
+    for text in ("", ":0", "t:", "t:a", "t:1,", "t:-1"):
+        with pytest.raises(ValueError, match=f"^{text}$"):
+            parse_topic_partitions(text)

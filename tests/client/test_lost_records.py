@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.client import Client
+from kbroker.client import Client, ResponseError
 from kbroker.client.group_losses import group_losses
 from kbroker.client.groups import CONSUMER, GroupDescription, GroupMember
-from kbroker.client.lost_records import ERROR, WARNING, losses
+from kbroker.client.lost_records import losses
 from kbroker.client.topics import missing_topics
+from kbroker.client.troubles import ERROR, WARNING
+from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from tests.client.fake_broker import FakeBroker
@@ -87,6 +89,17 @@ def test_there_is_nothing_to_read_yet() -> None:
     assert losses({}, {ONE: (0, 0), TWO: (0, 1)}) == losses({TWO: 1}, {ONE: (0, 0), TWO: (0, 1)}) == []
     # Nor are those beside one of which nothing is known.
     assert losses({}, {ONE: (0, 0), TWO: None}) == losses({}, {}) == []
+
+
+def test_nobody_leads_a_partition() -> None:
+    nobody = ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, "partition orders-0")
+    first, second = losses({ONE: 4, TWO: 4}, {ONE: nobody, TWO: (12, 20)})
+    assert first.text == "orders-0: there is no leader: nobody can read or write there."
+    assert (first.severity, first.partition, second.partition) == (ERROR, None, TWO)
+    [found] = losses({}, {ONE: nobody, TWO: nobody})
+    assert found.text.startswith("orders, 2 partitions: there is no leader")
+    # Another error is no reason: the user may not see the topic, or it is deleted.
+    assert losses({}, {ONE: ResponseError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ""), TWO: (0, 0)}) == []
 
 
 def test_a_topic_is_not_there() -> None:

@@ -27,11 +27,11 @@ from kbroker.console.standing import STANDS_MS
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
-from kbroker.wire.messages import streams_group_heartbeat as streams
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, eventually
+from tests.streams_member import StreamsMember
 
 BEGIN = time.time_ns() // 1_000_000 - 300_000
 
@@ -121,7 +121,7 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     earliest = ConfigChange("share.auto.offset.reset", Operation.SET, "earliest")
     alter_configs(client, ResourceType.GROUP, "sharers", [earliest])
     request = ShareGroupHeartbeatRequest(group_id="sharers", member_id="s-1", member_epoch=0)
-    request.subscribed_topic_names = ["work"]
+    request.subscribed_topic_names = ["nowhere", "work"]
     join(client, "sharers", request)
 
     def is_assigned() -> bool:
@@ -136,6 +136,8 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
     assert (told["type"], told["state"]) == ("Share", "Stable")
     assert told["members"][0]["assignment"] == ["work-0", "work-1"]
     assert [p["end"] for p in told["partitions"]] == [10, 10]
+    [reason] = told["reasons"]
+    assert reason["text"] == "nowhere: there is no such topic, and 1 member subscribes to it."
     assert told["in_flight"] == {"rows": [], "ranges": 0, "untold": []}
     take(client, "s-1", 3)
     [row] = console.get("group", group="sharers").json["in_flight"]["rows"]
@@ -156,30 +158,18 @@ def test_a_share_group(client: Client, console: ConsoleProcess) -> None:
 
 
 def test_a_streams_group(client: Client, console: ConsoleProcess) -> None:
-    made = streams.TopicInfo(name="streamers-counts-changelog")
-    parts = [streams.Subtopology(subtopology_id="0", source_topics=["work"], state_changelog_topics=[made])]
-    request = streams.StreamsGroupHeartbeatRequest(
-        group_id="streamers",
-        member_id="t-1",
-        process_id="p",
-        rebalance_timeout_ms=60_000,
-        topology=streams.Topology(epoch=1, subtopologies=parts),
-        active_tasks=[],
-        standby_tasks=[],
-        warmup_tasks=[],
-    )
-    join(client, "streamers", request)
+    member = StreamsMember(client, "streamers", ["work"], ["streamers-counts-changelog"])
+    member.join()
     told = console.get("group", group="streamers").json
     assert told["type"] == "Streams"
-    assert told["members"][0]["id"] == "t-1"
+    assert told["members"][0]["id"] == "m"
     reset = {"group": "streamers", "to": "latest", "topic": "work"}
     plan = console.get("group/reset", **reset).json
     assert [(row["current"], row["new"]) for row in plan["rows"]] == [(None, 10), (None, 10)]
     assert plan["refusal"] == "group streamers has 1 member: stop them first"
     assert "internal topics keep what they have: streamers-counts-changelog" in plan["note"]
     assert console.post("group/reset", reset).status == 409
-    leave = streams.StreamsGroupHeartbeatRequest(group_id="streamers", member_id="t-1", member_epoch=-1)
-    join(client, "streamers", leave)
+    member.leave()
     answer = console.post("group/reset", {**reset, "topic": "unread"})
     assert (answer.status, answer.error) == (409, "topic unread is not read by Streams group streamers")
     assert console.post("group/reset", reset).json["done"] == "2 offsets of group streamers are reset"

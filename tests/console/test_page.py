@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli import build_parser
+from kbroker.cli.console import add_arguments
 from kbroker.console.application import STATIC
-from kbroker.console.command import add_arguments
 from kbroker.console.spark_code import spark_code
 from kbroker.records_io.record_filter import parse_filter
 

@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import pytest
 
-from kbroker.cli.record_format import json_formatter
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
@@ -27,6 +26,7 @@ from kbroker.errors import FatalError
 from kbroker.records_io import parquet_records
 from kbroker.records_io.csv_records import CsvWriter
 from kbroker.records_io.items import Item
+from kbroker.records_io.json_records import json_formatter
 from kbroker.records_io.parquet_records import ParquetRecords
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from kbroker.client import Client
-from kbroker.client.acls import Acl, create_acls
+from kbroker.client.acls import create_acls
 from kbroker.client.groups import commit_offsets
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.console.api.session import user_properties
 from kbroker.console.back_off import BackOff
 from kbroker.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
+from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.testing import RunningBroker, running_broker

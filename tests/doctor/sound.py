@@ -8,7 +8,7 @@ from typing import Any
 from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console.troubles import QuorumNode
+from kbroker.client.troubles import QuorumNode
 from kbroker.doctor.facts import (
     BrokerFacts,
     CertificateFacts,

@@ -11,7 +11,7 @@ import pytest
 from kbroker.cli import build_parser
 from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
-from kbroker.console.troubles import QuorumNode
+from kbroker.client.troubles import QuorumNode
 from kbroker.doctor.checklist import all_checks
 from kbroker.doctor.facts import (
     ClusterFacts,

@@ -18,6 +18,7 @@ from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 from kbroker.types import OffsetAndEpoch
 from tests.node.node_harness import CLUSTER_ID, run, running_node
+from tests.node.node_harness import Node as RunningNode
 
 
 class Nobody:
@@ -34,18 +35,23 @@ class Nobody:
         pass
 
 
+async def _ask_in_vain(node: RunningNode, cluster_id: str) -> None:
+    """Ask twice for a vote, as a node of a cluster."""
+    host, port = node.broker.ports["CONTROLLER"]
+    peers = RaftPeers(RealEnv().network, 7, cluster_id, "CONTROLLER", 5000, 5000)
+    question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
+    for number in range(2):
+        reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))
+        assert reply.response is None
+    peers.close()
+
+
 def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kbroker.node.raft_peers")
 
     async def main() -> None:
         async with running_node(tmp_path) as node:
-            host, port = node.broker.ports["CONTROLLER"]
-            peers = RaftPeers(RealEnv().network, 7, "another-cluster-id", "CONTROLLER", 5000, 5000)
-            question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
-            for number in range(2):
-                reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))
-                assert reply.response is None
-            peers.close()
+            await _ask_in_vain(node, "another-cluster-id")
 
     run(main)
     (record,) = [record for record in caplog.records if record.name == "kbroker.node.raft_peers"]
@@ -62,13 +68,7 @@ def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
     async def main() -> None:
         async with running_node(tmp_path) as node:
             node.broker.services.authorizer = Nobody()
-            host, port = node.broker.ports["CONTROLLER"]
-            peers = RaftPeers(RealEnv().network, 7, CLUSTER_ID, "CONTROLLER", 5000, 5000)
-            question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
-            for number in range(2):
-                reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))
-                assert reply.response is None
-            peers.close()
+            await _ask_in_vain(node, CLUSTER_ID)
 
     run(main)
     (record,) = [record for record in caplog.records if record.name == "kbroker.node.raft_peers"]

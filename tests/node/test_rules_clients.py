@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.configs import ConfigChange, Operation, alter_configs
 from kbroker.client.configs import ResourceType as ConfigResourceType
-from kbroker.client.errors import AuthenticationFailed, ConnectionFailed, ResponseError
-from kbroker.client.properties import ClientProperties
+from kbroker.client.errors import ConnectionFailed, ResponseError
 from kbroker.client.quotas import alter_quotas
-from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.rules import (
     NOT_MINE,
@@ -25,28 +22,15 @@ from kbroker.rules import (
     Authorizer,
     Decision,
     KafkaPrincipal,
-    Login,
-    Password,
     Peer,
     Quota,
     QuotaCallback,
     QuotaClient,
     QuotaKind,
     ResourceType,
-    Token,
-    TokenUser,
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
-
-SECONDS = 180
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that comes soon."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s"
-        time.sleep(0.02)
+from tests.node.rules_harness import SECONDS, Delivered, Seen, exits, fails, nonsense, until
 
 
 class Changing(Authorizer):
@@ -61,30 +45,6 @@ class Changing(Authorizer):
         if action.resource_type is not ResourceType.TOPIC or action.name in self.topics:
             return Decision.ALLOWED
         return Decision.DENIED
-
-
-class Delivered:
-    """Sends one record after the other by confluent-kafka, and gives each one's error."""
-
-    def __init__(self, broker: RunningBroker, **more: Any) -> None:
-        ck = pytest.importorskip("confluent_kafka")
-        given = broker.librdkafka_properties() if broker._security else {"bootstrap.servers": broker.bootstrap_servers}
-        self._producer = ck.Producer({**given, "linger.ms": 0, **more})
-
-    def __call__(self, topic: str) -> str | None:
-        """The name of the error of a record, None for none."""
-        errors: list[Any] = []
-        try:
-            self._producer.produce(topic, b"v" * 100, on_delivery=lambda error, _: errors.append(error))
-        except Exception as error:  # librdkafka knows already
-            errors.append(error.args[0])
-        assert self._producer.flush(SECONDS) == 0
-        self.poll()
-        return errors[0].name() if errors[0] is not None else None
-
-    def poll(self) -> None:
-        """Hear of what has happened."""
-        self._producer.poll(0)
 
 
 def test_an_authorizer_is_asked_and_its_changes_hold_while_clients_are_connected() -> None:
@@ -132,18 +92,6 @@ def creation(broker: RunningBroker, topic: str) -> str | None:
     return result.name if isinstance(result, ResponseError) else None
 
 
-def fails(_: object) -> Any:
-    raise RuntimeError("broken")
-
-
-def exits(_: object) -> Any:
-    raise SystemExit
-
-
-def nonsense(_: object) -> Any:
-    return "yes"
-
-
 @pytest.mark.parametrize("rule", [fails, exits, nonsense])
 def test_a_hostile_authorizer_denies_and_the_node_lives(rule: Any) -> None:
     with running_broker(authorizer=rule) as broker:
@@ -189,78 +137,6 @@ def test_rules_are_refreshed_before_the_node_serves_and_again() -> None:
         until(lambda: send("a") == "TOPIC_AUTHORIZATION_FAILED", "the third refresh")
 
 
-# --- Logins ---------------------------------------------------------------------------------------------------------
-
-
-def logged_in(broker: RunningBroker, user: str, password: str) -> bool:
-    """Whether a user comes in with a password."""
-    given = broker.client_properties("alice", mechanism="PLAIN")
-    line = given["sasl.jaas.config"].replace('"alice"', f'"{user}"').replace("alice-secret", password)
-    properties = ClientProperties({**given, "sasl.jaas.config": line})
-    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60) as client:
-        try:
-            client.refresh(())
-        except AuthenticationFailed as error:
-            assert "Invalid username or password" in str(error)
-            return False
-    return True
-
-
-def check(login: Login) -> str | None:
-    """Passwords are names backwards; ``bob`` is another in the cluster."""
-    if login.password != login.username[::-1]:
-        return None
-    return {"bob": "robert"}.get(login.username, login.username)
-
-
-async def check_later(login: Login) -> str | None:
-    """The same rule as ``check``, as a coroutine."""
-    return check(login)
-
-
-@pytest.mark.parametrize("rule", [check, check_later])
-def test_logins_are_checked_by_a_rule(rule: Any) -> None:
-    asked: list[Action] = []
-
-    def authorize(action: Action) -> bool:
-        asked.append(action)
-        return True
-
-    with running_broker(security="sasl_plaintext", authenticator=rule, authorizer=authorize) as broker:
-        assert logged_in(broker, "alice", "ecila") and logged_in(broker, "bob", "bob")
-        assert not logged_in(broker, "alice", "alice-secret") and not logged_in(broker, "eve", "x")
-        properties = broker.librdkafka_properties("alice", mechanism="PLAIN")
-        send = Delivered(broker, **{**properties, "sasl.username": "bob", "sasl.password": "bob"})
-        assert send("t") is None
-        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
-        assert not [record for record in broker.logs if "ecila" in record.getMessage()]
-
-
-@pytest.mark.parametrize("rule", [fails, exits, lambda login: 5, lambda login: "", lambda login: "a\nb"])
-def test_a_hostile_authenticator_lets_nobody_in(rule: Any) -> None:
-    with running_broker(security="sasl_plaintext", authenticator=rule) as broker:
-        assert not logged_in(broker, "alice", "alice-secret")
-        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
-        assert len(told) == 1 and "alice-secret" not in told[0]
-        assert not [record for record in broker.logs if record.exc_info]
-
-
-def test_an_authenticator_that_hangs_holds_up_nobody_else() -> None:
-    gate = threading.Event()
-
-    def hang(login: Login) -> bool:
-        if login.username == "stuck":
-            gate.wait()
-        return True
-
-    hang.timeout_seconds = 2.0  # type: ignore[attr-defined]
-    try:
-        with running_broker(security="sasl_plaintext", authenticator=hang) as broker:
-            assert not logged_in(broker, "stuck", "x") and logged_in(broker, "alice", "x")
-    finally:
-        gate.set()
-
-
 # --- Principals -----------------------------------------------------------------------------------------------------
 
 
@@ -273,18 +149,6 @@ def build(peer: Peer) -> Any:
     if peer.principal.name == "eve":
         return None
     return NOT_MINE
-
-
-class Seen:
-    """Allows everything, and keeps the principals of Produce."""
-
-    def __init__(self) -> None:
-        self.producers: set[str] = set()
-
-    def authorize(self, action: Action) -> bool:
-        if action.api == "Produce":
-            self.producers.add(str(action.principal))
-        return True
 
 
 @pytest.mark.parametrize(("security", "expected"), [("ssl", "Team:blue"), ("sasl_plaintext", "Team:red")])
@@ -362,6 +226,23 @@ def test_a_quota_of_ones_own_throttles_and_is_shared_and_changes() -> None:
         assert throttled[0][0] == "other"
         assert {client.client_id for client in rules.asked} >= {"one", "other"}
         assert {client.kind for client in rules.asked} == set(QuotaKind)
+
+
+def test_a_quota_callback_sees_the_cluster_as_it_is() -> None:
+    seen: list[tuple[int, list[int], list[str], list[int | None], list[int | None]]] = []
+
+    def quota(client: QuotaClient) -> Decision:
+        cluster = client.cluster
+        told = cluster.node_id, cluster.brokers(), cluster.topics()
+        seen.append((*told, cluster.leaders("orders"), cluster.leaders("nowhere")))
+        return NOT_MINE
+
+    with running_broker(quota_callback=quota) as broker, Client(broker.bootstrap_servers) as client:
+        client.refresh(())
+        assert seen[0][:3] == (1, [1], []) and seen[0][3:] == ([], [])
+        create_topics(client, [NewTopic("orders", 3)])
+        # Answers are kept for a second.
+        until(lambda: client.refresh(()) is not None and seen[-1] == (1, [1], ["orders"], [1, 1, 1], []), "it is seen")
 
 
 @pytest.mark.parametrize("rule", [fails, lambda client: None, lambda client: Quota(-1.0), lambda client: Quota(True)])
@@ -468,48 +349,3 @@ def test_a_built_principal_is_judged_by_each_of_three_nodes(tmp_path: Path) -> N
                 f"blue-{number % 3 + 1}", b"v", partition=number % 3, on_delivery=lambda e, _: errors.append(e)
             )
         assert producer.flush(SECONDS) == 0 and errors == [None] * 30
-
-
-# --- Tokens ---------------------------------------------------------------------------------------------------------
-
-
-def validate(token: Token) -> TokenUser | None:
-    """Tokens of this test are good for a minute."""
-    name, _, secret = token.value.reveal().partition("~")
-    return TokenUser(name, time.time() + 60) if Password(secret) == "geheim" else None
-
-
-def sent_with_token(broker: RunningBroker, token: str) -> str | None:
-    """Send a record with a token; the name of the error."""
-    ck = pytest.importorskip("confluent_kafka")
-    failures: list[Any] = []
-    properties = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": lambda _: (token, time.time() + 60),
-        "error_cb": failures.append,
-        "message.timeout.ms": SECONDS * 1000,
-    }
-    producer = ck.Producer(properties)
-    delivered: list[Any] = []
-    producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
-    until(lambda: producer.poll(0.05) or delivered or failures, "the client hears of its token")
-    producer.purge()
-    producer.poll(0)
-    return None if delivered and delivered[0] is None else failures[0].name()
-
-
-def test_tokens_are_judged_by_a_rule() -> None:
-    seen = Seen()
-    with running_broker(security="sasl_plaintext", token_validator=validate, authorizer=seen) as broker:
-        assert sent_with_token(broker, "alice~geheim") is None and seen.producers == {"User:alice"}
-        assert sent_with_token(broker, "alice~wrong") == "_AUTHENTICATION"
-
-
-@pytest.mark.parametrize("rule", [fails, exits, lambda token: True, lambda token: TokenUser("a", float("inf"))])
-def test_a_hostile_token_validator_lets_nobody_in(rule: Any) -> None:
-    with running_broker(security="sasl_plaintext", token_validator=rule) as broker:
-        assert sent_with_token(broker, "alice~geheim") == "_AUTHENTICATION"
-        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
-        assert len(told) == 1 and "geheim" not in told[0]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.record_format import json_formatter
 from kbroker.records_io.items import BadLine, Item
+from kbroker.records_io.json_records import json_formatter
 from kbroker.records_io.line_records import InputOptions, read_items
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbroker.cli.record_format import json_formatter
 from kbroker.errors import FatalError
 from kbroker.records_io.csv_records import COLUMNS, CsvWriter, read_csv_records
 from kbroker.records_io.items import BadLine, Item
+from kbroker.records_io.json_records import json_formatter
 from kbroker.records_io.line_records import InputOptions, read_records
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record

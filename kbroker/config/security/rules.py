@@ -72,7 +72,7 @@ KEYS: list[ConfigKey] = [
         None,
         MEDIUM,
         f"What checks logins, as `{FORM}`, with the prefix of a listener and a mechanism only"
-        " (`listener.name.LISTENER.plain.`); or one of Kafka's classes for OAUTHBEARER.",
+        " (`listener.name.LISTENER.plain.`), not that of GSSAPI; or one of Kafka's classes for OAUTHBEARER.",
     ),
 ]
 

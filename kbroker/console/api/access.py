@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kbroker.client import Client, ClientError
-from kbroker.client.acls import OPERATIONS, AclFilter, describe_acls
+from kbroker.client.acls import OPERATIONS, describe_acls
 from kbroker.client.quotas import describe_quotas
 from kbroker.client.users import describe_users
 from kbroker.console.call import Call, Refused
 from kbroker.records_io.json_types import Json
-from kbroker.security.authorizer.acls import Acl
+from kbroker.security.authorizer.acls import AclFilter
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.security.principal import parse_principal
@@ -35,7 +35,7 @@ async def list_acls(call: Call) -> Json:
             acl.operation.name,
             acl.resource_type.name,
             acl.pattern_type.name,
-            acl.name,
+            acl.resource_name,
             acl.host,
         ]
         if all(any(word in part.lower() for part in row) for word in words):
@@ -62,7 +62,7 @@ async def check_access(call: Call) -> Json:
     name = CLUSTER_NAME if kind is ResourceType.CLUSTER else call.text("name")
     host = call.text("host", "") or "127.0.0.1"
     found = await call.ask(lambda client: describe_acls(client, AclFilter()))
-    rules = StandardAuthorizer([Acl(*each) for each in found])
+    rules = StandardAuthorizer(found)
     allowed, reason = rules.explain(principal, host, operation, kind, name)
     return {"allowed": allowed, "reason": reason, "rules": len(found), "note": _NOTE}
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kbroker.cli.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
-from kbroker.cli.reset import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.group_losses import group_losses
+from kbroker.client.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
 from kbroker.client.groups import (
     CommittedOffset,
     GroupDescription,
@@ -19,6 +18,8 @@ from kbroker.client.groups import (
     delete_group,
     list_groups,
 )
+from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.offset_resets import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import LATEST, TopicDescription, describe_topics, list_offsets, list_ranges
@@ -29,10 +30,9 @@ from kbroker.console.lag_course import Point
 from kbroker.console.lags import ask_lags
 from kbroker.console.scan import Budget, Look, forward
 from kbroker.console.sessions import View
-from kbroker.console.standing import STANDS_MS, Stand, findings
+from kbroker.console.standing import STANDS_MS, Finding, Stand, findings
 from kbroker.errors import ErrorCode
 from kbroker.records_io.json_types import Json
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime
 from kbroker.records_io.times import parse_moment
 from kbroker.types import TopicPartition
 
@@ -92,9 +92,8 @@ def _describe(client: Client, group_id: str, view: View) -> Json:
     owners = {partition: member for member in group.members for partition in member.assignment}
     partitions: list[Json]
     in_flight: Json = None
-    reasons: list[Json] = []
     if group.type == SHARE:
-        partitions, in_flight = _share_partitions(client, group)
+        partitions, reasons, in_flight = _share_partitions(client, group)
     else:
         partitions, reasons = _partitions(client, group, owners, view)
     now_ms = time.time_ns() // 1_000_000
@@ -231,8 +230,12 @@ def _reasons(
     at_ends |= {partition for partition, _ in empty}
     offsets = {partition: told.offset for partition, told in committed.items()}
     # Where no record is left for the group, nothing that is gone is worth an error.
-    logs = {each: None if each in at_ends else known.get(each) for each in ranges}
-    found = findings(group.state, len(group.members), stands, now_ms, group_losses(client, group, offsets, logs))
+    logs = {each: None if each in at_ends else limits for each, limits in ranges.items()}
+    losses = group_losses(client, group, offsets, logs)
+    return _told(findings(group.state, len(group.members), stands, now_ms, losses))
+
+
+def _told(found: Sequence[Finding]) -> list[Json]:
     return [
         {
             "severity": each.severity,
@@ -295,8 +298,8 @@ def _waiting_since(
     return found
 
 
-def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Json], Json]:
-    """Where a share group stands, and what is in flight.
+def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Json], list[Json], Json]:
+    """Where a share group stands, the reasons why it gets nothing somewhere, and what is in flight.
 
     A partition may have several members, and none of its records may be done yet.
     """
@@ -334,7 +337,10 @@ def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Jso
                 "problem": str(limits) if isinstance(limits, ResponseError) else "",
             }
         )
-    return rows, _in_flight(client, group, wanted)
+    unknown = {partition: limits for partition, limits in ranges.items() if isinstance(limits, ResponseError)}
+    losses = group_losses(client, group, {}, unknown)
+    reasons = findings(group.state, len(group.members), [], time.time_ns() // 1_000_000, losses)
+    return rows, _told(reasons), _in_flight(client, group, wanted)
 
 
 def _in_flight(client: Client, group: GroupDescription, partitions: Sequence[TopicPartition]) -> Json:

@@ -11,10 +11,7 @@ from kbroker.client import Client, ClientError
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_features, describe_quorum
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
-from kbroker.console.call import Call
-from kbroker.console.catalogue import Topics
-from kbroker.console.totals import OfBroker, Totals
-from kbroker.console.troubles import (
+from kbroker.client.troubles import (
     ERROR,
     QuorumNode,
     Trouble,
@@ -23,6 +20,9 @@ from kbroker.console.troubles import (
     quorum_nodes,
     topic_troubles,
 )
+from kbroker.console.call import Call
+from kbroker.console.catalogue import Topics
+from kbroker.console.totals import OfBroker, Totals
 from kbroker.raft_metadata.metadata_version import metadata_version_name
 from kbroker.records_io.json_types import Json
 

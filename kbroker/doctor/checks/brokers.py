@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.console.troubles import ERROR, cluster_troubles, disk_troubles
+from kbroker.client.troubles import ERROR, cluster_troubles, disk_troubles
 from kbroker.doctor.facts import BrokerFacts, Facts
 from kbroker.doctor.findings import Finding, Severity, check
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.console.troubles import MISSING, Trouble, topic_troubles
+from kbroker.client.troubles import MISSING, Trouble, topic_troubles
 from kbroker.doctor.facts import (
     OFFSETS_TOPIC,
     SHARE_TOPIC,

@@ -22,7 +22,7 @@ from kbroker.client.nodes import (
 )
 from kbroker.client.quotas import EntityQuotas, describe_quotas
 from kbroker.client.topics import MAX_TIMESTAMP, TopicDescription, list_offsets, list_topics
-from kbroker.console.troubles import quorum_nodes
+from kbroker.client.troubles import quorum_nodes
 from kbroker.doctor.facts import BrokerFacts, ClusterFacts, ListenerFacts, LogDirFacts, QuorumFacts, TopicFacts
 from kbroker.doctor.gather.groups import GroupLooks
 from kbroker.doctor.gather.listeners import Probe

@@ -14,15 +14,39 @@ from kbroker.node.rules.complaints import Complaints
 from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
 from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
 from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
+from kbroker.raft_metadata.image.topics import NO_LEADER
 from kbroker.rules.decision import Decision
 from kbroker.rules.loading import call_of, described
-from kbroker.rules.records import Quota, QuotaClient, QuotaKind
+from kbroker.rules.records import Cluster, Quota, QuotaClient, QuotaKind
 from kbroker.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.handlers.context import Services
 
 _SET = "the quotas that are set hold"
+
+
+class ImageCluster:
+    """The cluster by the node's newest image (`Cluster`): a rule that is late in its thread sees whole ones, too."""
+
+    def __init__(self, node_id: int, services: Services) -> None:
+        self.node_id = node_id
+        self._metadata = services.metadata
+
+    def brokers(self) -> list[int]:
+        """See `Cluster.brokers`."""
+        return [broker.id for broker in self._metadata.image.alive_brokers()]
+
+    def topics(self) -> list[str]:
+        """See `Cluster.topics`."""
+        return list(self._metadata.image.topics.by_name)
+
+    def leaders(self, topic: str) -> list[int | None]:
+        """See `Cluster.leaders`."""
+        found = self._metadata.image.topics.by_name.get(topic)
+        partitions = () if found is None else found.partitions.values()
+        return [None if each.leader == NO_LEADER else each.leader for each in partitions]
 
 
 class QuotaRule:
@@ -42,7 +66,7 @@ class QuotaRule:
         """Another number whenever an answer may be another one."""
         return self._kept.version
 
-    def limits(self, principal: KafkaPrincipal, client_id: str, table: QuotaTable) -> ClientLimits:
+    def limits(self, principal: KafkaPrincipal, client_id: str, table: QuotaTable, cluster: Cluster) -> ClientLimits:
         """The quotas of a client; ``table`` has those that are set."""
         if table is not self._table:
             self._table = table
@@ -55,7 +79,9 @@ class QuotaRule:
         are_set = table.limits(principal.name, client_id) or ClientLimits(None, None, None, None)
         found = ClientLimits(
             *(
-                self._limit(QuotaClient(kind, principal, client_id, None if limit is None else limit.bound), limit)
+                self._limit(
+                    QuotaClient(kind, principal, client_id, None if limit is None else limit.bound, cluster), limit
+                )
                 for kind, limit in zip(QuotaKind, are_set, strict=True)
             )
         )
@@ -104,9 +130,10 @@ def _makes_sense(quota: Quota) -> bool:
 class RuleQuotas(ClientQuotas):
     """Counts for the quotas that a rule gives."""
 
-    def __init__(self, config: BrokerConfig, now: Callable[[], float], rule: QuotaRule) -> None:
+    def __init__(self, config: BrokerConfig, now: Callable[[], float], rule: QuotaRule, cluster: Cluster) -> None:
         super().__init__(config, now)
         self._rule = rule
+        self._cluster = cluster
         self._seen: tuple[int, object] = -1, None
         self._state: object = None
 
@@ -120,5 +147,5 @@ class RuleQuotas(ClientQuotas):
 
     def limits(self, principal: KafkaPrincipal, client_id: str | None) -> ClientLimits | None:
         """The quotas of a client; None if it has none."""
-        found = self._rule.limits(principal, client_id or "", self.table)
+        found = self._rule.limits(principal, client_id or "", self.table, self._cluster)
         return found if any(limit is not None for limit in found) else None

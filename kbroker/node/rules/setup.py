@@ -22,7 +22,8 @@ from kbroker.errors import FatalError
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
-from kbroker.node.rules.quotas import QuotaRule, RuleQuotas
+from kbroker.node.rules.own_acls import OwnAcls, own_acls
+from kbroker.node.rules.quotas import ImageCluster, QuotaRule, RuleQuotas
 from kbroker.node.rules.waited import WaitedCalls
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.rules.loading import call_of, load
@@ -48,6 +49,7 @@ class NodeRules:
         """``standard`` decides what the authorizer leaves to it."""
         self._env = env
         self._authorizer: OwnAuthorizer | None = None
+        self._acls: OwnAcls | None = None
         self._quotas: QuotaRule | None = None
         self._refreshed: list[tuple[str, Any]] = []
         self._calls: list[WaitedCalls] = []
@@ -56,6 +58,7 @@ class NodeRules:
             assert standard is not None
             rule = self._load(AUTHORIZER, name, "authorize")
             self._authorizer = OwnAuthorizer(rule, name, standard, env.now)
+            self._acls = own_acls(rule, name)
         self.assignors = NO_OWN_ASSIGNORS
         """Those of consumer groups, share groups and streams groups."""
         if config.is_broker and any(map(names_callable, all_assignors(config))):
@@ -112,6 +115,7 @@ class NodeRules:
         if self._authorizer is not None:
             services.authorizer = self._authorizer
             services.authorizer_of = self._authorizer.of_request
+            services.kept_acls = self._acls
         if self._selector is not None:
             services.replica_selector = self._selector.of_request
         if self._keeper is not None:
@@ -120,9 +124,11 @@ class NodeRules:
             groups: Any = services.groups
             groups.descriptions = self._descriptions = TopologyDescriptions(groups, self._keeper, self._env.rng)
 
-    def quotas(self, config: BrokerConfig) -> RuleQuotas | None:
+    def quotas(self, config: BrokerConfig, services: Services) -> RuleQuotas | None:
         """The quotas that the callback decides; None without a callback."""
-        return None if self._quotas is None else RuleQuotas(config, self._env.now, self._quotas)
+        if self._quotas is None:
+            return None
+        return RuleQuotas(config, self._env.now, self._quotas, ImageCluster(config.node_id, services))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Refresh the rules that want it, for the first time before ``started``; end their threads when cancelled."""

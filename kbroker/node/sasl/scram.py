@@ -1,9 +1,9 @@
-"""SCRAM on a listener: users and delegation tokens of the cluster's metadata."""
+"""SCRAM on a listener: users and delegation tokens of the cluster's metadata, or users whom a rule knows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.node.sasl.mechanism import MechanismProperties
@@ -21,6 +21,7 @@ from kbroker.security.sasl.scram import (
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.node.rules.scram import ScramRule
     from kbroker.wire.records.metadata import UserScramCredentialRecord
 
 
@@ -34,12 +35,29 @@ class ScramOnListener:
         assert mechanism is not None
         self._mechanism = mechanism
         self._max_reauth_ms = properties.max_reauth_ms
+        self._rule: ScramRule | None = None
+        if properties.callback is not None:
+            from kbroker.node.rules.scram import ScramRule
+            from kbroker.rules.loading import load
+
+            name, value = properties.callback
+            self._rule = ScramRule(load(name, value, "credential"), value, properties.listener_name, mechanism)
 
     def offered(self, services: Services) -> OfferedMechanism:
         """The mechanism as the listener's clients find it."""
-        mechanism = self._mechanism
-        lookup, unknown = _scram_lookup(mechanism, services), _unknown_users(mechanism, services)
-        return OfferedMechanism(lambda: ScramServer(mechanism, lookup, unknown), self._max_reauth_ms)
+        mechanism, rule = self._mechanism, self._rule
+        lookup = _scram_lookup(mechanism, services)
+        if rule is None:
+            unknown = UnknownUsers(mechanism, _forms_of_users(mechanism, services), _shared_secret(services))
+            return OfferedMechanism(lambda: ScramServer(mechanism, lookup, unknown), self._max_reauth_ms)
+        from kbroker.node.rules.scram import RuleScramServer
+
+        unknown = UnknownUsers(mechanism, lambda: rule.forms, _shared_secret(services))
+
+        def server(host: str) -> RuleScramServer:
+            return RuleScramServer(rule, host, lookup, lambda found: ScramServer(mechanism, found, unknown))
+
+        return OfferedMechanism(lambda: server(""), self._max_reauth_ms, server)
 
 
 def _scram_lookup(mechanism: ScramMechanism, services: Services) -> ScramLookup:
@@ -77,13 +95,8 @@ def _token_account(token_id: str, mechanism: ScramMechanism, services: Services)
     return ScramAccount(credential, TokenPrincipal(*principal_of(token.owner)), token.expiration_timestamp)
 
 
-def _unknown_users(mechanism: ScramMechanism, services: Services) -> UnknownUsers:
-    """The credentials of users that nobody has, made with a secret of the random ids of a broker's log directories.
-
-    Brokers and controllers all know the ids. No client does, but for the directory of the metadata, which
-    DescribeQuorum shows to those who may describe the cluster. It is the broker with the lowest id, so the secret
-    changes when that broker loses its disks.
-    """
+def _forms_of_users(mechanism: ScramMechanism, services: Services) -> Callable[[], Counter[CredentialForm]]:
+    """The forms of the credentials in the metadata, counted anew when users have changed."""
     metadata = services.metadata
     counted: Mapping[tuple[str, int], UserScramCredentialRecord] | None = None
     forms: Counter[CredentialForm] = Counter()
@@ -100,9 +113,20 @@ def _unknown_users(mechanism: ScramMechanism, services: Services) -> UnknownUser
             counted = users
         return forms
 
-    def shared_secret() -> bytes | None:
-        brokers = metadata.image.brokers
+    return count
+
+
+def _shared_secret(services: Services) -> Callable[[], bytes | None]:
+    """The secret that the credentials of users whom nobody knows are made with: the ids of a broker's log directories.
+
+    Brokers and controllers all know these random ids. No client does, but for the directory of the metadata, which
+    DescribeQuorum shows to those who may describe the cluster. It is the broker with the lowest id, so the secret
+    changes when that broker loses its disks.
+    """
+
+    def secret() -> bytes | None:
+        brokers = services.metadata.image.brokers
         directories = brokers[min(brokers)].log_dirs if brokers else ()
         return b"".join(sorted(directories)) or None
 
-    return UnknownUsers(mechanism, count, shared_secret)
+    return secret

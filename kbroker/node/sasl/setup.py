@@ -49,7 +49,7 @@ MECHANISMS: Final[Mapping[str, Callable[[MechanismProperties], ListenerMechanism
 }
 """Those that a listener may have, and how each is set up; a module that imports much is imported by a function."""
 
-WITH_RULES: Final = (PLAIN, OAUTHBEARER)
+WITH_RULES: Final = (PLAIN, *(mechanism.mechanism_name for mechanism in ScramMechanism), OAUTHBEARER)
 """Mechanisms whose logins a rule of one's own may check."""
 
 _LOGIN_CALLBACKS = "sasl.login.callback.handler.class"

@@ -26,7 +26,7 @@ def create_acls(view: ControllerView, acls: Sequence[Acl]) -> ControllerResult[l
     wanted: dict[Acl, None] = {}
     for acl in acls:
         try:
-            _validate(acl, with_ranges=with_ranges)
+            validate_acl(acl, with_ranges=with_ranges)
         except ApiError as error:
             results.append(error.without_traceback())
         else:
@@ -48,8 +48,11 @@ def _new_id(view: ControllerView) -> Uuid:
             return acl_id
 
 
-def _validate(acl: Acl, *, with_ranges: bool) -> None:
-    """``ApiError`` if there cannot be such an ACL (``AclControlManager.validateNewAcl``)."""
+def validate_acl(acl: Acl, *, with_ranges: bool) -> None:
+    """``ApiError`` if there cannot be such an ACL (``AclControlManager.validateNewAcl``).
+
+    ``with_ranges``: hosts may be ranges of addresses (KIP-1276).
+    """
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise _invalid(f"Invalid resourceType {acl.resource_type.name}")
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):

@@ -158,6 +158,16 @@ def _xor(one: bytes, other: bytes) -> bytes:
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
 
 
+def claimed_user(client_first: bytes) -> tuple[str, bool]:
+    """The name in a client's first message, and whether it is a delegation token's id; ``SaslError``."""
+    return _claimed(_parse(_CLIENT_FIRST, client_first, "client first"))
+
+
+def _claimed(message: re.Match[str]) -> tuple[str, bool]:
+    extensions = dict(item.split("=", 1) for item in message["ext"].split(",") if item)
+    return _name_of(message["name"]), extensions.get("tokenauth", "").lower() == "true"
+
+
 class CredentialForm(NamedTuple):
     """The parts of a credential that a client sees, beside the salt's value."""
 
@@ -267,9 +277,7 @@ class ScramServer:
 
     def _first(self, token: bytes) -> bytes:
         message = _parse(_CLIENT_FIRST, token, "client first")
-        name = _name_of(message["name"])
-        extensions = dict(item.split("=", 1) for item in message["ext"].split(",") if item)
-        is_token = extensions.get("tokenauth", "").lower() == "true"
+        name, is_token = _claimed(message)
         self._account = self._lookup(name, is_token)
         nobodys = self._unknown_users.credential(name)  # for whoever exists, too: it takes as long
         self._credential = nobodys if self._account is None else self._account.credential

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.reset import (
+from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.offset_resets import (
     CannotReset,
     NewOffset,
     PartitionOffsets,
@@ -14,12 +15,10 @@ from kbroker.cli.reset import (
     Strategy,
     ToCurrent,
     ToOffsets,
-    parse_topic_partitions,
     plan,
     read_offsets_file,
     write_offsets_file,
 )
-from kbroker.records_io.log_places import END, START, AtOffset, AtTime
 from kbroker.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -112,11 +111,3 @@ def test_files_of_several_groups() -> None:
 def test_bad_files(text: str, problem: str) -> None:
     with pytest.raises(CannotReset, match=problem):
         read_offsets_file(text, "g")
-
-
-def test_topics_with_partitions() -> None:
-    assert parse_topic_partitions("t") == ("t", None)
-    assert parse_topic_partitions("t:2,0,2") == ("t", [0, 2])
-    for text in ("", ":0", "t:", "t:a", "t:1,", "t:-1"):
-        with pytest.raises(ValueError, match=f"^{text}$"):
-            parse_topic_partitions(text)

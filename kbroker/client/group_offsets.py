@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kbroker.cli.reset import CannotReset, NewOffset, PartitionOffsets, Strategy, plan
 from kbroker.client import Client, ResponseError
 from kbroker.client.errors import known
 from kbroker.client.groups import commit_offsets, committed_offsets
+from kbroker.client.log_places import offsets_at_time
+from kbroker.client.offset_resets import CannotReset, NewOffset, PartitionOffsets, Strategy, plan
 from kbroker.client.share_groups import SHARE, alter_share_offsets, describe_any_group, share_offsets
 from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic, streams_topics
 from kbroker.client.topics import delete_topics, list_ranges
 from kbroker.errors import ErrorCode
-from kbroker.records_io.log_places import offsets_at_time
 from kbroker.types import TopicPartition
 
 _MOST_NAMED = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console.troubles import (
+from kbroker.client.troubles import (
     ERROR,
     WARNING,
     QuorumNode,

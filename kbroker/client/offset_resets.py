@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kbroker.records_io.log_places import END, AtOffset, Place, find
+from kbroker.client.log_places import END, AtOffset, Place, find
 from kbroker.types import TopicPartition
 
 
@@ -119,12 +119,3 @@ def read_offsets_file(text: str, group_id: str) -> dict[TopicPartition, int]:
 def write_offsets_file(rows: Sequence[NewOffset]) -> str:
     """The same, of a plan."""
     return "".join(f"{row.partition.topic},{row.partition.partition},{row.new}\n" for row in rows)
-
-
-def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
-    """``orders`` or ``orders:0,1,2`` as a topic and some of its partitions (None: all); ``ValueError`` otherwise."""
-    topic, colon, rest = text.partition(":")
-    numbers = rest.split(",") if colon else []
-    if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
-        raise ValueError(text)
-    return topic, sorted(set(map(int, numbers))) if colon else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.client import Client
+    from kbroker.client.cluster import Client
     from kbroker.types import TopicPartition
 
 

@@ -1,0 +1,184 @@
+"""Logins that rules in Python judge, as stock clients meet them: PLAIN, SCRAM and OAUTHBEARER."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kbroker.rules import (
+    Action,
+    Login,
+    Password,
+    ScramCredential,
+    ScramLogin,
+    ScramMechanism,
+    Token,
+    TokenUser,
+)
+from kbroker.testing import RunningBroker, running_broker
+from tests.node.rules_harness import SECONDS, Delivered, Seen, exits, fails, gets_in, logged_in, until
+
+# --- Logins ---------------------------------------------------------------------------------------------------------
+
+
+def check(login: Login) -> str | None:
+    """Passwords are names backwards; ``bob`` is another in the cluster."""
+    if login.password != login.username[::-1]:
+        return None
+    return {"bob": "robert"}.get(login.username, login.username)
+
+
+async def check_later(login: Login) -> str | None:
+    """The same rule as ``check``, as a coroutine."""
+    return check(login)
+
+
+@pytest.mark.parametrize("rule", [check, check_later])
+def test_logins_are_checked_by_a_rule(rule: Any) -> None:
+    asked: list[Action] = []
+
+    def authorize(action: Action) -> bool:
+        asked.append(action)
+        return True
+
+    with running_broker(security="sasl_plaintext", authenticator=rule, authorizer=authorize) as broker:
+        assert logged_in(broker, "alice", "ecila") and logged_in(broker, "bob", "bob")
+        assert not logged_in(broker, "alice", "alice-secret") and not logged_in(broker, "eve", "x")
+        properties = broker.librdkafka_properties("alice", mechanism="PLAIN")
+        send = Delivered(broker, **{**properties, "sasl.username": "bob", "sasl.password": "bob"})
+        assert send("t") is None
+        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
+        assert not [record for record in broker.logs if "ecila" in record.getMessage()]
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda login: 5, lambda login: "", lambda login: "a\nb"])
+def test_a_hostile_authenticator_lets_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", authenticator=rule) as broker:
+        assert not logged_in(broker, "alice", "alice-secret")
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "alice-secret" not in told[0]
+        assert not [record for record in broker.logs if record.exc_info]
+
+
+def test_an_authenticator_that_hangs_holds_up_nobody_else() -> None:
+    gate = threading.Event()
+
+    def hang(login: Login) -> bool:
+        if login.username == "stuck":
+            gate.wait()
+        return True
+
+    hang.timeout_seconds = 2.0  # type: ignore[attr-defined]
+    try:
+        with running_broker(security="sasl_plaintext", authenticator=hang) as broker:
+            assert not logged_in(broker, "stuck", "x") and logged_in(broker, "alice", "x")
+    finally:
+        gate.set()
+
+
+# --- Credentials of SCRAM -------------------------------------------------------------------------------------------
+
+SCRAM_USERS = {
+    mechanism: {"robert": ScramCredential.from_password(mechanism, "bob", iterations=8192)}
+    for mechanism in ScramMechanism
+}
+
+
+def credential(login: ScramLogin) -> ScramCredential | None:
+    return SCRAM_USERS[login.mechanism].get(login.username)
+
+
+async def credential_later(login: ScramLogin) -> ScramCredential | None:
+    return credential(login)
+
+
+def weak(login: ScramLogin) -> ScramCredential:
+    return replace(SCRAM_USERS[login.mechanism]["robert"], iterations=1)
+
+
+def of_another_hash(login: ScramLogin) -> ScramCredential:
+    [other] = [each for each in ScramMechanism if each is not login.mechanism]
+    return SCRAM_USERS[other]["robert"]
+
+
+def scram_logged_in(broker: RunningBroker, mechanism: ScramMechanism, user: str, password: str) -> bool:
+    """Whether a user gets in by SCRAM."""
+    return gets_in(broker, mechanism.mechanism_name, user, password, "invalid credentials")
+
+
+@pytest.mark.parametrize("mechanism", list(ScramMechanism))
+@pytest.mark.parametrize("rule", [credential, credential_later])
+def test_users_of_scram_are_those_that_a_rule_knows(rule: Any, mechanism: ScramMechanism) -> None:
+    asked: list[Action] = []
+
+    def authorize(action: Action) -> bool:
+        asked.append(action)
+        return True
+
+    with running_broker(security="sasl_plaintext", scram_credentials=rule, authorizer=authorize) as broker:
+        assert scram_logged_in(broker, mechanism, "robert", "bob")
+        properties = broker.librdkafka_properties("alice", mechanism=mechanism.mechanism_name)
+        send = Delivered(broker, **{**properties, "sasl.username": "robert", "sasl.password": "bob"})
+        assert send("t") is None
+        assert {str(action.principal) for action in asked if action.api == "Produce"} == {"User:robert"}
+        # Alice is a user of the cluster, and the rule does not know her.
+        assert not scram_logged_in(broker, mechanism, "alice", "alice-secret")
+        assert not scram_logged_in(broker, mechanism, "robert", "alice-secret")
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda login: True, lambda login: "bob", weak, of_another_hash])
+def test_hostile_credentials_let_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", scram_credentials=rule) as broker:
+        assert not scram_logged_in(broker, ScramMechanism.SCRAM_SHA_256, "robert", "bob")
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "the client is not let in" in told[0]
+        assert not [record for record in broker.logs if record.exc_info]
+
+
+# --- Tokens ---------------------------------------------------------------------------------------------------------
+
+
+def validate(token: Token) -> TokenUser | None:
+    """Tokens of this test are good for a minute."""
+    name, _, secret = token.value.reveal().partition("~")
+    return TokenUser(name, time.time() + 60) if Password(secret) == "geheim" else None
+
+
+def sent_with_token(broker: RunningBroker, token: str) -> str | None:
+    """Send a record with a token; the name of the error."""
+    ck = pytest.importorskip("confluent_kafka")
+    failures: list[Any] = []
+    properties = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (token, time.time() + 60),
+        "error_cb": failures.append,
+        "message.timeout.ms": SECONDS * 1000,
+    }
+    producer = ck.Producer(properties)
+    delivered: list[Any] = []
+    producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
+    until(lambda: producer.poll(0.05) or delivered or failures, "the client hears of its token")
+    producer.purge()
+    producer.poll(0)
+    return None if delivered and delivered[0] is None else failures[0].name()
+
+
+def test_tokens_are_judged_by_a_rule() -> None:
+    seen = Seen()
+    with running_broker(security="sasl_plaintext", token_validator=validate, authorizer=seen) as broker:
+        assert sent_with_token(broker, "alice~geheim") is None and seen.producers == {"User:alice"}
+        assert sent_with_token(broker, "alice~wrong") == "_AUTHENTICATION"
+
+
+@pytest.mark.parametrize("rule", [fails, exits, lambda token: True, lambda token: TokenUser("a", float("inf"))])
+def test_a_hostile_token_validator_lets_nobody_in(rule: Any) -> None:
+    with running_broker(security="sasl_plaintext", token_validator=rule) as broker:
+        assert sent_with_token(broker, "alice~geheim") == "_AUTHENTICATION"
+        told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
+        assert len(told) == 1 and "geheim" not in told[0]
