@@ -143,6 +143,8 @@ class Env(Protocol):
     disk: Disk
     network: Network
     disk_reads: DiskReads
+    has_threads: bool
+    """Whether ``run_blocking`` leaves the event loop to others for as long as the work takes."""
 
     def now(self) -> float:
         """Monotonic seconds: for durations and deadlines, the clock of ``trio.current_time``."""
@@ -423,6 +425,8 @@ def _is_numeric(host: str) -> bool:
 
 class RealEnv:
     """The machine this process runs on. ``seed`` is for tests that want repeatable random choices."""
+
+    has_threads = True
 
     def __init__(
         self, *, seed: int | None = None, use_sendfile: bool | None = None, use_epoll: bool | None = None

@@ -19,7 +19,7 @@ from kbroker.raft_metadata.controller.brokers import (
     fence_broker,
     unfence_broker,
 )
-from kbroker.raft_metadata.controller.directories import directory_records
+from kbroker.raft_metadata.controller.directories import directory_records, newly_failed
 from kbroker.raft_metadata.controller.leadership import leads_any
 from kbroker.raft_metadata.controller.sessions import (
     BrokerSessions,
@@ -155,6 +155,9 @@ class SessionKeeper:
                 lambda: leads_any(view, broker_id),
                 view.image.brokers.values(),
             )
+            if next_state is BrokerState.UNFENCED and broker.fenced and newly_failed(view, broker_id, beat.offline_log_dirs):
+                # The next heartbeat unfences it: it must not be elected for what has just failed.
+                next_state = current_state(broker)
             records = list(_records(view, broker, current_state(broker), next_state))
             records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
             return ControllerResult((next_state, view.next_offset + len(records) - 1), records)

@@ -49,6 +49,8 @@ class Machine:
         """The time that the wall clock is ahead of the true time."""
         self.disk_latency = 0.001
         """Seconds that blocking work takes on average."""
+        self.has_threads = False
+        """Whether logs that are to be verified are opened beside the event loop, by the next life's process."""
         self.failing: str | None = None
         """An operation of the disk (see :class:`FakeDisk`) that fails with EIO."""
         self.failing_below = "/"
@@ -87,6 +89,7 @@ class SimEnv:
         self.rng = random.Random(machine.rng.getrandbits(64))
         self.disk: Disk = machine.disk
         self.disk_reads = DiskReads()
+        self.has_threads = machine.has_threads
         network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)
         self._network = network
         self.network: Network = network
