@@ -156,7 +156,8 @@ class LogManager:
     ) -> LoadedLogs:
         """Open every log in the locked dirs, in any thread; :meth:`take_in` what it returns.
 
-        Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory that fails goes offline.
+        Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory that fails goes
+        offline.
         """
         return load_logs(
             self.disk,

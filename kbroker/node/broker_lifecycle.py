@@ -247,7 +247,9 @@ class BrokerLifecycle:
             self._wanted.set()
         self._stopping = stopping
 
-    async def _heartbeat(self, *, want_shut_down: bool = False, want_fence: bool = False) -> BrokerHeartbeatResponse | None:
+    async def _heartbeat(
+        self, *, want_shut_down: bool = False, want_fence: bool = False
+    ) -> BrokerHeartbeatResponse | None:
         async with self._beating:
             if self._stops and not want_shut_down:
                 return None  # it would be unfenced again

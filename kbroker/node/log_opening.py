@@ -1,4 +1,4 @@
-"""Opens a node's logs beside its event loop: its controller works meanwhile, and whoever asks is told how much is left."""
+"""Opens a node's logs beside its event loop: its controller works, and whoever asks is told how much is left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def open_beside(
     scope = trio.CancelScope()
     nursery.start_soon(_tell, progress, scope)
     try:
-        return await env.run_blocking(load)
+        return await env.run_long(load)
     except OpeningStopped:
         await trio.lowlevel.checkpoint()  # nothing but a cancellation stops it
         raise
@@ -52,5 +52,7 @@ async def _tell(progress: OpeningProgress, scope: trio.CancelScope) -> None:
             while True:
                 await trio.sleep(TELL_SECONDS)
                 logger.info("%s", progress)
-    finally:
-        progress.stop()  # after the end it changes nothing
+    except trio.Cancelled:  # by the nursery, not by the scope
+        progress.stop()
+        logger.info("stopped while %s", progress)
+        raise

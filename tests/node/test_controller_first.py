@@ -1,4 +1,4 @@
-"""A node whose logs take long to open works as a controller meanwhile, and is a fenced broker (Kafka's ``BrokerServer``)."""
+"""A node whose logs take long to open is a controller meanwhile, and a fenced broker (Kafka's ``BrokerServer``)."""
 
 from __future__ import annotations
 
