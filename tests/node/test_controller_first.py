@@ -242,6 +242,33 @@ def test_a_stop_meanwhile_leaves_the_quorum_and_the_logs_as_they_are(tmp_path: P
     run(test)
 
 
+def test_a_broker_alone_is_registered_anew_before_its_logs_are_open(tmp_path: Path) -> None:
+    """Its controller is another node, and hears at once that its last life is over."""
+    roles = {1: "controller", 2: "broker"}
+
+    async def test() -> None:
+        async with quorum(tmp_path, 2, initial=1, roles_of=roles, properties=SMALL) as cluster:
+            await cluster.start(1, 2)
+            assert await create(await cluster.controller_client(1), "t", 2) == 0
+            await cluster.until(lambda: ("t", 0) in partitions_of(cluster, 2))
+            await write(cluster.node(2), "t", 0)
+            metadata = cluster.nodes[1].metadata
+            before = metadata.image.brokers[2].epoch
+            await cluster.kill(2)
+            crash(tmp_path / "node2")
+            cluster.envs[2], gate = gated(HELD)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.start, 2)
+                await metadata.wait_for_image(lambda image: image.brokers[2].epoch > before)
+                await settled(lambda: _reached(gate))
+                assert metadata.image.brokers[2].fenced
+                assert metadata.image.topics.by_name["t"].partitions[0].leader == -1
+                gate.let_go()
+            assert await read(cluster.node(2), "t", 0) == [b"%d" % each for each in range(SEGMENTS)]
+
+    run(test)
+
+
 class FailingGate(Gate):
     """A gate behind which the disk is found to be broken."""
 
