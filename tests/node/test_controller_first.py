@@ -74,7 +74,7 @@ async def two_recover(path: Path, **options: Any) -> AsyncIterator[tuple[Quorum,
             assert await create(client, f"of-{number}", number) == 0
         await cluster.topics_everywhere(["of-1", "of-2", "of-3"])
         for number in (1, 2, 3):
-            await cluster.until(lambda number=number: (f"of-{number}", 0) in partitions_of(cluster, number))  # type: ignore[misc]
+            await holds(cluster, number, f"of-{number}")
             await write(cluster.node(number), f"of-{number}", 0)
         for number in (1, 2, 3):
             await cluster.kill(number)
@@ -102,6 +102,16 @@ def partitions_of(cluster: Quorum, number: int) -> Any:
     return cluster.nodes[number].replica_manager.partitions
 
 
+def leader_of(cluster: Quorum, number: int, topic: str) -> int:
+    """The leader of a topic's partition, as a node knows it."""
+    return cluster.nodes[number].metadata.image.topics.by_name[topic].partitions[0].leader
+
+
+async def holds(cluster: Quorum, number: int, topic: str) -> None:
+    """Wait until a node has a replica of a topic."""
+    await cluster.until(lambda: (topic, 0) in partitions_of(cluster, number))
+
+
 SMALL = {"log.segment.bytes": str(1 << 20)}
 
 
@@ -122,18 +132,13 @@ def test_two_that_verify_their_logs_let_the_third_serve(tmp_path: Path) -> None:
                 lambda: {each.id for each in node.metadata.image.brokers.values() if each.fenced} == {1, 2}
             )
             # What they led before is led by nobody, and what the third has is led by it.
-            await cluster.until(
-                lambda: (
-                    [node.metadata.image.topics.partition(f"of-{number}", 0).leader for number in (1, 2, 3)]  # type: ignore[union-attr]
-                    == [-1, -1, 3]
-                )
-            )
+            await cluster.until(lambda: [leader_of(cluster, 3, f"of-{number}") for number in (1, 2, 3)] == [-1, -1, 3])
             await write_once(cluster.node(3), "of-3")
             asked[3] = await cluster.controller_client(3)
             [active] = [client for client in asked.values() if await leads(client)]
             assert await create(active, "new", 3) == 0
             await node.metadata.wait_for_image(lambda image: "new" in image.topics.by_name)
-            await cluster.until(lambda: ("new", 0) in partitions_of(cluster, 3))
+            await holds(cluster, 3, "new")
             await write_once(cluster.node(3), "new")
             for number in (1, 2):
                 assert gates[number].reached.is_set()
@@ -250,7 +255,7 @@ def test_a_broker_alone_is_registered_anew_before_its_logs_are_open(tmp_path: Pa
         async with quorum(tmp_path, 2, initial=1, roles_of=roles, properties=SMALL) as cluster:
             await cluster.start(1, 2)
             assert await create(await cluster.controller_client(1), "t", 2) == 0
-            await cluster.until(lambda: ("t", 0) in partitions_of(cluster, 2))
+            await holds(cluster, 2, "t")
             await write(cluster.node(2), "t", 0)
             metadata = cluster.nodes[1].metadata
             before = metadata.image.brokers[2].epoch

@@ -68,9 +68,14 @@ def until(condition: Callable[[], bool], otherwise: str) -> None:
 def write(cluster: RunningCluster, topic: str, first: int = 0) -> None:
     """Have `COUNT` records acknowledged by all in-sync replicas."""
     failed: list[Any] = []
+
+    def on_delivery(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
     for number in range(first, first + COUNT):
-        producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: error and failed.append(error))
+        producer.produce(topic, b"%d" % number, on_delivery=on_delivery)
     assert producer.flush(SECONDS) == 0 and not failed
 
 
@@ -114,7 +119,7 @@ def serves(node: ClusterNode) -> int:
     return node.log.count(f"node {node.id} serves")
 
 
-def test_the_third_serves_while_two_recover(tmp_path: Path) -> None:
+def test_the_third_serves_while_two_recover() -> None:
     with two_recover() as (cluster, held):
         third = cluster.node(3)
         third.await_ready()
@@ -143,7 +148,7 @@ def test_the_third_serves_while_two_recover(tmp_path: Path) -> None:
             assert read(node, "all", 2 * COUNT) == list(range(2 * COUNT))
 
 
-def test_one_that_recovers_is_told_to_stop(tmp_path: Path) -> None:
+def test_one_that_recovers_is_told_to_stop() -> None:
     with two_recover() as (cluster, held):
         cluster.node(3).await_ready()
         first = cluster.node(1)
