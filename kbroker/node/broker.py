@@ -396,6 +396,11 @@ class Broker:
             await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
         if self._rules is not None:
             await nursery.start(self._rules.run)
+        waits_for_logs = self.opening is not None
+        if not waits_for_logs:
+            nursery.start_soon(self.replica_manager.run)
+        nursery.start_soon(self._timestamp_lookups.run)
+        nursery.start_soon(self._produce_queue.run)
         if config.is_controller:
             nursery.start_soon(LeaderBalancer(metadata, config).run)
             nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
@@ -403,13 +408,11 @@ class Broker:
         await self._registrations.register()
         if level < DIRECTORIES:
             self._registrations.refresh(nursery)
-        if self.opening is not None:
+        if waits_for_logs:
             await self._until_logs_are_open()
+            nursery.start_soon(self.replica_manager.run)
         if config.is_broker:
             self._replicate_with_others(nursery)
-        nursery.start_soon(self.replica_manager.run)
-        nursery.start_soon(self._timestamp_lookups.run)
-        nursery.start_soon(self._produce_queue.run)
         metadata.subscribe(self.replica_manager.metadata.on_image)
         if self.coordinators is not None:
             coordinators = self.coordinators
