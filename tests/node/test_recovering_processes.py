@@ -82,7 +82,7 @@ def write(cluster: RunningCluster, topic: str, first: int = 0) -> None:
 def read(node: ClusterNode, topic: str, count: int) -> list[int]:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": node.bootstrap_servers, "group.id": "reader"})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    found = []
+    found: list[int] = []
     while len(found) < count:
         message = consumer.poll(SECONDS)
         assert message is not None
