@@ -383,8 +383,10 @@ def test_the_page_shows_the_controller_meanwhile(tmp_path: Path) -> None:
                 assert value(shown, "kafka_server_kafkaserver_brokerstate") == 2
                 return bool(value(shown, "kafka_controller_kafkacontroller_activecontrollercount"))
 
-            await settled(is_active)
-            gate.let_go()
+            try:
+                await settled(is_active)
+            finally:
+                gate.let_go()
 
     run(prepare)
     crash(tmp_path / "data")

@@ -139,8 +139,8 @@ class NodeFigures:
         yield f.DISK_READ_BYTES, [((), reads.bytes)]
         if broker.config.is_broker:
             own = broker.metadata.image.brokers.get(broker.config.node_id)
-            fenced = 1 if broker.opening is None else 2
-            yield f.BROKER_STATE, [((), fenced if own is None or own.fenced else 3)]
+            state = 1 if own is None or own.fenced else 3  # before it registers, that of its last life
+            yield f.BROKER_STATE, [((), state if broker.opening is None else 2)]
 
     def _requests(self) -> Figures:
         requests = self._metrics.requests
