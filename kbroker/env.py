@@ -143,6 +143,8 @@ class Env(Protocol):
     disk: Disk
     network: Network
     disk_reads: DiskReads
+    has_threads: bool
+    """Whether ``run_long`` leaves the event loop to others, at the price of a thread's memory."""
 
     def now(self) -> float:
         """Monotonic seconds: for durations and deadlines, the clock of ``trio.current_time``."""
@@ -154,6 +156,10 @@ class Env(Protocol):
 
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
         """Run long file work off the event loop (here: in a thread)."""
+        ...
+
+    async def run_long(self, fn: Callable[[], T]) -> T:
+        """Run file work that may take minutes, and that is told by its caller to stop, off the event loop."""
         ...
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
@@ -424,6 +430,8 @@ def _is_numeric(host: str) -> bool:
 class RealEnv:
     """The machine this process runs on. ``seed`` is for tests that want repeatable random choices."""
 
+    has_threads = True
+
     def __init__(
         self, *, seed: int | None = None, use_sendfile: bool | None = None, use_epoll: bool | None = None
     ) -> None:
@@ -442,6 +450,9 @@ class RealEnv:
 
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
         return await trio.to_thread.run_sync(fn, *args)
+
+    async def run_long(self, fn: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(fn)
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
         if not _HAS_NOWAIT:

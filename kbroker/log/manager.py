@@ -42,7 +42,10 @@ _STRAY = "%s/%s is not a log of this node any more; it is renamed"
 
 
 class LogManager:
-    """Use :meth:`open`; then one owner calls everything, as with :class:`PartitionLog`."""
+    """Use :meth:`open`; then one owner calls everything, as with :class:`PartitionLog`.
+
+    A node uses :meth:`lock` in its place, and opens the logs later: :meth:`load` and :meth:`take_in`.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,8 @@ class LogManager:
         self.failed: dict[TopicPartition, str] = {}
         """Logs that could not be opened: which file, and why."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._is_open = False
+        """Whether the logs were taken in."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._contested: list[tuple[PartitionLog, LogDir]] = []
@@ -94,11 +99,39 @@ class LogManager:
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
         progress: OpeningProgress | None = None,
     ) -> LogManager:
-        """Lock the log dirs and open every log in them.
+        """:meth:`lock` the log dirs and open every log in them. ``FatalError`` if all dirs fail, too."""
+        manager = cls.lock(
+            log_dirs,
+            disk,
+            cluster_id=cluster_id,
+            node_id=node_id,
+            rng=rng,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        try:
+            log_config = log_config or (lambda tp: LogConfig())
+            manager.take_in(manager.load(now_ms=now_ms, log_config=log_config, progress=progress))
+        except BaseException:
+            manager._unlock()
+            raise
+        return manager
+
+    @classmethod
+    def lock(
+        cls,
+        log_dirs: Iterable[str | os.PathLike[str]],
+        disk: Disk,
+        *,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        rng: random.Random | None = None,
+        producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+    ) -> LogManager:
+        """Lock and identify the log dirs; no log is open yet.
 
         With ``cluster_id`` and ``node_id`` each ``meta.properties`` is held against them; a directory that
-        has none gets one. Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory
-        that fails goes offline; ``FatalError`` if all do, or if one is locked or belongs to someone else.
+        has none gets one. A directory that fails goes offline; ``FatalError`` if one is locked or belongs to someone
+        else.
         """
         rng = rng if rng is not None else random.SystemRandom()
         capacity = max(64, raise_file_limit() * 3 // 8) if isinstance(disk, OsDisk) else 512
@@ -109,35 +142,48 @@ class LogManager:
         try:
             for log_dir in dirs:
                 log_dir.open(cluster_id, node_id, rng)
-            manager._take_loaded(
-                load_logs(
-                    disk,
-                    dirs,
-                    now_ms=now_ms,
-                    log_config=log_config or (lambda tp: LogConfig()),
-                    producer_id_expiration_ms=producer_id_expiration_ms,
-                    progress=progress if progress is not None else OpeningProgress(),
-                )
-            )
-            if all(log_dir.offline is not None for log_dir in dirs):
-                raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in dirs))
         except BaseException:
             manager._unlock()
             raise
         return manager
 
-    def _take_loaded(self, loaded: LoadedLogs) -> None:
+    def load(
+        self,
+        *,
+        now_ms: int,
+        log_config: Callable[[TopicPartition], LogConfig],
+        progress: OpeningProgress | None = None,
+    ) -> LoadedLogs:
+        """Open every log in the locked dirs, in any thread; :meth:`take_in` what it returns.
+
+        Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory that fails goes
+        offline.
+        """
+        return load_logs(
+            self.disk,
+            self.log_dirs,
+            now_ms=now_ms,
+            log_config=log_config,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            progress=progress if progress is not None else OpeningProgress(),
+        )
+
+    def take_in(self, loaded: LoadedLogs) -> None:
+        """Hold the logs that were opened. ``FatalError`` if no log dir works."""
+        self._is_open = True
         self.failed = loaded.failed
-        self.high_watermarks = loaded.high_watermarks
+        self.high_watermarks.update(loaded.high_watermarks)
         self.moves.interrupted = loaded.interrupted_moves
         for path in loaded.doomed:
             self._removals.add_directory(path)
         for log, log_dir in loaded.logs:
-            self._take_in(log, log_dir)
+            self._add(log, log_dir)
         for tp, log_dir in loaded.dir_of.items():
             self._dir_of.setdefault(tp, log_dir)
+        if all(log_dir.offline is not None for log_dir in self.log_dirs):
+            raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
-    def _take_in(self, log: PartitionLog, log_dir: LogDir) -> None:
+    def _add(self, log: PartitionLog, log_dir: LogDir) -> None:
         other = self._logs.get(log.topic_partition)
         if other is not None and other.topic_id != log.topic_id:
             # One is of a topic that was deleted while its log dir was offline. Which, `set_stray_aside` is told.
@@ -463,7 +509,13 @@ class LogManager:
             self.mark_offline(log_dir, error)
 
     def close(self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
-        """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well."""
+        """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well.
+
+        Logs that were never taken in are left as they are.
+        """
+        if not self._is_open:
+            self.release()
+            return
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
         close_logs(logs + self._contested, self.disk, self.mark_offline)
         self.checkpoint(high_watermarks)

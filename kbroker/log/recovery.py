@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection
+from functools import partial
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.disk import Disk
@@ -218,7 +219,13 @@ class _Recovery:
                 done += segment.size
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             start = max(next_offset, segment.base_offset)
-            next_offset, reason = recover_segment(segment, start, self._note, end_offset=following)
+            next_offset, reason = recover_segment(
+                segment,
+                start,
+                self._note,
+                end_offset=following,
+                before_read=partial(self._segments_left, len(segments) - index),
+            )
             if reason is None and following is not None:
                 reason = self._misfit(segment, next_offset, following)
             if reason is not None:
@@ -359,10 +366,12 @@ def recover_segment(
     note_epoch: Callable[[BatchHeader], None] | None = None,
     *,
     end_offset: int | None = None,
+    before_read: Callable[[], None] = lambda: None,
 ) -> tuple[int, str | None]:
     """Verify every batch, cut the file at the first bad one and build the indexes anew.
 
-    ``end_offset`` is where the next segment begins. Returns the offset after the last batch kept
+    ``end_offset`` is where the next segment begins. ``before_read`` is called before each piece of the file is read; an
+    exception of its own leaves the segment as a kill does. Returns the offset after the last batch kept
     (``next_offset`` if none is), and what was cut off and why.
 
     The checksum does not cover a batch's base offset. A wrong one shows as an offset that is too low after
@@ -385,6 +394,7 @@ def recover_segment(
     while position < size:
         at = position - start
         if at + HEADER_SIZE > len(chunk):
+            before_read()
             chunk, start, at = memoryview(file.pread(_CHUNK, position)), position, 0
         try:
             header = parse_header(chunk, at)
@@ -392,6 +402,7 @@ def recover_segment(
             if position + length > size:
                 raise CorruptRecord(f"a batch of {length} bytes is cut off after {size - position}")
             if at + length > len(chunk):
+                before_read()
                 chunk, start, at = memoryview(file.pread(max(_CHUNK, length), position)), position, 0
             check_crc(chunk, at, header)
             if (
@@ -421,7 +432,9 @@ def recover_segment(
         segment.size = position
         if gap is not None and position == gap[0]:
             # What was noted since then was not in the log's order: read the rest once more.
-            next_offset, _ = recover_segment(segment, start_offset, note_epoch, end_offset=end_offset)
+            next_offset, _ = recover_segment(
+                segment, start_offset, note_epoch, end_offset=end_offset, before_read=before_read
+            )
             return next_offset, reason
     segment.complete_indexes()
     return next_offset, reason

@@ -1,7 +1,8 @@
 """Assembly of a node: log dirs, metadata quorum, replica manager, handlers, listeners, background work.
 
 `Broker.run` starts the parts in the order in which they need one another and stops them the other way round; what
-is long enough to be cut by a kill (flushing the logs) comes last and leaves the marker of a clean stop.
+is long enough to be cut by a kill (flushing the logs) comes last and leaves the marker of a clean stop. Logs that take
+long to open are opened while the controller works already, and the broker is registered (Kafka's ``BrokerServer``).
 
 Some parts are made in modules of their own: those that only properties ask for in ``node.optional_parts``, the
 coordinators in ``node.coordinators``, what other brokers are for in ``node.replication``.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,7 +23,7 @@ from kbroker.errors import FatalError
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
-from kbroker.log.dirs.start_up import OpeningProgress
+from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
@@ -31,7 +32,7 @@ from kbroker.node.leader_balancer import LeaderBalancer
 from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.listeners import Listeners
 from kbroker.node.log_flusher import LogFlusher
-from kbroker.node.log_opening import open_logs
+from kbroker.node.log_opening import open_beside, opens_beside
 from kbroker.node.long_steps import LongSteps
 from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.node.optional_parts import (
@@ -106,8 +107,11 @@ class Broker:
         self._dynamic_config = DynamicBrokerConfig(config)
         self._quota_loader: QuotaLoader | None = None
         self._failed = False
+        self._is_made = False
+        """Whether all parts are there."""
         self.opening: OpeningProgress | None = OpeningProgress()
-        """The progress of opening the logs; None once the parts are there."""
+        """The progress of opening the logs; None once they are open."""
+        self._logs_open = trio.Event()
 
     @property
     def metrics_port(self) -> int | None:
@@ -143,33 +147,56 @@ class Broker:
             raise
         finally:
             self._listeners.close()
-            if self.opening is None:
+            if self._is_made:
                 await self._close_logs(failed)
 
     # Making the parts
 
-    async def _open(self, nursery: trio.Nursery, progress: OpeningProgress) -> None:
-        """Open what is on the disks, and make all parts; nothing runs yet but the page of metrics."""
+    def _open(self, nursery: trio.Nursery, progress: OpeningProgress) -> None:
+        """Open what is on the disks, and make all parts; nothing runs yet but the page of metrics.
+
+        The logs are open then, or ``nursery`` opens them.
+        """
         config, env = self.config, self.env
         properties = node_meta_properties(env.disk, config.metadata_log_dir, config.log_dirs)
-        now_ms = env.wall_clock_ms()
-        self.log_manager = await open_logs(
-            env,
-            nursery,
+        self.log_manager = manager = LogManager.lock(
             config.log_dirs,
-            progress,
-            lambda: LogManager.open(
-                config.log_dirs,
-                env.disk,
-                now_ms=now_ms,
-                log_config=lambda topic_partition: self._dynamic_config.log_config({}),
-                cluster_id=properties.cluster_id,
-                node_id=config.node_id,
-                rng=env.rng,
-                producer_id_expiration_ms=config.producer_id_expiration_ms,
-                progress=progress,
-            ),
+            env.disk,
+            cluster_id=properties.cluster_id,
+            node_id=config.node_id,
+            rng=env.rng,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
         )
+        load = partial(
+            manager.load,
+            now_ms=env.wall_clock_ms(),
+            log_config=lambda topic_partition: self._dynamic_config.log_config({}),
+            progress=progress,
+        )
+        try:
+            beside = opens_beside(env, config.log_dirs)
+            if not beside:
+                manager.take_in(load())
+            self._make_parts(properties)
+        except BaseException:
+            manager.close(high_watermarks={}, broker_epoch=-1)
+            raise
+        self._is_made = True
+        if beside:
+            nursery.start_soon(self._open_logs, nursery, progress, load)
+        else:
+            self.opening = None
+            self._logs_open.set()
+
+    async def _open_logs(
+        self, nursery: trio.Nursery, progress: OpeningProgress, load: Callable[[], LoadedLogs]
+    ) -> None:
+        self.log_manager.take_in(await open_beside(self.env, nursery, progress, load))
+        self.opening = None
+        self._logs_open.set()
+
+    def _make_parts(self, properties: MetaProperties) -> None:
+        config, env = self.config, self.env
         self.replica_manager = ReplicaManager(
             node_id=config.node_id,
             env=env,
@@ -179,13 +206,8 @@ class Broker:
         )
         if self._metrics is not None:
             self.replica_manager.progress.traffic = self._metrics.counts.traffic
-        try:
-            self._make_metadata(properties)
-            self._make_services(properties.cluster_id)
-        except BaseException:
-            self.log_manager.close(high_watermarks=self.replica_manager.high_watermarks(), broker_epoch=-1)
-            raise
-        self.opening = None
+        self._make_metadata(properties)
+        self._make_services(properties.cluster_id)
 
     def _make_metadata(self, properties: MetaProperties) -> None:
         """The metadata of the cluster, whoever follows it before all others, and this node's registration in it."""
@@ -335,7 +357,7 @@ class Broker:
                         if self._metrics is not None:
                             self._metrics.show(nursery)
                         if self.opening is not None:
-                            await self._open(nursery, self.opening)
+                            self._open(nursery, self.opening)
                         self._listeners.listen(is_controller=True)
                         if self._metrics is not None:
                             self._metrics.start(nursery)
@@ -353,7 +375,7 @@ class Broker:
             await trio.sleep_forever()
         finally:
             try:
-                if not self._failed and self.opening is None:
+                if not self._failed and self._is_made:
                     with trio.CancelScope(shield=True):
                         await self.lifecycle.leave()
             finally:
@@ -363,8 +385,8 @@ class Broker:
         config, metadata = self.config, self.metadata
         self.security.start(nursery)
         await nursery.start(metadata.run)
-        if not metadata.is_alone:
-            # The others must reach this node before there can be a leader.
+        if not metadata.is_alone or self.opening is not None:
+            # The others must reach this node before there can be a leader, and while its logs are opened.
             self._listeners.open(
                 self.services, nursery, only=config.controller_listener_names, serve=self._serve_quorum
             )
@@ -374,7 +396,9 @@ class Broker:
             await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
         if self._rules is not None:
             await nursery.start(self._rules.run)
-        nursery.start_soon(self.replica_manager.run)
+        waits_for_logs = self.opening is not None
+        if not waits_for_logs:
+            nursery.start_soon(self.replica_manager.run)
         nursery.start_soon(self._timestamp_lookups.run)
         nursery.start_soon(self._produce_queue.run)
         if config.is_controller:
@@ -382,10 +406,13 @@ class Broker:
             nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
         level = metadata.image.features.metadata_version  # what is registered is of this level at least
         await self._registrations.register()
-        if config.is_broker:
-            self._replicate_with_others(nursery)
         if level < DIRECTORIES:
             self._registrations.refresh(nursery)
+        if waits_for_logs:
+            await self._until_logs_are_open()
+            nursery.start_soon(self.replica_manager.run)
+        if config.is_broker:
+            self._replicate_with_others(nursery)
         metadata.subscribe(self.replica_manager.metadata.on_image)
         if self.coordinators is not None:
             coordinators = self.coordinators
@@ -412,6 +439,12 @@ class Broker:
             config.node_id,
             ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self.ports.items()),
         )
+
+    async def _until_logs_are_open(self) -> None:
+        if self.config.is_broker:
+            await self.lifecycle.stay_fenced(self._logs_open)
+        else:
+            await self._logs_open.wait()
 
     def _replicate_with_others(self, nursery: trio.Nursery) -> None:
         """Begin to replicate as soon as this node is not alone, before the replica manager hears of the others."""

@@ -145,6 +145,20 @@ class BrokerLifecycle:
         self.broker_epoch = response.broker_epoch
         return self.broker_epoch
 
+    async def stay_fenced(self, until: trio.Event) -> None:
+        """Send heartbeats that ask to stay fenced until the event: this broker is there, and cannot serve yet.
+
+        That is Kafka's ``BrokerState.STARTING``. Nothing is left to others if the node stops meanwhile: ``leave`` does
+        nothing.
+        """
+        interval = self._config.broker_heartbeat_interval_ms / 1000
+        while not until.is_set():
+            response = await self._heartbeat(want_fence=True)
+            if response is not None:
+                self._log_refused_beat(ErrorCode.of(response.error_code))
+            with trio.move_on_after(interval):
+                await until.wait()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send heartbeats until the node leaves; started when this broker is unfenced, or the node leaves.
 
@@ -233,7 +247,9 @@ class BrokerLifecycle:
             self._wanted.set()
         self._stopping = stopping
 
-    async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse | None:
+    async def _heartbeat(
+        self, *, want_shut_down: bool = False, want_fence: bool = False
+    ) -> BrokerHeartbeatResponse | None:
         async with self._beating:
             if self._stops and not want_shut_down:
                 return None  # it would be unfenced again
@@ -245,6 +261,7 @@ class BrokerLifecycle:
                     broker_id=self._metadata.node_id,
                     broker_epoch=self.broker_epoch,
                     current_metadata_offset=self._metadata.image.offset,
+                    want_fence=want_fence,
                     want_shut_down=want_shut_down,
                     offline_log_dirs=failed,
                     cordoned_log_dirs=self._cordoned_log_dirs(),

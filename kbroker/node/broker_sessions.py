@@ -19,7 +19,7 @@ from kbroker.raft_metadata.controller.brokers import (
     fence_broker,
     unfence_broker,
 )
-from kbroker.raft_metadata.controller.directories import directory_records
+from kbroker.raft_metadata.controller.directories import directory_records, newly_failed
 from kbroker.raft_metadata.controller.leadership import leads_any
 from kbroker.raft_metadata.controller.sessions import (
     BrokerSessions,
@@ -53,6 +53,9 @@ STOOD_STILL_MS = 500
 """A controller that wakes later than planned by this much has stood still."""
 FORGIVEN_MS = 1000
 """All brokers get so much more time than the controller has stood still."""
+
+
+_UNFENCING = BrokerState.FENCED, BrokerState.UNFENCED
 
 
 class _Suspect(NamedTuple):
@@ -155,7 +158,10 @@ class SessionKeeper:
                 lambda: leads_any(view, broker_id),
                 view.image.brokers.values(),
             )
-            records = list(_records(view, broker, current_state(broker), next_state))
+            state = current_state(broker)
+            if (state, next_state) == _UNFENCING and newly_failed(view, broker_id, beat.offline_log_dirs):
+                next_state = state  # the next heartbeat unfences it: it must not be elected for what has just failed
+            records = list(_records(view, broker, state, next_state))
             records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
             return ControllerResult((next_state, view.next_offset + len(records) - 1), records)
 

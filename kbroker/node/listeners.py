@@ -1,8 +1,9 @@
 """A node's listeners together: bound before anything else, opened one after another, limited as a whole.
 
 Connections are refused at first, as by Apache Kafka: a client goes on to another node at once, and a controller knows
-that the broker's last life is over. Controllers' listeners take connections once the logs are open, all others once the
-broker is registered and about to be unfenced: a node that finds no quorum keeps no client waiting.
+that the broker's last life is over. Controllers' listeners take connections once the node's parts are there, all others
+once the broker is registered, its logs are open, and it is about to be unfenced: a node that finds no quorum keeps no
+client waiting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opens a node's logs beside its event loop, so that others may ask meanwhile how much is left, and a stop is heard."""
+"""Opens a node's logs beside its event loop: its controller works, and whoever asks is told how much is left."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.log.dirs.start_up import OpeningProgress, OpeningStopped, takes_long
-from kbroker.log.disk import OsDisk
-from kbroker.log.manager import LogManager
+from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress, OpeningStopped, takes_long
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -21,25 +19,26 @@ TELL_SECONDS = 1.0
 """The time until people are told how much is left, and between two times."""
 
 
-async def open_logs(
-    env: Env,
-    nursery: trio.Nursery,
-    log_dirs: Sequence[str],
-    progress: OpeningProgress,
-    opened: Callable[[], LogManager],
-) -> LogManager:
-    """All logs in the log dirs, as ``opened`` returns them, which reports to ``progress``. ``nursery`` tells of it.
+def opens_beside(env: Env, log_dirs: Sequence[str]) -> bool:
+    """Whether the logs are to be opened beside the event loop.
 
-    Cancelling the nursery ends it after the present segment; once all logs are open they are returned in any case, and
-    whoever asked closes them. Where it is done in a moment there is no thread, which would cost memory for good; nor is
-    there on a simulated disk.
+    Where it is done in a moment there is no thread, which would cost memory for good.
     """
-    if not isinstance(env.disk, OsDisk) or not takes_long(env.disk, log_dirs):
-        return opened()
+    return env.has_threads and takes_long(env.disk, log_dirs)
+
+
+async def open_beside(
+    env: Env, nursery: trio.Nursery, progress: OpeningProgress, load: Callable[[], LoadedLogs]
+) -> LoadedLogs:
+    """All logs, as ``load`` returns them, which reports to ``progress``. ``nursery`` tells of it.
+
+    Cancelling the nursery ends it soon; once all logs are open they are returned in any case, and whoever asked closes
+    them.
+    """
     scope = trio.CancelScope()
     nursery.start_soon(_tell, progress, scope)
     try:
-        return await env.run_blocking(opened)
+        return await env.run_long(load)
     except OpeningStopped:
         await trio.lowlevel.checkpoint()  # nothing but a cancellation stops it
         raise
@@ -53,5 +52,7 @@ async def _tell(progress: OpeningProgress, scope: trio.CancelScope) -> None:
             while True:
                 await trio.sleep(TELL_SECONDS)
                 logger.info("%s", progress)
-    finally:
-        progress.stop()  # after the end it changes nothing
+    except trio.Cancelled:  # by the nursery, not by the scope
+        progress.stop()
+        logger.info("stopped while %s", progress)
+        raise

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from contextvars import ContextVar
+from math import inf
 from typing import Any, TypeVar
 
 import trio
@@ -49,6 +50,8 @@ class Machine:
         """The time that the wall clock is ahead of the true time."""
         self.disk_latency = 0.001
         """Seconds that blocking work takes on average."""
+        self.opening_seconds = 0.0
+        """The time that the next process takes to verify its logs, beside its event loop; 0: at once, and in it."""
         self.failing: str | None = None
         """An operation of the disk (see :class:`FakeDisk`) that fails with EIO."""
         self.failing_below = "/"
@@ -87,6 +90,8 @@ class SimEnv:
         self.rng = random.Random(machine.rng.getrandbits(64))
         self.disk: Disk = machine.disk
         self.disk_reads = DiskReads()
+        self.has_threads = machine.opening_seconds > 0
+        self._long_seconds = machine.opening_seconds
         network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)
         self._network = network
         self.network: Network = network
@@ -120,6 +125,14 @@ class SimEnv:
         finally:
             await self._clock.wait(latency - before)
         return result
+
+    async def run_long(self, fn: Callable[[], T]) -> T:
+        """Call it when its time is over, or as soon as the caller is cancelled: it has been told then."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        until = self._clock.time + self._long_seconds
+        while self._clock.time < until and not self.dead and trio.current_effective_deadline() > -inf:
+            await self._clock.wait(min(0.1, until - self._clock.time))
+        return fn()
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
         return True

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.log import recovery
 from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
-from kbroker.log.dirs.start_up import OpeningProgress
+from kbroker.log.dirs.start_up import OpeningProgress, OpeningStopped
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -236,6 +237,54 @@ def test_directories_are_opened_side_by_side(tmp_path: Path) -> None:
     for log in manager:
         assert read_all(log) == [(0, b"%d" % log.topic_partition.partition)]
     manager.close()
+
+
+def test_dirs_that_are_locked_before_their_logs_are_opened_are_left_as_they_are() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x")
+    manager.close(broker_epoch=5)
+    manager = LogManager.lock(["/data"], disk)
+    assert manager.log_dirs[0].was_clean and manager.log_dirs[0].broker_epoch == 5 and not len(manager)
+    with pytest.raises(FatalError, match="is in use by another broker"):
+        LogManager.lock(["/data"], disk)
+    manager.close(broker_epoch=6)
+    manager = LogManager.lock(["/data"], disk)
+    assert manager.log_dirs[0].was_clean and manager.log_dirs[0].broker_epoch == 5
+    loaded = manager.load(now_ms=NOW, log_config=lambda tp: LogConfig())
+    manager.close(broker_epoch=6)  # what was opened counts only once it is taken in
+    manager = LogManager.lock(["/data"], disk)
+    assert not manager.log_dirs[0].was_clean
+    marks = manager.high_watermarks
+    manager.take_in(manager.load(now_ms=NOW, log_config=lambda tp: LogConfig()))
+    assert manager.high_watermarks is marks  # others have it by now
+    assert [read_all(log) for log in manager] == [read_all(log) for log, _ in loaded.logs] == [[(0, b"x")]]
+    manager.close()
+
+
+def test_a_stop_is_heard_within_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_CHUNK", 256)
+    disk, progress = FakeDisk(), OpeningProgress()
+    manager = start(disk)
+    values = [b"%d" % number for number in range(50)]
+    fill(manager, A, *values)
+    manager.release()
+    pieces = 0
+
+    def stop_at_the_third() -> None:
+        nonlocal pieces
+        pieces += 1
+        if pieces == 3:
+            progress.stop()
+        check()
+
+    check = progress.check
+    monkeypatch.setattr(progress, "check", stop_at_the_third)
+    with pytest.raises(OpeningStopped):
+        start(disk, progress=progress)
+    assert pieces == 3
+    manager = start(disk)
+    assert [read_all(log) for log in manager] == [list(enumerate(values))]
 
 
 def test_deleted_logs_are_renamed_then_removed() -> None:

@@ -19,7 +19,7 @@ from kbroker.log.disk import OsDisk, OsFile
 from kbroker.node import log_opening
 from tests.node.metrics_pages import Values, ask, found, scrape, value
 from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
-from tests.node.quorum_harness import three_nodes
+from tests.node.quorum_harness import LISTENER, three_nodes
 
 SEGMENTS = 4
 """Of each partition: a batch fills more than half of the smallest segment."""
@@ -198,9 +198,12 @@ def test_two_of_three_nodes_serve_while_the_third_verifies_its_logs(tmp_path: Pa
         number: {"prometheus.metrics.reporter.listener": f"http://127.0.0.1:{port}"} for number, port in ports.items()
     }
     directory = tmp_path / "node3"
+    [port] = free_ports(1)
 
     async def test() -> None:
         async with three_nodes(tmp_path, properties_of=pages) as cluster:
+            controller = cluster.ports[2]
+            pages[3]["listeners"] = f"PLAINTEXT://127.0.0.1:{port},{LISTENER}://127.0.0.1:{controller}"
             await cluster.node(3).create_topic("t", 3, segment_bytes=str(1 << 20))
             await cluster.topics_everywhere(["t"])
             image = cluster.newest_image()
@@ -220,7 +223,8 @@ def test_two_of_three_nodes_serve_while_the_third_verifies_its_logs(tmp_path: Pa
                 status, reason = await in_thread(ask, ports[3], "/ready")
                 assert status == 503 and reason.startswith("opening logs: 1 of 1 are left")
                 with pytest.raises(ConnectionRefusedError):  # a client goes on to another node at once
-                    socket.create_connection(("127.0.0.1", cluster.ports[2])).close()
+                    socket.create_connection(("127.0.0.1", port)).close()
+                socket.create_connection(("127.0.0.1", controller)).close()  # its controller works already
                 await cluster.node(1).create_topic("while")
                 gate.let_go()
             assert await read(cluster.node(3), "t", own) == [b"%d" % number for number in range(SEGMENTS)]

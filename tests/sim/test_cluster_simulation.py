@@ -21,6 +21,7 @@ from kbroker.groups import group_coordinator
 from kbroker.groups.classic_group import ClassicGroup
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.node.broker import Broker
 from kbroker.node.controller_channel import ControllerChannels
 from kbroker.node.follower_writer import FollowerWriter
 from kbroker.node.image_publisher import ImagePublisher
@@ -314,6 +315,17 @@ def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbroker.node.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
 
 
+def _opens_logs_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node's controller begins when its logs are open."""
+    start_parts = Broker._start_parts
+
+    async def later(self: Broker, nursery: trio.Nursery) -> None:
+        await self._logs_open.wait()
+        await start_parts(self, nursery)
+
+    monkeypatch.setattr(Broker, "_start_parts", later)
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -324,6 +336,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_lets_produces_overtake, "cluster-many-partitions"),
     (_acts_on_old_metadata, "cluster-leader-back-at-once"),
     (_trusts_lost_logs, "cluster-leader-loses-power"),
+    (_opens_logs_first, "cluster-slow-recovery"),
     (_knows_static_members_by_other_ids, "cluster-classic-groups"),
     (_asks_by_one_channel, "cluster-foolish-client"),
     (_says_what_the_version_cannot, "cluster-foolish-client"),

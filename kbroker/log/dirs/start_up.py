@@ -105,7 +105,7 @@ class OpeningProgress:
         self.dirs = [DirProgress(path, count, self) for path, count in logs.items()]
 
     def stop(self) -> None:
-        """Have the threads give up after the present segment."""
+        """Have the threads give up before the next log, and before the next piece of a segment that they verify."""
         self._is_stopped = True
 
     def check(self) -> None:

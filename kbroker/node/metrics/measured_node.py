@@ -33,7 +33,7 @@ class MeasuredNode(Protocol):
     telemetry: Telemetry | None
     security: NodeSecurity
     opening: OpeningProgress | None
-    """The progress of opening the logs; None once the other parts are there."""
+    """The progress of opening the logs; None once they are open."""
 
     @property
     def listeners(self) -> Sequence[Listener]:

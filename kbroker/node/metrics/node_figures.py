@@ -33,19 +33,15 @@ from kbroker.node.metrics.log_figures import Space
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.config import BrokerConfig
     from kbroker.log.dirs.start_up import OpeningProgress
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.node_metrics import NodeMetrics
 
 
-def opening_figures(opening: OpeningProgress, config: BrokerConfig, started_ms: int) -> Figures:
-    """The figures of a node whose logs are being opened (KIP-831); it has no other parts yet."""
+def _of_opening(opening: OpeningProgress) -> Figures:
+    """The figures of logs that are being opened (KIP-831)."""
     yield f.LOGS_TO_RECOVER, [((each.path,), each.logs_left) for each in opening.dirs]
     yield f.SEGMENTS_TO_RECOVER, [((each.path, "0"), each.segments_left) for each in opening.dirs]
-    if config.is_broker:
-        yield f.BROKER_STATE, [((), 2)]
-    yield from process_figures.figures(config.node_id, started_ms)
 
 
 class NodeFigures:
@@ -88,6 +84,8 @@ class NodeFigures:
         broker, metrics = self._broker, self._metrics
         manager, coordinators = broker.replica_manager, broker.coordinators
         share, rates = self._idle.take(), self._rates
+        if broker.opening is not None:
+            yield from _of_opening(broker.opening)
         yield from self._traffic()
         yield from partition_figures.figures(manager)
         yield from log_figures.figures(broker.log_manager.log_dirs, space, broker.log_cleaner, manager)
@@ -141,7 +139,8 @@ class NodeFigures:
         yield f.DISK_READ_BYTES, [((), reads.bytes)]
         if broker.config.is_broker:
             own = broker.metadata.image.brokers.get(broker.config.node_id)
-            yield f.BROKER_STATE, [((), 1 if own is None or own.fenced else 3)]
+            state = 1 if own is None or own.fenced else 3  # before it registers, that of its last life
+            yield f.BROKER_STATE, [((), state if broker.opening is None else 2)]
 
     def _requests(self) -> Figures:
         requests = self._metrics.requests

@@ -14,7 +14,7 @@ import trio
 from kbroker.metrics import exposition
 from kbroker.metrics.dialect import Dialect
 from kbroker.node.metrics.figures import PAUSE, Figures, shown
-from kbroker.node.metrics.node_figures import NodeFigures, opening_figures
+from kbroker.node.metrics.node_figures import NodeFigures
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode
@@ -37,11 +37,7 @@ class MetricsPage:
     async def write(self, dialect: Dialect, send: Send) -> None:
         """Hand the page's text to ``send``, piece by piece."""
         piece: list[str] = []
-        opening = self._node.opening
-        if opening is None:
-            figures = await self._figures.look(dialect)
-        else:
-            figures = opening_figures(opening, self._node.config, self._metrics.started_ms)
+        figures = await self._figures.look(dialect)
         for text in self._lines(dialect, figures):
             if not text:
                 await trio.lowlevel.checkpoint()

@@ -53,7 +53,7 @@ class MetricsService:
             await self._server.bind()
 
     def show(self, nursery: trio.Nursery) -> None:
-        """Serve the page, which tells how much is left of opening the logs until the node's parts are there."""
+        """Serve the page as soon as the node's parts are there, although none runs yet."""
         if self._server is not None:
             nursery.start_soon(self._server.serve)
 

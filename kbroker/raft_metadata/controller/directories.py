@@ -15,6 +15,13 @@ from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
 
 
+def newly_failed(view: ControllerView, broker_id: int, offline: Collection[Uuid]) -> list[Uuid]:
+    """The directories that a broker reports as failed and that its registration still has."""
+    if view.image.features.metadata_version < DIRECTORIES:
+        return []
+    return sorted(set(offline) & set(view.image.brokers[broker_id].log_dirs))
+
+
 def directory_records(
     view: ControllerView, broker_id: int, offline: Collection[Uuid], cordoned: Collection[Uuid] | None
 ) -> list[object]:
@@ -25,8 +32,8 @@ def directory_records(
     broker = view.image.brokers[broker_id]
     level = view.image.features.metadata_version
     records: list[object] = []
-    failed = sorted(set(offline) & set(broker.log_dirs))
-    if failed and level >= DIRECTORIES:
+    failed = newly_failed(view, broker_id, offline)
+    if failed:
         records += records_to_leave_isrs(view, broker_id, lambda partition: partition.directory(broker_id) in failed)
         records.append(
             BrokerRegistrationChangeRecord(

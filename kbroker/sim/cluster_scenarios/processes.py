@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.cluster_scenarios.steps import await_progress, begin, end_and_start_one, some_chaos
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, end_and_start_one, some_chaos, start_recovering
 
 
 @scenario()
@@ -109,6 +109,35 @@ async def all_killed(cluster: SimCluster) -> None:
             await cluster.run_for(cluster.rng.choice((0, 0.1, 2)))
             node.start()
         await cluster.await_serving()
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+@scenario()
+async def slow_recovery(cluster: SimCluster) -> None:
+    """All are killed, and two verify their logs for a minute: with their controllers the third serves meanwhile."""
+    partitions = await begin(cluster, min_isr=1)
+    for _ in range(2):
+        await cluster.await_full_isr(partitions)
+        order = list(cluster.nodes.values())
+        cluster.rng.shuffle(order)
+        for node in order:
+            node.kill()
+            await cluster.run_for(cluster.rng.choice((0, 0, 0.05, 1)))
+        quick, *slow = order
+        for node in slow:
+            await start_recovering(cluster, node, cluster.rng.uniform(30, 90))
+        quick.start()
+        await cluster.await_serving([quick], within=25)
+        await cluster.run_for(cluster.rng.uniform(0, 20))
+        again = cluster.rng.choice((None, *slow))
+        if again is not None and again.broker is None:
+            if cluster.rng.random() < 0.5:
+                again.kill()
+            else:
+                await again.stop()
+            again.start()
+        await cluster.await_serving(within=120)
         await await_progress(cluster)
     await cluster.finish(partitions)
 

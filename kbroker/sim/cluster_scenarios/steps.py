@@ -76,6 +76,14 @@ async def end_and_start_one(cluster: SimCluster, *, killed: float, down: float) 
     await await_progress(cluster)
 
 
+async def start_recovering(cluster: SimCluster, node: SimNode, seconds: float) -> None:
+    """Start a node that verifies its logs for so long, beside all else that it does."""
+    cluster.trace.note(f"{node.name} verifies its logs for {seconds:.0f} s")
+    node.machine.opening_seconds = seconds
+    node.start()
+    node.machine.opening_seconds = 0.0
+
+
 def isolate(cluster: SimCluster, node: SimNode) -> bool:
     """Cut a node off from the other nodes, and say whether both ways; clients still reach it, now and then only it."""
     others = [name for name in cluster.names if name != node.name]
