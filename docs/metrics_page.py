@@ -52,8 +52,9 @@ Kubernetes. [Jobs for Prometheus](works_with.md#prometheus) that add them are am
 The repository has a dashboard for Grafana, `monitoring/grafana/dashboards/kbroker.json`, and alerts for
 Prometheus, `monitoring/prometheus/alerts.yml`: partitions without a leader, below `min.insync.replicas` or
 under-replicated, an abnormal number of controllers, failed log directories, disk space, lag in seconds, hanging
-transactions. Both use the default dialect. Where a Prometheus scrapes several clusters, give each a job of its own:
-the dashboard asks for the job, and alerts are raised for each. To see them with three nodes:
+transactions. Both use the default dialect. Where a Prometheus scrapes several clusters, give each a job of its own
+whose name begins with `kbroker`: the dashboard asks for the job, and alerts are raised for each. To see them with three
+nodes:
 
 ```console
 $ docker compose --profile metrics up --build

@@ -81,12 +81,13 @@ class HandshakeThread:
             self._look_for_late()
 
     def _look_for_late(self) -> None:
-        """Have the second thread help if the first step of all has waited for long."""
+        """Have the second thread help if the first step of all has waited for long. Never raises."""
         if self._begun and trio.current_time() - self._begun[0] >= LATE_SECONDS:
             with self._lock:
                 if not self._is_helped:
-                    self._start(self._help)
-                    self._is_helped = True
+                    with suppress(RuntimeError):  # the system has no thread left: the first one goes on alone
+                        self._start(self._help)
+                        self._is_helped = True
 
     def _start(self, target: Callable[[trio.lowlevel.TrioToken], None]) -> None:
         token = trio.lowlevel.current_trio_token()

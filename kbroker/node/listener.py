@@ -221,8 +221,9 @@ class Listener:
     def by_silence(self) -> list[tuple[tuple[bool, bool, float, int], trio.CancelScope, str]]:
         """Connections by what ends them, and their peers; the least is to be closed first.
 
-        It is that of a client that is not let in yet, or of the one that has been silent for longest. Those that are
-        being closed are left out.
+        It is that of a client that is not let in yet, or of the one that has been silent for longest. Kafka goes by the
+        silence alone (``Selector.lowestPriorityChannel``): there whoever only connects can end those that work. Those
+        that are being closed are left out.
         """
         found = [
             ((False, False, since, id(scope)), scope, address)

@@ -281,6 +281,32 @@ def test_a_step_gets_help_though_nobody_comes_after_it() -> None:
     trio.run(test, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+def test_without_another_thread_the_first_one_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container limits threads: the event loop must not end for that."""
+
+    async def test() -> None:
+        thread, gate = HandshakeThread(), threading.Event()
+        asked: list[object] = []
+
+        def refuse(self: HandshakeThread, target: object) -> None:
+            asked.append(target)
+            raise RuntimeError("can't start new thread")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(thread.run, lambda: gate.wait(SECONDS / 2))
+            await trio.testing.wait_all_tasks_blocked()
+            monkeypatch.setattr(HandshakeThread, "_start", refuse)
+            nursery.start_soon(thread.run, lambda: True)
+            try:
+                await trio.sleep(10 * handshake_thread.LATE_SECONDS)
+                assert asked and thread.waiting == 2
+            finally:
+                gate.set()
+        assert thread.waiting == 0
+
+    trio.run(test, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
 def test_the_thread_comes_after_the_loop() -> None:
     async def test() -> None:
