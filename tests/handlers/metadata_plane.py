@@ -149,6 +149,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         node_id=1,
         cluster_id=CLUSTER_ID,
         metadata=metadata,
+        kept_acls=None,
         replica_manager=SimpleNamespace(fetchers=None),
         refusals={},
         authorizer=None,
