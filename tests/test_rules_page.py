@@ -101,6 +101,20 @@ def test_the_acls(tmp_path: Path) -> None:
     assert keeper.acls(AclFilter()) == []
 
 
+def test_the_acls_may_change_while_they_are_looked_at(tmp_path: Path) -> None:
+    """`authorize` and the changes have threads of their own."""
+    keeper, other = rule("Kept", tmp_path), rule("Kept", tmp_path)
+    words = "User:alice", "*", AclOperation.READ, AclPermission.ALLOW
+    one, two = (Acl(ResourceType.TOPIC, name, PatternType.LITERAL, *words) for name in ("a", "b"))
+    keeper.create_acls(AclChange(ALICE, "10.0.0.1", (one, two)))
+    assert other.kept == frozenset()
+    looked_at = iter(keeper.kept)
+    next(looked_at)
+    keeper.delete_acls(AclRemoval(ALICE, "10.0.0.1", (AclFilter(),)))
+    keeper.create_acls(AclChange(ALICE, "10.0.0.1", (one,)))
+    assert len(list(looked_at)) == 1 and keeper.kept == {one}
+
+
 def test_the_check_of_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
