@@ -152,7 +152,7 @@ def test_the_principal_builder(tmp_path: Path) -> None:
 
 def test_the_quota(tmp_path: Path) -> None:
     quota = rule("quota", tmp_path)
-    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None, _Cluster())
+    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None)
     assert quota(client) == Quota(1_000_000, "batch")
     assert quota(client._replace(client_id="web")) is Decision.NOT_MINE
     assert quota(client._replace(kind=QuotaKind.FETCH)) is Decision.NOT_MINE
@@ -176,7 +176,9 @@ class _Cluster:
 
 def test_the_quota_by_leaders(tmp_path: Path) -> None:
     client = QuotaClient(QuotaKind.FETCH, ALICE, "web", None, _Cluster())
-    assert rule("of_the_cluster", tmp_path)(client) == Quota(10_000_000, "alice")
+    of_the_cluster = rule("of_the_cluster", tmp_path)
+    assert of_the_cluster(client) == Quota(10_000_000, "alice")
+    assert of_the_cluster(QuotaClient(*client[:4])) == Quota(0, "alice"), "a client made without a cluster"
 
 
 def test_the_credentials(tmp_path: Path) -> None:
