@@ -106,7 +106,7 @@ def raises_later(question: object) -> Any:
 
 
 def exits_later(question: object) -> Any:
-    """As `raises_later`, by an error that would end the node."""
+    """Like `raises_later`, by an error that would end the node."""
     found = (fails_to_be(each) for each in (1,))
     return [found] if isinstance(question, AclRemoval) else found
 
