@@ -101,6 +101,20 @@ def test_the_acls(tmp_path: Path) -> None:
     assert keeper.acls(AclFilter()) == []
 
 
+def test_the_acls_may_change_while_they_are_looked_at(tmp_path: Path) -> None:
+    """`authorize` and the changes have threads of their own."""
+    keeper, other = rule("Kept", tmp_path), rule("Kept", tmp_path)
+    words = "User:alice", "*", AclOperation.READ, AclPermission.ALLOW
+    one, two = (Acl(ResourceType.TOPIC, name, PatternType.LITERAL, *words) for name in ("a", "b"))
+    keeper.create_acls(AclChange(ALICE, "10.0.0.1", (one, two)))
+    assert other.kept == frozenset()
+    looked_at = iter(keeper.kept)
+    next(looked_at)
+    keeper.delete_acls(AclRemoval(ALICE, "10.0.0.1", (AclFilter(),)))
+    keeper.create_acls(AclChange(ALICE, "10.0.0.1", (one,)))
+    assert len(list(looked_at)) == 1 and keeper.kept == {one}
+
+
 def test_the_check_of_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -138,7 +152,7 @@ def test_the_principal_builder(tmp_path: Path) -> None:
 
 def test_the_quota(tmp_path: Path) -> None:
     quota = rule("quota", tmp_path)
-    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None, _Cluster())
+    client = QuotaClient(QuotaKind.PRODUCE, ALICE, "batch-7", None)
     assert quota(client) == Quota(1_000_000, "batch")
     assert quota(client._replace(client_id="web")) is Decision.NOT_MINE
     assert quota(client._replace(kind=QuotaKind.FETCH)) is Decision.NOT_MINE
@@ -162,7 +176,9 @@ class _Cluster:
 
 def test_the_quota_by_leaders(tmp_path: Path) -> None:
     client = QuotaClient(QuotaKind.FETCH, ALICE, "web", None, _Cluster())
-    assert rule("of_the_cluster", tmp_path)(client) == Quota(10_000_000, "alice")
+    of_the_cluster = rule("of_the_cluster", tmp_path)
+    assert of_the_cluster(client) == Quota(10_000_000, "alice")
+    assert of_the_cluster(QuotaClient(*client[:4])) == Quota(0, "alice"), "a client made without a cluster"
 
 
 def test_the_credentials(tmp_path: Path) -> None:

@@ -86,11 +86,12 @@ def settings(**values: float) -> Callable[[R], R]:
     """Decorator: give a function the settings that a class has as attributes.
 
     ``keep_seconds`` (authorizers, quotas, replica selectors); ``timeout_seconds`` (logins, principal builders, replica
-    selectors, assignors, policies) and ``threads`` (logins and principal builders).
+    selectors, assignors, policies); ``threads`` (logins and principal builders); ``iterations`` and ``salt_bytes``
+    of the credentials of SCRAM, which users who do not exist seem to have as well.
     ``TypeError`` for another name, ``ValueError`` for a number that makes no sense.
     """
     for name, value in values.items():
-        if name not in ("keep_seconds", "timeout_seconds", "threads"):
+        if name not in ("keep_seconds", "timeout_seconds", "threads", "iterations", "salt_bytes"):
             raise TypeError(f"there is no setting {name!r}")
         if not value >= 0 or (name != "keep_seconds" and value == 0):
             raise ValueError(f"{name}={value} makes no sense")

@@ -177,6 +177,21 @@ class Cluster(Protocol):
         ...
 
 
+class _NoCluster:
+    """A cluster without brokers and topics."""
+
+    node_id = -1
+
+    def brokers(self) -> list[int]:
+        return []
+
+    def topics(self) -> list[str]:
+        return []
+
+    def leaders(self, topic: str) -> list[int | None]:
+        return []
+
+
 class QuotaClient(NamedTuple):
     """A client that a quota is asked for."""
 
@@ -185,8 +200,8 @@ class QuotaClient(NamedTuple):
     client_id: str
     configured: float | None
     """The limit that the quotas of the cluster give it (``kafka-configs``); None for none."""
-    cluster: Cluster
-    """The brokers and partitions, for limits that depend on them."""
+    cluster: Cluster = _NoCluster()
+    """The brokers and partitions, for limits that depend on them. Without any unless a node asks."""
 
 
 class Quota(NamedTuple):

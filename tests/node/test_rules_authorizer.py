@@ -195,7 +195,7 @@ def test_ever_new_names_do_not_fill_the_memory() -> None:
     authorizer = own(rule)
     kept = authorizer._kept._answers
     for number in range(MAX_KEPT):
-        authorizer._kept.put(number, Decision.ALLOWED, 0)
+        authorizer._kept.put(number, Decision.ALLOWED, authorizer._kept.changes)
     assert len(kept) == MAX_KEPT
     assert may_read(authorizer) and len(kept) == 1
     assert may_read(authorizer, "x" * 256) and len(kept) == 1

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import trio
 
+from kbroker.errors import FatalError
+from kbroker.node.rules.scram import RuleScramServer, ScramRule
 from kbroker.rules import (
     Action,
     Login,
@@ -18,7 +21,9 @@ from kbroker.rules import (
     ScramMechanism,
     Token,
     TokenUser,
+    settings,
 )
+from kbroker.security.sasl.scram import ScramClient, ScramServer, UnknownUsers
 from kbroker.testing import RunningBroker, running_broker
 from tests.node.rules_harness import SECONDS, Delivered, Seen, exits, fails, gets_in, logged_in, until
 
@@ -137,6 +142,40 @@ def test_hostile_credentials_let_nobody_in(rule: Any) -> None:
         told = [record.getMessage() for record in broker.logs if record.name == "kbroker.rules"]
         assert len(told) == 1 and "the client is not let in" in told[0]
         assert not [record for record in broker.logs if record.exc_info]
+
+
+def test_asking_for_names_does_not_change_what_users_who_do_not_exist_seem_to_have(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody has proved anything, so nobody may learn who exists."""
+    mechanism = ScramMechanism.SCRAM_SHA_256
+
+    def shown(rule: ScramRule, name: str) -> tuple[str, int]:
+        """The salt and the iterations that a client is shown."""
+        unknown = UnknownUsers(mechanism, lambda: {rule.form: 1}, lambda: b"of the cluster")
+        server = RuleScramServer(rule, "", lambda *_: None, lambda found: ScramServer(mechanism, found, unknown))
+        answer = trio.run(server.respond, ScramClient(mechanism, name, "x").first()).decode()
+        salt, iterations = answer.split(",")[1:3]
+        return salt, int(iterations.removeprefix("i="))
+
+    for declared, warned in ((4096, 1), (8192, 0)):
+        caplog.clear()
+        rule = ScramRule(settings(iterations=declared)(lambda login: credential(login)), "python:m:f", "L", mechanism)
+        before = shown(rule, "nobody")
+        assert before[1] == declared
+        for _ in range(20):
+            assert shown(rule, "robert")[1] == 8192
+        assert shown(rule, "nobody") == before
+        assert len(caplog.messages) == warned
+    alike = ScramRule(settings(salt_bytes=7)(lambda login: credential(login)), "python:m:f", "L", mechanism)
+    assert alike.form.salt_bytes == 7 and alike.form.iterations == 4096
+
+
+@pytest.mark.parametrize("declared", [{"iterations": 4095}, {"iterations": 8192.5}, {"salt_bytes": 1 << 20}])
+def test_a_form_that_no_credential_has_is_an_error_at_the_start(declared: dict[str, float]) -> None:
+    rule = settings(**declared)(lambda login: credential(login))
+    with pytest.raises(FatalError, match=r"^python:m:f: \w+=[0-9.]+: a whole number from \d+ to \d+$"):
+        ScramRule(rule, "python:m:f", "L", ScramMechanism.SCRAM_SHA_256)
 
 
 # --- Tokens ---------------------------------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ class OwnAuthorizer:
         """See `Authorizer.version`."""
         return self._kept.version + self.standard.version
 
+    def invalidate(self) -> None:
+        """Forget what the rule has decided. May be called in any thread."""
+        self._kept.invalidate()
+
     def of_request(self, ctx: RequestContext) -> _OfRequest:
         """The authorizer as one request asks it: the rule is told of listener, client id and API."""
         return _OfRequest(self, ctx)

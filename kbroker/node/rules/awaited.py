@@ -1,12 +1,13 @@
 """Calls that a connection waits for, and nobody else: those of logins and of principal builders.
 
-A plain function runs in a thread of its rule's, of which there are few. An ``async def`` runs in the node's event loop.
+A plain function runs in a thread of its rule's, of which there are few. An ``async def`` runs in the node's event loop,
+and so does what a plain function gives to be awaited.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any, Final
 
@@ -26,6 +27,14 @@ class NoAnswer(Exception):
     """The rule has not answered; the log has been told why."""
 
 
+class Nonsense(Exception):
+    """``answer`` means nothing: for the ``shape`` of :class:`AwaitedCalls` to raise."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 class _Raised(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -35,10 +44,22 @@ class _Raised(Exception):
 class AwaitedCalls:
     """Calls of one rule. ``timeout_seconds`` and ``threads`` of it say how long one may take, and how many run."""
 
-    def __init__(self, rule: Any, method: str, name: str, consequence: str, *, tells_errors: bool = False) -> None:
+    def __init__(
+        self,
+        rule: Any,
+        method: str,
+        name: str,
+        consequence: str,
+        *,
+        tells_errors: bool = False,
+        shape: Callable[[Any, Any], Any] | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
         """``name`` is the rule's in the node's file; ``consequence`` says in the log what comes of a failure.
 
-        ``tells_errors``: the texts of errors have no secrets, and are logged.
+        ``tells_errors``: the texts of errors have no secrets, and are logged. ``shape`` makes the answer to a question
+        from what the rule has given, which may be lazy: in a thread, and in the rule's time; :class:`Nonsense` if it is
+        none. ``ended`` is called when a call has ended, one that nobody waits for any more as well, and in any thread.
         """
         self._call = call_of(rule, method)
         self._is_async = inspect.iscoroutinefunction(self._call) or inspect.iscoroutinefunction(
@@ -48,6 +69,8 @@ class AwaitedCalls:
         self._limiter = trio.CapacityLimiter(int(getattr(rule, "threads", THREADS)))
         self._consequence = consequence
         self._tells_errors = tells_errors
+        self._shape = shape
+        self._ended = ended
         self.complaints = Complaints(name)
 
     async def call(self, argument: object) -> Any:
@@ -56,26 +79,39 @@ class AwaitedCalls:
         try:
             with trio.fail_after(self.timeout):
                 if self._is_async:
-                    return await self._timed(self._call(argument))
-                return await trio.to_thread.run_sync(
-                    _guarded, self._call, argument, abandon_on_cancel=True, limiter=self._limiter
-                )
+                    answer = await self._timed(self._call(argument))
+                else:
+                    answer = await self._in_thread(self._call, argument)
+                    if isinstance(answer, Awaitable):
+                        answer = await self._timed(_wait(answer))
+                return answer if self._shape is None else await self._in_thread(self._shape, argument, answer)
         except trio.TooSlowError:
             self.complaints.late(self.timeout, self._consequence)
         except trio.Cancelled:
             raise
         except _Raised as raised:
+            if isinstance(raised.error, Nonsense):
+                raise self.nonsense(raised.error.answer) from None
             self.complaints.failed(described(raised.error, with_text=self._tells_errors), self._consequence)
         except BaseException as error:  # SystemExit, too: a rule does not end the node
             if isinstance(error, KeyboardInterrupt) or _has_cancelled(error):
                 raise
             self.complaints.failed(described(error, with_text=self._tells_errors), self._consequence)
+        finally:
+            if self._ended is not None:
+                self._ended()
         raise NoAnswer
 
     def nonsense(self, answer: object) -> NoAnswer:
         """An answer of a kind that means nothing: to be raised. Its type alone is logged."""
         self.complaints.nonsense(f"a value of type {type(answer).__name__}", self._consequence)
         return NoAnswer()
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
+        (answer,) = await trio.to_thread.run_sync(
+            _guarded, self._ended, function, *arguments, abandon_on_cancel=True, limiter=self._limiter
+        )
+        return answer
 
     async def _timed(self, work: Any) -> Any:
         """Run a coroutine, and tell of steps that keep everybody else waiting."""
@@ -93,11 +129,18 @@ class AwaitedCalls:
         return await timed_steps(work, start, stop)
 
 
-def _guarded(call: Callable[[Any], Any], argument: object) -> Any:
+async def _wait(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+def _guarded(ended: Callable[[], None] | None, function: Callable[..., Any], *arguments: object) -> tuple[Any]:
     try:
-        return call(argument)
+        return (function(*arguments),)  # not by itself: Trio takes no coroutine from a thread
     except BaseException as error:
         raise _Raised(error) from None
+    finally:
+        if ended is not None:
+            ended()
 
 
 def _has_cancelled(error: BaseException) -> bool:

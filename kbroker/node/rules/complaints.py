@@ -61,6 +61,19 @@ class Complaints:
         if more is not None:
             logger.error("%s has answered what cannot be, and %s: %s%s", self._name, consequence, problem, more)
 
+    def unlike(self, given: str, shown: str) -> None:
+        """The rule has given a credential that has another form than that of users whom nobody knows."""
+        more = self._more("unlike")
+        if more is not None:
+            logger.warning(
+                "%s has given a credential with %s, and users who do not exist seem to have %s: a client can tell them"
+                " apart%s",
+                self._name,
+                given,
+                shown,
+                more,
+            )
+
     def slow(self, seconds: float) -> None:
         """The rule has kept the whole node from working."""
         more = self._more("slow")

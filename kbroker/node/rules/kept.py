@@ -25,7 +25,8 @@ class Kept(Generic[A]):
         self._seconds = float(keep) if isinstance(keep, int | float) and keep >= 0 else KEEP_SECONDS
         self._rule = rule
         self._now = now
-        self._changes: Any = getattr(rule, "changes", 0)
+        self._told = object()
+        self._changes = self.changes
         self._until = now() + self._seconds
         self._answers: dict[Any, A] = {}
         self._version = 0
@@ -35,16 +36,20 @@ class Kept(Generic[A]):
         """Grows."""
         if self._seconds == 0:
             self.forget()
-        elif self._now() >= self._until or getattr(self._rule, "changes", 0) != self._changes:
+        elif self._now() >= self._until or self.changes != self._changes:
             self._until = self._now() + self._seconds if self._seconds < math.inf else math.inf
             self.forget()
         return self._version
 
     def forget(self) -> None:
         """Drop all answers."""
-        self._changes = getattr(self._rule, "changes", 0)
+        self._changes = self.changes
         self._answers.clear()
         self._version += 1
+
+    def invalidate(self) -> None:
+        """Have all answers forgotten before the next question. May be called in any thread."""
+        self._told = object()
 
     def get(self, question: Any) -> A | None:
         """The answer that is kept; None if there is none."""
@@ -53,13 +58,13 @@ class Kept(Generic[A]):
 
     def put(self, question: Any, answer: A, changes: Any) -> None:
         """Keep an answer, unless the rules have changed since it was asked, when ``changes`` was theirs."""
-        if self._seconds == 0 or changes != getattr(self._rule, "changes", 0):
+        if self._seconds == 0 or changes != self.changes:
             return
         if len(self._answers) >= MAX_KEPT:
             self._answers.clear()
         self._answers[question] = answer
 
     @property
-    def changes(self) -> Any:
-        """The number of times that the rule's answers were invalidated."""
-        return getattr(self._rule, "changes", 0)
+    def changes(self) -> tuple[Any, object]:
+        """Another value after each invalidation: by the rule, which counts its own, and by the node."""
+        return getattr(self._rule, "changes", 0), self._told

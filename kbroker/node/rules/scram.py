@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from kbroker.errors import FatalError
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import ScramLogin
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent
 from kbroker.security.sasl.scram import (
+    CLIENT_MAX_ITERATIONS,
     MIN_ITERATIONS,
+    USUAL_FORM,
     CredentialForm,
     ScramAccount,
     ScramCredential,
@@ -20,9 +22,6 @@ from kbroker.security.sasl.scram import (
     ScramServer,
     claimed_user,
 )
-
-_MOST_FORMS: Final = 16
-"""Forms of credentials that are remembered, for users whom nobody knows to look alike."""
 
 
 class ScramRule:
@@ -33,8 +32,9 @@ class ScramRule:
         self._calls = AwaitedCalls(rule, "credential", name, "the client is not let in")
         self._listener = listener
         self.mechanism = mechanism
-        self.forms: Counter[CredentialForm] = Counter()
-        """The forms of the credentials that the rule has given."""
+        self.form = _declared_form(rule, name)
+        """The form of the credentials of users whom nobody knows. The rule declares it: a form that followed the
+        credentials which are looked up would tell whoever asks for names which of them exist."""
 
     async def account(self, host: str, username: str) -> ScramAccount | None:
         """The account of a user; None for nobody."""
@@ -48,9 +48,9 @@ class ScramRule:
                 raise self._calls.nonsense(answer)
         except NoAnswer:
             return None
-        form = CredentialForm.of(answer.salt, answer.iterations)
-        if form in self.forms or len(self.forms) < _MOST_FORMS:
-            self.forms[form] += 1
+        form = CredentialForm.of(answer.salt, answer.iterations)._replace(salt_is_text=False)
+        if form != self.form:
+            self._calls.complaints.unlike(_described(form), _described(self.form))
         return ScramAccount(answer, KafkaPrincipal(USER_TYPE, username))
 
     def _makes_sense(self, credential: ScramCredential) -> bool:
@@ -63,6 +63,26 @@ class ScramRule:
             and type(credential.iterations) is int
             and credential.iterations >= MIN_ITERATIONS
         )
+
+
+def _declared_form(rule: Any, name: str) -> CredentialForm:
+    """The form that a rule's ``iterations`` and ``salt_bytes`` are. ``FatalError`` for one that no client takes."""
+    iterations = getattr(rule, "iterations", USUAL_FORM.iterations)
+    salt_bytes = getattr(rule, "salt_bytes", USUAL_FORM.salt_bytes)
+    if type(iterations) is not int or not MIN_ITERATIONS <= iterations <= CLIENT_MAX_ITERATIONS:
+        raise FatalError(
+            f"{name}: iterations={iterations!r}: a whole number from {MIN_ITERATIONS} to {CLIENT_MAX_ITERATIONS}"
+        )
+    if type(salt_bytes) is not int or not 1 <= salt_bytes <= _MAX_SALT_BYTES:
+        raise FatalError(f"{name}: salt_bytes={salt_bytes!r}: a whole number from 1 to {_MAX_SALT_BYTES}")
+    return CredentialForm(iterations, salt_bytes, False)
+
+
+def _described(form: CredentialForm) -> str:
+    return f"{form.iterations} iterations and a salt of {form.salt_bytes} bytes"
+
+
+_MAX_SALT_BYTES = 1024
 
 
 class RuleScramServer:

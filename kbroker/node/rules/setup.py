@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -26,7 +27,7 @@ from kbroker.node.rules.own_acls import OwnAcls, own_acls
 from kbroker.node.rules.quotas import ImageCluster, QuotaRule, RuleQuotas
 from kbroker.node.rules.waited import WaitedCalls
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
-from kbroker.rules.loading import call_of, load
+from kbroker.rules.loading import call_of, described, load
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -58,7 +59,13 @@ class NodeRules:
             assert standard is not None
             rule = self._load(AUTHORIZER, name, "authorize")
             self._authorizer = OwnAuthorizer(rule, name, standard, env.now)
-            self._acls = own_acls(rule, name)
+            self._acls = own_acls(rule, name, self._authorizer.invalidate)
+            if self._acls is not None and getattr(rule, "keep_seconds", 0) == math.inf:
+                logger.warning(
+                    "%s: it keeps ACLs, and keep_seconds is infinite: a change on one node does not end the answers"
+                    " that others keep",
+                    name,
+                )
         self.assignors = NO_OWN_ASSIGNORS
         """Those of consumer groups, share groups and streams groups."""
         if config.is_broker and any(map(names_callable, all_assignors(config))):
@@ -102,6 +109,13 @@ class NodeRules:
                 " is in memory, and bring that up to date in refresh()"
             )
         if float(getattr(rule, "refresh_seconds", 0) or 0) > 0:
+            try:
+                rule.changes = getattr(rule, "changes", 0)
+            except Exception as error:  # of __slots__, a frozen dataclass, a property
+                raise FatalError(
+                    f"{property_name}={text}: it has refresh, so its attribute changes must be one that can be set:"
+                    f" {described(error)}"
+                ) from None
             self._refreshed.append((text, rule))
         return rule
 

@@ -52,7 +52,7 @@ class ScramOnListener:
             return OfferedMechanism(lambda: ScramServer(mechanism, lookup, unknown), self._max_reauth_ms)
         from kbroker.node.rules.scram import RuleScramServer
 
-        unknown = UnknownUsers(mechanism, lambda: rule.forms, _shared_secret(services))
+        unknown = UnknownUsers(mechanism, lambda: {rule.form: 1}, _shared_secret(services))
 
         def server(host: str) -> RuleScramServer:
             return RuleScramServer(rule, host, lookup, lambda found: ScramServer(mechanism, found, unknown))

@@ -24,7 +24,7 @@ MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
 """Limits of a credential (Kafka's ``ScramMechanism`` and ``ScramControlManager``)."""
 
-_CLIENT_MAX_ITERATIONS = 1 << 20
+CLIENT_MAX_ITERATIONS = 1 << 20
 """A server that asks a client for more wants its time, not its password."""
 
 _SALT_BYTES = 20
@@ -184,7 +184,8 @@ class CredentialForm(NamedTuple):
 
 _SALT_TEXT = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
-_USUAL_FORM = CredentialForm(MIN_ITERATIONS, _SALT_BYTES, False)
+USUAL_FORM = CredentialForm(MIN_ITERATIONS, _SALT_BYTES, False)
+"""That of `ScramCredential.from_password`, unless it is told otherwise."""
 
 
 class UnknownUsers:
@@ -229,7 +230,7 @@ class UnknownUsers:
             draw = int.from_bytes(self._mechanism.hmac(mac, repr(tuple(form)).encode())[:6], "big") + 1
             return -users / math.log(draw / ((1 << 48) + 2))
 
-        return max(self._forms().items(), key=rank, default=(_USUAL_FORM, 1))[0]
+        return max(self._forms().items(), key=rank, default=(USUAL_FORM, 1))[0]
 
 
 class ScramServer:
@@ -362,9 +363,9 @@ class ScramClient:
         if not message["nonce"].startswith(self._nonce) or len(message["nonce"]) == len(self._nonce):
             raise SaslError("the server's nonce does not begin with the client's")
         iterations = int(message["iterations"])
-        if not MIN_ITERATIONS <= iterations <= _CLIENT_MAX_ITERATIONS:
+        if not MIN_ITERATIONS <= iterations <= CLIENT_MAX_ITERATIONS:
             raise SaslError(
-                f"the server asks for {iterations} iterations, and {MIN_ITERATIONS} to {_CLIENT_MAX_ITERATIONS} will do"
+                f"the server asks for {iterations} iterations, and {MIN_ITERATIONS} to {CLIENT_MAX_ITERATIONS} will do"
             )
         mechanism = self._mechanism
         salted = mechanism.salted_password(self._password, _decode(message["salt"], "server first"), iterations)
