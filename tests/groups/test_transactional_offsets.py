@@ -81,7 +81,7 @@ class Shard(ConsumerShard):
         topic_id: Uuid | None = None,
         **member: Any,
     ) -> None:
-        """Commit an offset, in a transaction where a producer is named. Without ``topic_id`` it is the current topic's."""
+        """Commit an offset, in a transaction where a producer is named. ``topic_id``: None for the current topic's."""
         if producer_id < 0:
             committed = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
             topics = [OffsetCommitRequestTopic(name="t", partitions=[committed])]
