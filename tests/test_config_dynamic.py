@@ -20,7 +20,7 @@ from kbroker.config.security.tls import STORES as TLS_STORES
 from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-from kbroker.node.listeners import LISTENER_PREFIX, MAX_CONNECTIONS, Listeners
+from kbroker.node.listeners import Listeners
 from kbroker.node.log_cleaner import CleanerSettings
 from kbroker.raft_metadata.config_entries import broker_entries
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_value, group_config
@@ -60,9 +60,8 @@ def cleaner(node: Seen) -> object:
 
 
 def connections(node: Seen) -> object:
-    listeners = Listeners(CONFIG, None)  # type: ignore[arg-type]
-    node_wide, of_listeners = (node.dynamic.with_prefix(prefix) for prefix in (MAX_CONNECTIONS, LISTENER_PREFIX))
-    return listeners._limits(node_wide, of_listeners, is_controller=False)
+    listeners = Listeners(CONFIG, node.dynamic, None)  # type: ignore[arg-type]
+    return listeners._limits(is_controller=False)
 
 
 def rate(node: Seen) -> object:

@@ -368,15 +368,22 @@ class OffsetRequests:
         return [offset_commit_record(group_id, *partition, None) for partition in partitions]
 
     def on_topics_deleted(self, deleted: Collection[tuple[str, Uuid]]) -> CoordinatorResult[None]:
-        """Forget the offsets of topics that are gone."""
-        records = []
+        """Forget the offsets of topics that are gone, those in open transactions as well.
+
+        A tombstone would take every offset of its key. Where a topic of the same name has got one meanwhile, the key
+        stays; what is left there of the old topic is told apart by its id.
+        """
+        ids: dict[str, set[Uuid]] = {}
         for name, topic_id in deleted:
+            ids.setdefault(name, {ZERO_UUID}).add(topic_id)
+        gone: dict[OffsetKey, bool] = {}
+        for name, of_gone in ids.items():
             for group_id, partition, committed in self.committed.of_topic(name):
-                if committed.topic_id in (ZERO_UUID, topic_id):
-                    records.append(offset_commit_record(group_id, name, partition, None))
-        names = {name for name, _ in deleted}
-        records += [offset_commit_record(*key, None) for key in self.pending.all_keys() if key.topic in names]
-        return CoordinatorResult(None, records)
+                gone[OffsetKey(group_id, name, partition)] = committed.topic_id in of_gone
+        for key, offset in self.pending.offsets():
+            if key.topic in ids:
+                gone[key] = gone.get(key, True) and offset.topic_id in ids[key.topic]
+        return CoordinatorResult(None, [offset_commit_record(*key, None) for key, is_gone in gone.items() if is_gone])
 
     def expire(self, group_ids: list[str], now_ms: int) -> CoordinatorResult[None]:
         """Delete offsets whose time is over (KIP-211), and groups that have neither members nor offsets.

@@ -68,10 +68,10 @@ class PendingOffsets:
         partitions = self._open.get(group_id)
         return partitions is not None and (topic, partition) in partitions
 
-    def all_keys(self) -> Iterator[OffsetKey]:
-        """Every pending offset's key."""
+    def offsets(self) -> Iterator[tuple[OffsetKey, OffsetAndMetadata]]:
+        """Every pending offset, with its key."""
         for offsets in self._by_producer.values():
-            yield from offsets
+            yield from offsets.items()
 
     def __contains__(self, group_id: object) -> bool:
         return group_id in self._open

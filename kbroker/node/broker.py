@@ -99,12 +99,14 @@ class Broker:
         self._metrics = make_metrics(config, env, self)
         self.telemetry = make_telemetry(config, env, self._metrics)
         self._explorer = make_explorer(config, env, self)
-        self._listeners = Listeners(config, self.security, make_observers(self._metrics, self._explorer))
+        self._dynamic_config = DynamicBrokerConfig(config)
+        self._listeners = Listeners(
+            config, self._dynamic_config, self.security, make_observers(self._metrics, self._explorer)
+        )
         self.ports = self._listeners.ports
         self.listeners = self._listeners.servers
         self.on_opening: Callable[[], object] = lambda: None
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
-        self._dynamic_config = DynamicBrokerConfig(config)
         self._quota_loader: QuotaLoader | None = None
         self._failed = False
         self._is_made = False
@@ -293,7 +295,7 @@ class Broker:
         """Follow the limits to connections, and the quotas of clients; a cluster without any quota does not import
         what counts them."""
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
-            self._listeners.limit(self._dynamic_config)
+            self._listeners.limit()
         if self._quota_loader is None:
             clients = None if self._rules is None else self._rules.quotas(self.config, self.services)
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate

@@ -265,30 +265,41 @@ class CoordinatorDriver(Generic[C]):
     async def _run_due(self) -> None:
         """Handle every deadline that has come, each in a turn of the event loop; shards to be loaded come first.
 
-        Thousands come together where a client's host is lost, or some time after a coordinator has moved.
+        Thousands come together where a client's host is lost, or some time after a coordinator has moved. The shards
+        take turns: members whose time is up do not wait for all offsets of another shard that expire.
         """
-        for shard in list(self._shards.values()):
-            while not self._to_load:
-                self._steps.append_gathered(shard)
-                result = self._on_deadline(shard)
-                if result is None:
-                    break
-                self._steps.process(shard, result)
-                await trio.lowlevel.checkpoint()
+        some_left = True
+        while some_left:
+            some_left = False
+            for shard in list(self._shards.values()):
+                if self._to_load:
+                    return
+                if self.run_unasked(shard, lambda core: core.on_deadline(self.now_ms())):
+                    some_left = True
+                    await trio.lowlevel.checkpoint()
 
     def _next_deadline_ms(self) -> float:
         """The earliest deadline of all shards, in ms; infinity if there is none."""
         deadlines = [shard.core.next_deadline() for shard in self._shards.values() if shard.loaded.is_set()]
         return min((each for each in deadlines if each is not None), default=float("inf"))
 
-    def _on_deadline(self, shard: Shard[C]) -> CoordinatorResult[None] | None:
-        if not shard.loaded.is_set() or self._shards.get(shard.index) is not shard:
-            return None
+    def run_unasked(self, shard: Shard[C], step: Callable[[C], CoordinatorResult[None] | None]) -> bool:
+        """Run a step that no request has asked for. False if the shard is not loaded, or there is nothing to do.
+
+        A mistake of the core's is the end of the shard, which is loaded again (`failed`), and not of the node.
+        """
+        self._steps.append_gathered(shard)
+        if not shard.loaded.is_set() or self._shards.get(shard.index) is not shard:  # also where the append has failed
+            return False
         try:
-            return shard.core.on_deadline(self.now_ms())
+            result = step(shard.core)
         except Exception:
             self.failed(shard)
-            return None
+            return False
+        if result is None:
+            return False
+        self._steps.process(shard, result)
+        return True
 
     def after_step(self, shard: Shard[C]) -> None:
         """A step of the shard is done: keep the deadlines that it has set."""

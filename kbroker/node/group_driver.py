@@ -103,9 +103,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
     async def _forget_topics(self, deleted: Collection[tuple[str, Uuid]]) -> None:
         """Forget the offsets of topics that are gone, those of one shard in a turn of the event loop."""
         for shard in list(self._shards.values()):
-            self._steps.append_gathered(shard)
-            if shard.loaded.is_set() and self._shards.get(shard.index) is shard:  # the append has not failed
-                self._steps.process(shard, shard.core.on_topics_deleted(deleted))
+            self.run_unasked(shard, lambda core: core.on_topics_deleted(deleted))
             await trio.lowlevel.checkpoint()
 
     def end_transaction(

@@ -356,7 +356,10 @@ class Listener:
         scope.deadline = began + limit
         try:
             with scope:
-                return await admission.admit(stream, scope)
+                admitted = await admission.admit(stream, scope)
+                if not scope.cancel_called:
+                    return admitted
+                admitted.stream.close()  # it was to make room before it could hear of that
             if trio.current_time() >= scope.deadline:  # else it has made room for another
                 self._log_refusal(address, "time", f"{address} did not authenticate in {limit:g} s")
         except (Refused, WireError) as error:

@@ -45,8 +45,15 @@ FEWEST_OF_CONTROLLERS = 32
 class Listeners:
     """The configured listeners, from ``bind``, over ``listen`` and ``open``, to ``close``."""
 
-    def __init__(self, config: BrokerConfig, security: NodeSecurity, observers: RequestObservers | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        dynamic_config: DynamicBrokerConfig,
+        security: NodeSecurity,
+        observers: RequestObservers | None = None,
+    ) -> None:
         self._config = config
+        self._dynamic_config = dynamic_config
         self._observers = observers
         self._security = security
         self.ports: dict[str, tuple[str, int]] = {}
@@ -108,7 +115,7 @@ class Listeners:
                 continue
             is_controller = name in config.controller_listener_names
             if is_controller not in self._quotas:
-                self._quotas[is_controller] = ConnectionQuota(self._limits(config, config, is_controller=is_controller))
+                self._quotas[is_controller] = ConnectionQuota(self._limits(is_controller=is_controller))
             quota = self._quotas[is_controller]
             server = ListenerServer(
                 name,
@@ -127,14 +134,15 @@ class Listeners:
             quota.listeners.append(server)
             nursery.start_soon(serve, server)
 
-    def limit(self, dynamic_config: DynamicBrokerConfig) -> None:
+    def limit(self) -> None:
         """Hold further connections to the limits that were set at run time (KIP-226, KIP-402)."""
-        node = dynamic_config.with_prefix(MAX_CONNECTIONS)
-        of_listeners = dynamic_config.with_prefix(LISTENER_PREFIX)
         for is_controller, quota in self._quotas.items():
-            quota.limits = self._limits(node, of_listeners, is_controller=is_controller)
+            quota.limits = self._limits(is_controller=is_controller)
 
-    def _limits(self, config: BrokerConfig, of_listeners: BrokerConfig, *, is_controller: bool) -> ConnectionLimits:
+    def _limits(self, *, is_controller: bool) -> ConnectionLimits:
+        """The limits that hold now."""
+        config = self._dynamic_config.with_prefix(MAX_CONNECTIONS)
+        of_listeners = self._dynamic_config.with_prefix(LISTENER_PREFIX)
         bounds = {
             listener.name: of_listeners.values.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{MAX_CONNECTIONS}")
             for listener in config.listeners

@@ -63,10 +63,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         deleted = frozenset(delta.deleted_topics)
         if deleted:
             for shard in list(self._shards.values()):
-                if shard.loaded.is_set():
-                    self._steps.append_gathered(shard)
-                if shard.loaded.is_set() and self._shards.get(shard.index) is shard:  # the append has not failed
-                    self._steps.process(shard, shard.core.on_topics_deleted(deleted))
+                self.run_unasked(shard, lambda core: core.on_topics_deleted(deleted))
 
     def coordinator_of(self, key: SharePartitionKey) -> int:
         """The broker that keeps the state of a share partition; -1 if none does now."""

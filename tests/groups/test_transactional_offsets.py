@@ -72,8 +72,16 @@ class Shard(ConsumerShard):
         fresh.core.on_loaded(self.now_ms)
         return fresh
 
-    def commit(self, offset: int, producer_id: int = -1, partition: int = 0, version: int = 5, **member: Any) -> None:
-        """Commit an offset, in a transaction where a producer is named."""
+    def commit(
+        self,
+        offset: int,
+        producer_id: int = -1,
+        partition: int = 0,
+        version: int = 5,
+        topic_id: Uuid | None = None,
+        **member: Any,
+    ) -> None:
+        """Commit an offset, in a transaction where a producer is named. ``topic_id``: None for the current topic's."""
         if producer_id < 0:
             committed = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
             topics = [OffsetCommitRequestTopic(name="t", partitions=[committed])]
@@ -81,8 +89,10 @@ class Shard(ConsumerShard):
             self.store(self.core.commit_offsets(request, 8, self.now_ms))
             return
         pending = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-        known = self.topics.by_name("t")
-        topic = TxnOffsetCommitRequestTopic(name="t", topic_id=known.id if known else ZERO_UUID, partitions=[pending])
+        if topic_id is None:
+            known = self.topics.by_name("t")
+            topic_id = known.id if known else ZERO_UUID
+        topic = TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[pending])
         in_transaction = TxnOffsetCommitRequest(group_id=GROUP, topics=[topic], **member)
         self.store(self.core.commit_offsets_in_transaction(in_transaction, version, self.now_ms), producer_id)
 
@@ -163,9 +173,11 @@ def test_deleting_an_offset_deletes_what_is_pending(shard: Shard) -> None:
 
 
 def test_deleting_the_group_or_the_topic_deletes_what_is_pending() -> None:
+    known = Shard().topics.by_name("t")
+    assert known is not None
     deletions: tuple[Callable[[Shard], Any], ...] = (
         lambda shard: shard.core.admin.delete_group(GROUP),
-        lambda shard: shard.core.on_topics_deleted([("t", Uuid(b"t" * 16))]),
+        lambda shard: shard.core.on_topics_deleted([("t", known.id)]),
     )
     for delete in deletions:
         shard = Shard()
@@ -175,6 +187,31 @@ def test_deleting_the_group_or_the_topic_deletes_what_is_pending() -> None:
         assert shard.fetch(stable=True) == -1
         shard.end(FIRST, True)
         assert shard.fetch() == -1
+
+
+@pytest.mark.parametrize("old", ["nothing", "committed", "pending"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_committed_of_a_topic_created_again_outlives_the_old_one(old: str, restart: bool) -> None:
+    """The end of the old topic may reach the shard only after offsets of the new one."""
+    shard = Shard()
+    gone, new = Uuid(b"o" * 16), Uuid(b"n" * 16)
+    for partition in (0, 1):
+        if old == "pending":
+            shard.commit(5, FIRST, partition, topic_id=gone)
+        elif old == "committed":
+            shard.commit(5, FIRST, partition, topic_id=gone)
+            shard.end(FIRST, True)
+    shard.commit(7, SECOND, topic_id=new)
+    shard.store(shard.core.on_topics_deleted([("t", gone)]))
+    if restart:
+        shard = shard.restarted()
+    assert shard.fetch(stable=True) is E.UNSTABLE_OFFSET_COMMIT
+    assert shard.fetch(1, stable=True) == -1, "the old topic's alone"
+    shard.end(SECOND, True)
+    shard.end(FIRST, True)
+    assert shard.fetch(stable=True) == 7 and shard.fetch(1) == -1
+    shard.store(shard.core.on_topics_deleted([("t", new)]))
+    assert shard.fetch() == -1
 
 
 def test_neither_an_offset_nor_its_group_expires_under_an_open_transaction(shard: Shard) -> None:
@@ -271,4 +308,4 @@ def test_pending_offsets_are_gone_with_their_transaction() -> None:
     pending.remove(one)
     assert not pending.has(*one) and pending.has(*two)
     assert pending.end(FIRST) == {two: offset}
-    assert pending.end(SECOND) == {} and "g" not in pending and not list(pending.all_keys())
+    assert pending.end(SECOND) == {} and "g" not in pending and not list(pending.offsets())

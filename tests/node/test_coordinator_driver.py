@@ -419,6 +419,36 @@ def test_others_have_their_turns_between_the_steps_of_one_event(
     run(test)
 
 
+def test_the_shards_take_turns_at_what_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that ends while thousands of offsets of another shard expire, begun before or not, does not wait."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            expiring, *others = list(groups._shards.values())[:3]
+            steps: list[int] = []
+            due = {expiring.index: 9, others[0].index: 1}
+
+            def on_deadline(index: int) -> CoordinatorResult[None] | None:
+                if not due.get(index):
+                    return None
+                due[index] -= 1
+                steps.append(index)
+                if len(steps) == 4:
+                    due[others[1].index] = 1
+                return CoordinatorResult(None)
+
+            for shard in (expiring, *others):
+                monkeypatch.setattr(shard.core, "on_deadline", lambda now, index=shard.index: on_deadline(index))
+            groups._wake()
+            while any(due.values()):
+                await trio.lowlevel.checkpoint()
+            assert steps.index(others[0].index) == 1
+            assert steps.index(others[1].index) == 4
+
+    run(test)
+
+
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_partition_that_goes_while_a_step_waits_for_its_followers_takes_nothing_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool

@@ -13,6 +13,7 @@ from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ErrorCode
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.partition import Partition
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -30,7 +31,7 @@ def wrong(*_: Any, **__: Any) -> Any:
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("where", ["on_deadline", "on_stored", "replay"])
+@pytest.mark.parametrize("where", ["on_deadline", "on_stored", "on_topics_deleted", "replay"])
 def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -42,6 +43,13 @@ def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
             if where == "on_deadline":
                 shard.core.on_deadline = wrong
                 groups._wake()
+            elif where == "on_topics_deleted":
+                shard.core.on_topics_deleted = wrong
+                await node.create_topic("other")
+                admin = await node.connect()
+                named = [DeleteTopicState(name="other")]
+                gone = await admin.ask(DeleteTopicsRequest(topics=named, timeout_ms=5000))
+                assert not gone.responses[0].error_code
             elif where == "on_stored":
                 result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
                 await groups.run("g", lambda core, now_ms: result)

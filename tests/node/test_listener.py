@@ -7,13 +7,14 @@ import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 import trio
 import trio.testing
 
-from kbroker.node.listener import ACCEPT_AGAIN_SECONDS, Listener
+from kbroker.node.admission import Admission, Admitted
+from kbroker.node.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits, ConnectionQuota, Listener
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.incremental_alter_configs import (
@@ -188,6 +189,93 @@ def test_connections_are_bounded_by_listener_and_at_run_time(tmp_path: Path, cap
             nursery.cancel_scope.cancel()
 
     run(test)
+
+
+@pytest.mark.parametrize("name", ["max.connections", "listener.name.clients.max.connections"])
+def test_connections_are_bounded_after_a_restart_by_what_was_set_at_run_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        name: "9",
+    }
+    limit = "max.connections" if name == "max.connections" else "max.connections of listener CLIENTS"
+
+    async def test() -> None:
+        async with running_node(tmp_path, **properties) as node:
+            change = AlterableConfig(name=name, value="1", config_operation=0)
+            resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
+            answer = await (await node.connect()).ask(IncrementalAlterConfigsRequest(resources=[resource]))
+            assert answer.responses[0].error_code == 0, answer
+        async with running_node(tmp_path, **properties) as node:
+            first = await node.connect("CLIENTS")
+            assert (await first.ask(API_VERSIONS)).error_code == 0
+            second = await node.connect("CLIENTS")
+            while f"CLIENTS: clients wait to be accepted: {limit} (1) is reached" not in caplog.text:
+                assert sum(listener.admitted for listener in node.broker.listeners) == 1
+                await trio.sleep(0.01)
+            await first.stream.aclose()
+            assert (await second.ask(API_VERSIONS)).error_code == 0
+
+    run(test)
+
+
+class _One(_Failing):
+    """A port to which one client comes; what becomes of its connection can be seen."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0)
+        self.peer = ("127.0.0.1", 1)
+        self.came = False
+        self.stream = SimpleNamespace(peer=self.peer, close=self._close_stream)
+        self.stream_closed = trio.Event()
+
+    def _close_stream(self) -> None:
+        self.stream_closed.set()
+
+    async def accept(self) -> Any:
+        if self.came:
+            await trio.sleep_forever()
+        self.came = True
+        return self.stream
+
+
+def test_who_is_to_make_room_just_as_it_is_let_in_is_closed() -> None:
+    port = _One()
+    services: Any = SimpleNamespace(
+        env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None)), connection_rates=None
+    )
+    wide = ConnectionLimits(max_connections=1, max_connections_per_ip=9, per_ip_overrides={}, max_idle=60)
+    quota = ConnectionQuota(wide)
+
+    class LastStep:
+        async def admit(self, client: Admitted) -> None:
+            quota.limits = wide._replace(max_connections=0)
+
+    listener = Listener(
+        "L",
+        cast(Any, port),
+        services=services,
+        table={},
+        is_controller=False,
+        quota=quota,
+        budget=MemoryBudget(1),
+        admission=Admission([LastStep()]),
+    )
+    quota.listeners.append(listener)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.serve)
+            with trio.fail_after(10):
+                await port.stream_closed.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not listener.admitted and not quota.total
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_brokers_come_in_place_of_clients_that_are_silent(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.node import listeners
+from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.handlers.metadata_plane import properties
@@ -55,5 +56,6 @@ def test_a_quarter_of_the_connections_may_be_controllers(
     """Each other node has a few of them; 448 are possible with the usual 1,024 files."""
     monkeypatch.setattr(listeners, "_connections_by_file_limit", lambda: possible)
     security: Any = None
-    both = listeners.Listeners(BrokerConfig.from_properties(properties(tmp_path)), security)
+    config = BrokerConfig.from_properties(properties(tmp_path))
+    both = listeners.Listeners(config, DynamicBrokerConfig(config), security)
     assert (both._possible(True), both._possible(False)) == (of_controllers, possible - of_controllers)

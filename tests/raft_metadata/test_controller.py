@@ -241,3 +241,38 @@ def test_errors_of_many_parts_do_not_keep_the_frames_that_they_have_passed_throu
     for error in refused:
         assert isinstance(error, ApiError)
         assert error.__traceback__ is None
+
+
+@pytest.mark.parametrize("sizes", [(10_000,), (4_000, 6_000)])
+def test_a_topic_counts_among_the_records_of_its_request(sizes: tuple[int, ...]) -> None:
+    """A request may have 10,000 records in all, and a topic has one besides its partitions'."""
+    h = Harness()
+    h.broker(1)
+    topics = [NewTopic(f"t{size}", size, 1, (), ()) for size in sizes]
+    with pytest.raises(ApiError) as caught:
+        create_topics(h.view, topics)
+    assert code(caught) is ErrorCode.POLICY_VIOLATION
+    assert caught.value.message == "Unable to perform excessively large batch operation."
+    fewer = topics[0]._replace(num_partitions=sizes[0] - len(sizes))
+    h.apply(create_topics(h.view, [fewer, *topics[1:]]))
+    assert len(h.controller.image.topics.by_name) == len(sizes)
+
+
+def test_a_request_may_add_so_many_partitions() -> None:
+    h = Harness()
+    h.broker(1)
+    for name in ("a", "b"):
+        h.create(name, 2, 1)
+    with pytest.raises(ApiError) as caught:
+        create_partitions(h.view, [NewPartitions("a", 6_002, None), NewPartitions("b", 4_003, None)])
+    assert code(caught) is ErrorCode.POLICY_VIOLATION
+    assert caught.value.message == "Excessively large number of additional partitions per request."
+    # What is unknown, or would not be an increase, does not count.
+    asked = [("none", 9_000, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("b", -5, ErrorCode.INVALID_PARTITIONS)]
+    result = create_partitions(
+        h.view, [*(NewPartitions(name, total, None) for name, total, _ in asked), NewPartitions("a", 10_002, None)]
+    )
+    errors = [error and error.code for error in result.response.values()]
+    assert errors == [*(expected for _, _, expected in asked), None]
+    h.apply(result)
+    assert len(h.controller.image.topics.by_name["a"].partitions) == 10_002

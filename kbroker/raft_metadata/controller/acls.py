@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult
+from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image.acls import acl_of, acl_record
 from kbroker.raft_metadata.metadata_version import CIDR_HOSTS_OF_ACLS
@@ -37,7 +37,7 @@ def create_acls(view: ControllerView, acls: Sequence[Acl]) -> ControllerResult[l
         if record.resource_name in names:
             wanted.pop(acl_of(record), None)
     if len(wanted) > MAX_RECORDS_PER_USER_OP:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        raise too_many_records()
     return ControllerResult(results, [acl_record(_new_id(view), acl) for acl in wanted])
 
 

@@ -17,7 +17,7 @@ from kbroker.quotas.entities import (
     USER,
     address_of,
 )
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult
+from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.wire.records.metadata import ClientQuotaRecord, EntityData
 
@@ -65,7 +65,7 @@ def alter_client_quotas(
             outcomes[entity] = None
             records += own
     if len(records) > MAX_RECORDS_PER_USER_OP:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        raise too_many_records()
     return ControllerResult(outcomes, [] if validate_only else records)
 
 

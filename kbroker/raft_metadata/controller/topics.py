@@ -8,7 +8,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_entries import ConfigEntry, topic_entries
 from kbroker.raft_metadata.controller.assignments import assigned_partition, place_on_brokers, placed_partition
 from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_records
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult
+from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, PartitionImage, ResourceType, partition_record
 from kbroker.raft_metadata.topics import (
@@ -44,6 +44,10 @@ class CreatedTopic(NamedTuple):
     configs: list[ConfigEntry]
 
 
+MAX_PARTITIONS_PER_BATCH = 10_000
+"""No request may ask for more new partitions than this (``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``)."""
+
+
 # --- CreateTopics -----------------------------------------------------------------------------------------------
 
 
@@ -71,6 +75,8 @@ def create_topics(
         if has_collision_chars(topic.name):
             taken[unify_collision_chars(topic.name)] = topic.name
         records += own
+        if len(records) > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
+            raise too_many_records()
         results[topic.name] = created
     return ControllerResult(results, [] if validate_only else records)
 
@@ -82,8 +88,8 @@ def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
         if topic.assignments:
             total += len(topic.assignments)
         else:
-            total += default if topic.num_partitions == -1 else topic.num_partitions
-        if total > MAX_RECORDS_PER_USER_OP:
+            total += default if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+        if total > MAX_PARTITIONS_PER_BATCH:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
@@ -214,22 +220,29 @@ def create_partitions(
     validate_only: bool = False,
     count_partitions: CountPartitions = _uncounted,
 ) -> ControllerResult[dict[str, ApiError | None]]:
-    """Add partitions, for each topic all or none; an error or None by name. Names must differ."""
+    """Add partitions, for each topic all or none; an error or None by name. Names must differ.
+
+    ``ApiError`` POLICY_VIOLATION if the request as a whole is too big.
+    """
+    by_name, total = view.image.topics.by_name, 0
+    for topic in topics:
+        known = by_name.get(topic.name)
+        total += 0 if known is None else max(topic.total - len(known.partitions), 0)
+        if total > MAX_PARTITIONS_PER_BATCH:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
     records: list[object] = []
     results: dict[str, ApiError | None] = {}
     for topic in topics:
         try:
-            records += _add_partitions(view, topic, len(records), count_partitions)
+            records += _add_partitions(view, topic, count_partitions)
             results[topic.name] = None
         except ApiError as error:
             results[topic.name] = error.without_traceback()
     return ControllerResult(results, [] if validate_only else records)
 
 
-def _add_partitions(
-    view: ControllerView, wanted: NewPartitions, so_far: int, count_partitions: CountPartitions
-) -> list[object]:
-    """The records of one topic's new partitions; ``so_far`` counts those of the request's earlier topics."""
+def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partitions: CountPartitions) -> list[object]:
+    """The records of one topic's new partitions."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -248,8 +261,6 @@ def _add_partitions(
             f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} "
             "assignment(s) were specified.",
         )
-    if so_far + additional > MAX_RECORDS_PER_USER_OP:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     count_partitions(additional)
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is not None:
