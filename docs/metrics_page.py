@@ -39,7 +39,8 @@ _MIDDLE = """
 A test takes the names from their published dashboards and looks for each. kafka-exporter's names are there,
 too, so one scrape of each node replaces it. Scrape every node: each shows what it leads and coordinates.
 What the metadata tell of the cluster is on each controller, as with Apache Kafka: not to be added up, but for
-`activecontrollercount`.
+`activecontrollercount`. A controller that is cut off from the quorum and still scraped shows what it knew last: the
+alerts, which take `max by (job)`, stay up by its stale figures until it is back, or is not scraped any more.
 Rates and means (`..._rate`, `..._avg`) are those since the last scrape: of several scrapers each gets a part.
 Counters begin at 0 with the node. A Fetch is counted as `Fetch` and as `FetchConsumer` or `FetchFollower`.
 The dialect `confluent` has the names of labels in lower case, as Confluent's rules do.

@@ -12,6 +12,7 @@ import pytest
 
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.testing.broker import _config
 
 kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 
@@ -161,3 +162,19 @@ print(late, running_cluster.__name__)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[] RunningCluster\n", done.stderr
+
+
+def test_a_port_is_chosen_where_it_was_looked_at(tmp_path: Path) -> None:
+    """One that is free on the loopback interface may be taken on another: the system chooses there."""
+    given = "PLAINTEXT://127.0.0.1:0,OTHER://localhost:0,ALL://0.0.0.0:0,SIX://[::1]:0,CONTROLLER://127.0.0.1:0"
+    names = given.replace("//", "").split(",")
+    properties = {
+        "listeners": given,
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0,OTHER://localhost:0,ALL://127.0.0.1:0,SIX://[::1]:0",
+        "listener.security.protocol.map": ",".join(f"{each.partition(':')[0]}:PLAINTEXT" for each in names),
+    }
+    claimed: list[int] = []
+    config = _config(properties, tmp_path, 0, claimed)
+    ports = {listener.name: listener.port for listener in config.listeners}
+    assert ports["ALL"] == ports["SIX"] == 0
+    assert sorted(claimed) == sorted(ports[name] for name in ("PLAINTEXT", "OTHER", "CONTROLLER"))

@@ -121,7 +121,7 @@ def judge(cluster: RunningCluster, topic: str, writer: Writer, group: Group | No
         group.stop()
         problems += check_reader(group.name, group.seen, final)
         problems += check_complete(group.name, group.seen, final)
-        problems += check_commits(group.name, group.commits)
+        problems += check_commits(group.name, group.commits, group.committed())
     problems += check_replicas({f"node {node.id}": read_directory(node.data_dir, topic) for node in cluster.nodes})
     print(f"{topic}: {history.count} acknowledged, longest pause {writer.longest_pause():.2f} s")
     count = sum(map(len, useless.values()))

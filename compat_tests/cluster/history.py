@@ -235,13 +235,18 @@ def check_replicas(replicas: Mapping[str, Mapping[int, Iterable[Seen]]]) -> list
     return problems
 
 
-def check_commits(name: str, commits: Mapping[int, Iterable[Commit]]) -> list[str]:
+def check_commits(name: str, commits: Mapping[int, Iterable[Commit]], final: Mapping[int, int]) -> list[str]:
     """Check that no offset that a member committed is below one that was answered before it was asked for.
 
-    Of two that were under way at once a slow member may be told last, though its was the first.
+    Of two that were under way at once a slow member may be told last, though its was the first. So the order of their
+    answers says nothing; but if the lower one was taken last, it is what the coordinator has in the end. ``final``:
+    partition -> the offset that it has when all members are gone.
     """
     problems = []
-    for partition, found in sorted(commits.items()):
+    for partition, found in sorted((partition, list(each)) for partition, each in commits.items()):
+        promised, kept = max((commit.offset for commit in found), default=-1), final.get(partition, -1)
+        if kept < promised:
+            problems.append(f"{name}, partition {partition}: {promised} was committed, and {kept} is there in the end")
         answered = sorted(found, key=lambda each: each.answered)
         number, highest = 0, -1
         for commit in sorted(answered, key=lambda each: each.begun):

@@ -290,9 +290,24 @@ class Group:
         for thread in self._threads:
             thread.join(30)
 
+    def committed(self) -> dict[int, int]:
+        """Partition -> the offset that the coordinator has, of those that members committed for."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self._bootstrap, "group.id": self.name, **QUICK})
+        try:
+            asked = [confluent_kafka.TopicPartition(self._topic, partition) for partition in sorted(self.commits)]
+            return {each.partition: each.offset for each in consumer.committed(asked, timeout=120)} if asked else {}
+        finally:
+            consumer.close()
+
 
 def read_all(
-    bootstrap: str, topic: str, partitions: int, *, committed: bool = False, ends: Mapping[int, int] | None = None
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    *,
+    committed: bool = False,
+    ends: Mapping[int, int] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[int, list[Seen]]:
     """Every partition from its start to its end, which is at ``ends`` or behind it.
 
@@ -308,6 +323,7 @@ def read_all(
             "check.crcs": True,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             **QUICK,
+            **(settings or {}),
         }
     )
     found: dict[int, list[Seen]] = {}

@@ -166,7 +166,7 @@ def _written_and_read(composed: Compose, per_second: int = 1000) -> Iterator[Wri
     problems = check(history, final)
     problems += check_reader(group.name, group.seen, final)
     problems += check_complete(group.name, group.seen, final)
-    problems += check_commits(group.name, group.commits)
+    problems += check_commits(group.name, group.commits, group.committed())
     print(f"{history.count} acknowledged, {len(history.failed)} failed, longest pause {writer.longest_pause():.1f} s")
     assert not problems, "\n".join(problems)
 

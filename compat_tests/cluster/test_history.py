@@ -136,13 +136,18 @@ def commits(*offsets: int) -> list[Commit]:
 
 
 def test_commits() -> None:
-    assert check_commits("g", {0: commits(1, 1, 5), 1: []}) == []
-    [problem] = check_commits("g", {0: commits(1, 5, 4, 6)})
+    assert check_commits("g", {0: commits(1, 1, 5), 1: []}, {0: 5}) == []
+    [problem] = check_commits("g", {0: commits(1, 5, 4, 6)}, {0: 6})
     assert "went back 5 -> 4" in problem
+    [problem] = check_commits("g", {0: commits(1, 5)}, {})
+    assert "5 was committed, and -1 is there" in problem
 
 
 def test_commits_that_were_under_way_at_once_are_in_no_order() -> None:
     slow = Commit(4, 1, 9)
-    assert check_commits("g", {0: [*commits(1, 2, 3, 5), slow]}) == []
-    [problem] = check_commits("g", {0: [*commits(1, 2, 3, 5), slow._replace(begun=3.6)]})
+    assert check_commits("g", {0: [*commits(1, 2, 3, 5), slow]}, {0: 5}) == []
+    [problem] = check_commits("g", {0: [*commits(1, 2, 3, 5), slow._replace(begun=3.6)]}, {0: 5})
     assert "went back 5 -> 4" in problem
+    # A member of a generation that is over was let commit late: the group goes on at its offset.
+    [problem] = check_commits("g", {0: [*commits(1, 2, 3, 5), slow]}, {0: 4})
+    assert "5 was committed, and 4 is there in the end" in problem

@@ -18,11 +18,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from compat_tests.client import EARLIEST
 from compat_tests.client_security import Security
-from compat_tests.cluster.history import History, Seen, check, doubled, sent_again, value_of
-from compat_tests.cluster.load import copies_of, idempotent_producer
-from compat_tests.confluent_kafka.client import ConfluentKafkaClient
+from compat_tests.cluster.history import History, check, doubled, sent_again, value_of
+from compat_tests.cluster.load import copies_of, idempotent_producer, read_all
 from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import PLAIN_LOGIN, SCRAM_LOGIN, SecureServers
 from compat_tests.security.world import all_in_sync, eventually
@@ -182,16 +180,8 @@ def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
         _roll(moving, SHUT, secure, topic)
 
     assert history.count == sum(history.sent.values()) > 100, history.problems
-    reader = ConfluentKafkaClient(safe, security)
-    ends = sorted(history.ends.items())
-    final = {partition: _read(reader, topic, partition, end) for partition, end in ends}
+    final = read_all(safe, topic, PARTITIONS, ends=history.ends, settings=security.librdkafka())
     twice = doubled(final)
     copies = copies_of(moving.directory / "1" / "data", topic, twice) if twice else {}
     problems = check(history, final, useless=sent_again(history, copies, first.own_epochs | second.own_epochs))
     assert not problems, "\n".join([*problems, *first.said, *second.said])
-
-
-def _read(reader: ConfluentKafkaClient, topic: str, partition: int, end: int) -> list[Seen]:
-    """All records of a partition, which ends there."""
-    found = reader.read(topic, partition, EARLIEST, end)
-    return [Seen(record.offset, (record.value or b"").decode()) for record in found]

@@ -168,14 +168,12 @@ def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> d
         committed = {each.partition: each.current for each in found if each.current is not None}
         ranges = {each.partition: each.limits for each in found}
         return _document(group, found, group_losses(client, group, committed, ranges))
-    from kbroker.cli.share_group import add_in_flight, share_partitions
-    from kbroker.client.share_groups import share_offsets
+    from kbroker.cli.share_group import add_in_flight, settled_offsets, share_partitions
 
-    offsets = share_offsets(client, group.group_id)
+    offsets, unknown = settled_offsets(client, group.group_id)
     rows = share_partitions(group, offsets)
     if in_flight:
-        add_in_flight(client, group, rows)
-    unknown = {partition: place.problem for partition, place in offsets.items() if place.problem is not None}
+        add_in_flight(client, group, rows, unknown)
     reasons = _reasons(group_losses(client, group, {}, unknown))
     return {**_head(group), "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows, "reasons": reasons}
 

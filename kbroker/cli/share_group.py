@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kbroker.client import Client
+    from kbroker.client.errors import ResponseError
     from kbroker.client.groups import GroupDescription, GroupMember
     from kbroker.client.share_groups import InFlight, ShareOffset
 
@@ -18,6 +19,25 @@ UNTOLD = "the leader does not tell what is in flight"
 
 _MOST_NAMED = 5
 """Partitions that a line names before it counts them."""
+
+
+def settled_offsets(
+    client: Client, group_id: str
+) -> tuple[dict[TopicPartition, ShareOffset], dict[TopicPartition, ResponseError]]:
+    """The group's place in each partition, and the partitions that have no leader or whose leader does not answer.
+
+    The coordinator's word is of one moment, so such partitions are waited for, within the client's timeout.
+    """
+    from kbroker.client.errors import ResponseError
+    from kbroker.client.share_groups import share_offsets
+    from kbroker.client.topics import list_ranges
+
+    offsets = share_offsets(client, group_id)
+    ranges = list_ranges(client, [each for each, place in offsets.items() if place.problem is not None])
+    unknown = {each: limits for each, limits in ranges.items() if isinstance(limits, ResponseError)}
+    if len(unknown) < len(ranges):
+        offsets = share_offsets(client, group_id)
+    return offsets, unknown
 
 
 def share_partitions(group: GroupDescription, offsets: Mapping[TopicPartition, ShareOffset]) -> list[dict[str, Any]]:
@@ -46,13 +66,22 @@ def share_partitions(group: GroupDescription, offsets: Mapping[TopicPartition, S
     return rows
 
 
-def add_in_flight(client: Client, group: GroupDescription, rows: Sequence[dict[str, Any]]) -> None:
-    """Add to each row what is in flight of its partition, or null and the reason why that is not known."""
+def add_in_flight(
+    client: Client,
+    group: GroupDescription,
+    rows: Sequence[dict[str, Any]],
+    unknown: Mapping[TopicPartition, ResponseError],
+) -> None:
+    """Add to each row what is in flight of its partition, or null and the reason why that is not known.
+
+    Leaders of ``unknown`` partitions have been waited for, and are not asked again.
+    """
     from kbroker.client.errors import ResponseError
     from kbroker.client.share_groups import share_in_flight
 
     by_partition = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
-    for partition, found in share_in_flight(client, group, by_partition).items():
+    told = share_in_flight(client, group, [each for each in by_partition if each not in unknown])
+    for partition, found in (told | dict(unknown)).items():
         row = by_partition[partition]
         row["in_flight"], row["in_flight_left_out"], row["in_flight_problem"] = None, 0, None
         if found is None:

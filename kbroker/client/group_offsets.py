@@ -6,7 +6,7 @@ Rules: Kafka's ``ConsumerGroupCommand``, ``ShareGroupCommand`` and ``StreamsGrou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbroker.client import Client, ResponseError
 from kbroker.client.errors import known
@@ -28,7 +28,7 @@ class GroupOffsets:
     """A group, and where it is in each partition. ``type`` is empty for one that is not there yet.
 
     ``offsets`` are committed, or where a share group begins: None where it has not read yet. ``topics`` are those of a
-    Streams group.
+    Streams group. ``unknown``: partitions of a share group of which the coordinator could not tell, and why.
     """
 
     group_id: str
@@ -36,6 +36,7 @@ class GroupOffsets:
     members: int
     offsets: Mapping[TopicPartition, int | None]
     topics: StreamsTopics | None = None
+    unknown: Mapping[TopicPartition, ResponseError] = field(default_factory=dict)
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -81,8 +82,10 @@ def look_at_group(client: Client, group_id: str) -> GroupOffsets:
             raise
         return GroupOffsets(group_id, "", 0, _committed(client, group_id))
     if group.type == SHARE:
-        offsets = {each: place.start for each, place in share_offsets(client, group_id).items()}
-        return GroupOffsets(group_id, group.type, len(group.members), offsets)
+        places = share_offsets(client, group_id)
+        offsets = {each: place.start for each, place in places.items()}
+        unknown = {each: place.problem for each, place in places.items() if place.problem is not None}
+        return GroupOffsets(group_id, group.type, len(group.members), offsets, unknown=unknown)
     topics = streams_topics(client, group_id) if group.type == STREAMS else None
     return GroupOffsets(group_id, group.type, len(group.members), _committed(client, group_id), topics)
 
@@ -98,6 +101,9 @@ def plan_reset(
     if group.topics is not None:
         for topic in sorted({each.topic for each in partitions} - group.topics.inputs):
             raise CannotReset(f"topic {topic} is not read by Streams group {group.group_id}")
+    for partition in partitions:
+        if partition in group.unknown:  # it has a place there: "nothing committed" would put it elsewhere
+            raise group.unknown[partition]
     ranges = known(list_ranges(client, partitions))
     at_time = offsets_at_time(client, partitions, strategy)
     states = [PartitionOffsets(each, group.offsets.get(each), *ranges[each], at_time.get(each)) for each in partitions]

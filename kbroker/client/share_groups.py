@@ -38,6 +38,16 @@ from kbroker.wire.messages.share_group_describe import Member, ShareGroupDescrib
 
 SHARE: Final = "Share"
 
+_LEADER_IS_SILENT: Final = frozenset(
+    (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+"""Said of a partition whose leader the coordinator could not ask just now; there may be one."""
+
 _STATES: Final = {int(state): state.name.lower() for state in DeliveryState}
 
 
@@ -51,7 +61,7 @@ class ShareOffset:
     start: int | None
     lag: int | None
     problem: ResponseError | None = None
-    """Set where neither is known, since the partition has no leader."""
+    """Set where neither is known, since the coordinator got no answer from a leader: there may be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ def share_offsets(client: Client, group_id: str) -> dict[TopicPartition, ShareOf
         for each in topic.partitions:
             partition = TopicPartition(topic.topic_name, each.partition_index)
             what = f"group {group_id}, partition {partition}"
-            if each.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
+            if each.error_code in _LEADER_IS_SILENT:
                 found[partition] = ShareOffset(None, None, ResponseError(each.error_code, what))
                 continue
             refuse(each.error_code, what, each.error_message)

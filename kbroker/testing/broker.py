@@ -358,13 +358,15 @@ def _config(properties: Mapping[str, object], data_dir: Path, port: int, claimed
     from kbroker.cli.cluster_plan import free_ports
     from kbroker.cli.start import development_properties, with_controller_listener
 
-    def chosen(_: re.Match[str]) -> str:
+    def chosen(found: re.Match[str]) -> str:
         claimed.extend(free_ports(1))
-        return f":{claimed[-1]}"
+        return f"{found[1]}:{claimed[-1]}"
 
     given = {name: _text(name, value) for name, value in properties.items()}
     whole = with_controller_listener(development_properties(str(data_dir), port) | with_provided(given))
-    whole["listeners"] = re.sub(r":0(?=\s*(?:,|$))", chosen, whole["listeners"])
+    # A port that is free there may be taken on another interface: there, the system is left to choose.
+    # A port that is free there may be taken on another interface: there, the system is left to choose.
+    whole["listeners"] = re.sub(r"(//(?:127\.0\.0\.1|localhost)):0(?=\s*(?:,|$))", chosen, whole["listeners"])
     return BrokerConfig.from_properties(whole)
 
 

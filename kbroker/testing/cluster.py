@@ -113,7 +113,11 @@ class RunningCluster(Accessible):
         raise KeyError(node_id)
 
     def start(self) -> RunningCluster:
-        """Start all nodes that do not run, at the same time; returns once all serve and know that none is fenced."""
+        """Start all nodes that do not run, at the same time; returns once all serve and know that none is fenced.
+
+        ``TimeoutError`` after 180 s if one is kept from that, as where a test has cut its connections: start the
+        others by themselves then (``node.start()``).
+        """
         for node in self.nodes:
             node.start(wait=False)
         deadline = time.monotonic() + START_SECONDS
@@ -129,7 +133,10 @@ class RunningCluster(Accessible):
         return None if self._secure is None else secure_access(self._secure, user, mechanism)
 
     def heal(self) -> None:
-        """Resume and start every node, and return once all know that all replicas of all partitions are in sync."""
+        """Resume and start every node, and return once all know that all replicas of all partitions are in sync.
+
+        ``TimeoutError`` as from `start`: connections that a test has cut are not mended here.
+        """
         for node in self.nodes:
             node.resume()
         self.start()

@@ -59,12 +59,11 @@ def worker(bootstrap: str, group: str) -> Iterator[Step]:
     """A stock share consumer that has all records; each step is a poll."""
     member = confluent_kafka.ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group})
     member.subscribe(list(TOPICS))
-    taken = 0
+    taken: set[tuple[str, int, int]] = set()  # a record may be delivered again
 
     def has_all() -> bool:
-        nonlocal taken
-        taken += len(member.poll(0.2))
-        return taken == 40
+        taken.update((each.topic(), each.partition(), each.offset()) for each in member.poll(0.2))
+        return len(taken) == 40
 
     try:
         eventually(has_all, "it has all records")

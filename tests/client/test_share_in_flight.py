@@ -78,7 +78,7 @@ def test_a_broker_that_skips_the_field_tells_nothing(capsys: pytest.CaptureFixtu
     with FakeBroker({describe.DescribeShareGroupOffsetsRequest: lambda request, version: answer(part(0))}) as broker:
         rows: list[dict[str, Any]] = [{"topic": "t", "partition": 0, "start_offset": 0, "lag": 1, "members": []}]
         with Client(broker.bootstrap) as client:
-            add_in_flight(client, GROUP, rows)
+            add_in_flight(client, GROUP, rows, {})
         print_share_partitions({"partitions": rows, "lag": 1})
         assert capsys.readouterr().out.splitlines()[-1] == f"t-0: {UNTOLD}"
         del broker.versions[describe.DescribeShareGroupOffsetsRequest.api_key]  # Apache Kafka before 4.1
