@@ -274,6 +274,40 @@ def test_a_broker_alone_is_registered_anew_before_its_logs_are_open(tmp_path: Pa
     run(test)
 
 
+def test_a_second_node_with_the_id_of_a_broker_that_recovers_is_kept_out(tmp_path: Path) -> None:
+    """It has empty disks, and would be elected with empty logs."""
+    roles = {1: "controller", 2: "broker", 3: "broker"}
+    times = {"initial_broker_registration_timeout_ms": "200", "broker_session_timeout_ms": "60000"}
+
+    async def test() -> None:
+        async with quorum(tmp_path, 3, initial=1, roles_of=roles, properties={**SMALL, **times}) as cluster:
+            await cluster.start(1, 2)
+            assert await create(await cluster.controller_client(1), "t", 2) == 0
+            await holds(cluster, 2, "t")
+            await write(cluster.node(2), "t", 0)
+            metadata, beats = cluster.nodes[1].metadata, cluster.nodes[1].metadata.sessions
+            before = metadata.image.brokers[2].epoch
+            await cluster.kill(2)
+            crash(tmp_path / "node2")
+            cluster.envs[2], gate = gated(HELD)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.start, 2)
+                try:
+                    await metadata.wait_for_image(lambda image: image.brokers[2].epoch > before)
+                    epoch = metadata.image.brokers[2].epoch
+                    await cluster.until(lambda: beats.is_live(metadata.image.brokers[2]))
+                    cluster.ids[3] = 2
+                    with pytest.raises(BaseExceptionGroup) as caught:
+                        await cluster.start(3)
+                    assert caught.group_contains(FatalError, match="DUPLICATE_BROKER_REGISTRATION")
+                    assert metadata.image.brokers[2].epoch == epoch and metadata.image.brokers[2].fenced
+                finally:
+                    gate.let_go()
+            assert await read(cluster.node(2), "t", 0) == [b"%d" % each for each in range(SEGMENTS)]
+
+    run(test)
+
+
 class FailingGate(Gate):
     """A gate behind which the disk is found to be broken."""
 
