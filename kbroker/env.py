@@ -159,7 +159,10 @@ class Env(Protocol):
         ...
 
     async def run_long(self, fn: Callable[[], T]) -> T:
-        """Run file work that may take minutes, and that is told by its caller to stop, off the event loop."""
+        """Run file work that may take minutes, and that is told by its caller to stop, off the event loop.
+
+        Its threads give Python's lock to the event loop in ``short_turns``.
+        """
         ...
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
@@ -452,7 +455,13 @@ class RealEnv:
         return await trio.to_thread.run_sync(fn, *args)
 
     async def run_long(self, fn: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(fn)
+        from kbroker.short_turns import short_turns  # here: a start that has all in order does without it
+
+        def run() -> T:
+            with short_turns():
+                return fn()
+
+        return await trio.to_thread.run_sync(run)
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
         if not _HAS_NOWAIT:

@@ -1,4 +1,4 @@
-"""The world around a node: what the real poller promises to connections."""
+"""The world around a node: what the real poller promises to connections, and long work to the event loop."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from kbroker.cli.cluster_plan import free_ports
-from kbroker.env import EpollPoller, RealNetwork, RealStream
+from kbroker.env import EpollPoller, RealEnv, RealNetwork, RealStream
 from kbroker.errors import FatalError
 from kbroker.node.peer import nobody_listens
+from kbroker.short_turns import SWITCH_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
@@ -148,3 +149,14 @@ def test_a_port_can_be_had_at_once_though_connections_of_its_last_owner_are_not_
         streams[-1].close()
 
     trio.run(main)
+
+
+def test_long_work_gives_the_interpreter_to_the_event_loop_often() -> None:
+    usual = sys.getswitchinterval()
+
+    async def main() -> float:
+        return await RealEnv().run_long(sys.getswitchinterval)
+
+    assert trio.run(main) == pytest.approx(SWITCH_SECONDS)
+    assert sys.getswitchinterval() == usual
+    assert usual > SWITCH_SECONDS

@@ -11,6 +11,7 @@ from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker
 from kbroker.raft_metadata.image import Endpoint, read_features
 from kbroker.types import Uuid
@@ -38,9 +39,13 @@ async def handle(request: BrokerRegistrationRequest, ctx: RequestContext) -> Bro
         rack=request.rack,
         previous_broker_epoch=request.previous_broker_epoch,
     )
+
+    def register(view: ControllerView) -> ControllerResult[int]:
+        services.metadata.check_registration(registration)  # here: another may have been heard of meanwhile
+        return register_broker(view, registration)
+
     try:
-        services.metadata.check_registration(registration)
-        epoch = await services.metadata.submit(lambda view: register_broker(view, registration))
+        epoch = await services.metadata.submit(register)
     except ApiError as error:
         log_rejection(ctx, who, error.code, error.message)
         return BrokerRegistrationResponse(error_code=error.code)

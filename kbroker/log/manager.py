@@ -170,7 +170,6 @@ class LogManager:
 
     def take_in(self, loaded: LoadedLogs) -> None:
         """Hold the logs that were opened. ``FatalError`` if no log dir works."""
-        self._is_open = True
         self.failed = loaded.failed
         self.high_watermarks.update(loaded.high_watermarks)
         self.moves.interrupted = loaded.interrupted_moves
@@ -180,6 +179,7 @@ class LogManager:
             self._add(log, log_dir)
         for tp, log_dir in loaded.dir_of.items():
             self._dir_of.setdefault(tp, log_dir)
+        self._is_open = True  # not before: a clean stop would leave its marker without logs that were left out
         if all(log_dir.offline is not None for log_dir in self.log_dirs):
             raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.indexed_file import CorruptSegment
@@ -15,8 +16,16 @@ from kbroker.wire.control_batch import parse_end_txn_marker
 logger = logging.getLogger(__name__)
 
 
-def replay_producers(producers: ProducerStateManager, segments: list[Segment], log_end_offset: int) -> None:
-    """Bring the producers from ``map_end_offset`` to the log's end by the batch headers (and the markers)."""
+def replay_producers(
+    producers: ProducerStateManager,
+    segments: list[Segment],
+    log_end_offset: int,
+    before_read: Callable[[], None] = lambda: None,
+) -> None:
+    """Bring the producers from ``map_end_offset`` to the log's end by the batch headers (and the markers).
+
+    ``before_read`` is called before each piece of a file is read.
+    """
     start = producers.map_end_offset
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
@@ -28,7 +37,7 @@ def replay_producers(producers: ProducerStateManager, segments: list[Segment], l
             located = segment.locate(max(start, segment.base_offset))
             if located is None:
                 continue
-            for position, header in segment.scan(located.position):
+            for position, header in segment.scan(located.position, before_read=before_read):
                 # The log start may lie within a batch, which counts as a whole.
                 if header.producer_id >= 0 and header.next_offset > start:
                     replay_batch(producers, segment, position, header)

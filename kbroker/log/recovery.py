@@ -83,18 +83,20 @@ def load(
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
 
     ``clean_offset``: up to where the log was compacted, so that offsets may be missing between its segments there;
-    ``None`` if it never was. ``segments_left`` hears how many segments are still to be verified.
+    ``None`` if it never was. ``segments_left`` hears how many segments are still to be verified; 0 where other work
+    takes long, which an exception of its own ends as well.
     """
     names = disk.list_dir(directory)
     replaced = just_replaced(names)
     names = finish_interrupted_work(disk, directory, names)
     flushed = MAX_OFFSET if clean_shutdown else recovery_point
+    check = partial(segments_left, 0)
     segments, without_index = open_segments(
         disk, files, directory, names, config, now_ms, flushed, clean_offset is not None
     )
     for segment in without_index:
         if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
-            segment.rebuild_indexes()
+            segment.rebuild_indexes(check)
     recovery = _Recovery(
         disk, directory, segments, clean_shutdown, recovery_point, clean_offset, replaced, segments_left
     )
@@ -112,7 +114,7 @@ def load(
     start = max(log_start_offset, segments[0].base_offset)
     recovery.epochs.truncate_from_end(recovery.log_end_offset)
     recovery.epochs.truncate_from_start(start)
-    recovery.load_producers(producers, start, _damaged_txn_indexes(segments, names), now_ms)
+    recovery.load_producers(producers, start, _damaged_txn_indexes(segments, names, check), now_ms)
     for cut in recovery.cuts:
         logger.warning("%s", cut)
     return recovery.result(start)
@@ -141,6 +143,7 @@ class _Recovery:
         self._clean_offset = clean_offset
         self._replaced = replaced
         self._segments_left = segments_left
+        self._check = partial(segments_left, 0)
         known = _read_epochs(disk, directory)
         self._epochs_known = known is not None
         self.epochs = known if known is not None else LeaderEpochs()
@@ -171,7 +174,7 @@ class _Recovery:
                 self._replay_epochs(segments)
             self._check_tail()
             return
-        first = _first_to_recover(segments, self._recovery_point)
+        first = _first_to_recover(segments, self._recovery_point, self._check)
         self._first_recovered = segments[first].base_offset
         if self._epochs_known:
             # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
@@ -183,7 +186,7 @@ class _Recovery:
     def _replay_epochs(self, segments: list[Segment]) -> None:
         for segment in segments:
             try:
-                for _, header in segment.scan(0):
+                for _, header in segment.scan(0, before_read=self._check):
                     self._note(header)
             except CorruptSegment as error:
                 logger.warning("%s; leader epochs after it are not known", error)
@@ -287,7 +290,7 @@ class _Recovery:
                 snapshot_at(producers, segment.base_offset)
             producers.update_map_end_offset(self.log_end_offset)
         else:
-            replay_producers(producers, segments, self.log_end_offset)
+            replay_producers(producers, segments, self.log_end_offset, self._check)
         for index in damaged:
             index.end_rebuild()
 
@@ -315,13 +318,16 @@ def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
         return None
 
 
-def _damaged_txn_indexes(segments: list[Segment], names: Collection[str]) -> list[TransactionIndex]:
+def _damaged_txn_indexes(
+    segments: list[Segment], names: Collection[str], check: Callable[[], None]
+) -> list[TransactionIndex]:
     """The transaction indexes that have to be made anew, by replaying the log from the first one's segment on."""
     there = set(names)
     damaged = []
     for segment in segments:
         index = segment.txn_index
         if os.path.basename(index.path) in there:
+            check()
             try:
                 index.sanity_check()
             except CorruptIndex as error:
@@ -338,22 +344,22 @@ def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
     return first
 
 
-def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
+def _first_to_recover(segments: list[Segment], recovery_point: int, check: Callable[[], None]) -> int:
     """Number of the first segment that is to be read."""
     first = _first_unflushed(segments, recovery_point)
-    if first and _end_of(segments[first - 1]) > segments[first].base_offset:
+    if first and _end_of(segments[first - 1], check) > segments[first].base_offset:
         # The log was cut there, and then rolled, but the cut did not reach the disk.
         return first - 1
     return first
 
 
-def _end_of(segment: Segment) -> int:
+def _end_of(segment: Segment, check: Callable[[], None]) -> int:
     """The offset after a flushed segment's last batch; its base offset if that cannot be found out."""
     try:
         try:
             return segment.scan_tail()
         except CorruptIndex:
-            segment.rebuild_indexes()
+            segment.rebuild_indexes(check)
             return segment.scan_tail()
     except (CorruptSegment, CorruptIndex) as error:
         logger.warning("%s", error)

@@ -295,7 +295,7 @@ DISK_READ_BYTES = own("kbroker_record_disk_read_bytes_total", Kind.COUNTER, "Byt
 BROKER_STATE = mbean(
     "server/KafkaServer/BrokerState",
     Kind.GAUGE,
-    "3 while the broker runs, 1 while it is fenced, 2 while its logs are opened.",
+    "3 once the broker was unfenced, 2 from its registration until then and while its logs are opened, 1 before.",
 )
 START_TIME = own("kafka_server_app_info_starttimems", Kind.GAUGE, "Time of the node's start, in ms (KIP-436).", ("id",))
 _LINUX = "server/KafkaServer/linux-disk"

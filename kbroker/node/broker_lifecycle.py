@@ -57,7 +57,8 @@ class BrokerLifecycle:
         self._log_manager = log_manager
         self.broker_epoch = -1
         """The epoch of the present registration; -1 before the first."""
-        self.fenced = True
+        self.was_unfenced = False
+        """Whether the controller has let this broker serve since the node's start."""
         self._registration: Callable[[], broker_registration.BrokerRegistrationRequest] | None = None
         self._runs = False
         self._stops = False
@@ -171,7 +172,6 @@ class BrokerLifecycle:
         self._log_manager.on_offline.append(lambda: self._wanted.set())
         self._metadata.subscribe(self._on_image)
         interval = self._config.broker_heartbeat_interval_ms / 1000
-        started = False
         while not self._stops:
             self._wanted = trio.Event()
             self._log_manager.check_any_online()
@@ -189,17 +189,16 @@ class BrokerLifecycle:
                 await trio.sleep(RETRY_SECONDS)
             if code:
                 continue
-            self.fenced = response.is_fenced
-            if self.fenced:
+            if response.is_fenced:
                 await trio.sleep(RETRY_SECONDS)
                 continue
-            if not started:
-                started = True
+            if not self.was_unfenced:
+                self.was_unfenced = True
                 task_status.started()
             self._rests = self.is_alone
             with trio.move_on_after(math.inf if self._rests else interval):
                 await self._wanted.wait()
-        if not started:
+        if not self.was_unfenced:
             task_status.started()  # else the starter fails; it is cancelled as soon as this broker has left
 
     def _log_refused_beat(self, code: ErrorCode) -> None:

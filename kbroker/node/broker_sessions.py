@@ -119,18 +119,23 @@ class SessionKeeper:
             if not broker.fenced and not self._is_own(broker) and (seen := self._sessions.last_seen(broker_id))
         }
 
+    def is_live(self, broker: BrokerImage) -> bool:
+        """Whether the broker runs in this process, or was heard of within a session."""
+        return self._is_own(broker) or self._sessions.is_live(broker, self._now_ms())
+
     def check_registration(self, registration: BrokerRegistration) -> None:
         """Refuse a second node with the id of a live broker: ``ApiError`` DUPLICATE_BROKER_REGISTRATION.
 
+        A broker that verifies its logs, fenced, lives as well: with its id, another one's empty logs would be elected.
         A restart of the same node is recognised by its disks.
         """
         broker = self._log.controller.image.brokers.get(registration.broker_id)
         if (
             broker is not None
-            and broker.active
+            and not broker.in_controlled_shutdown
             and broker.incarnation_id != registration.incarnation_id
             and set(broker.log_dirs).isdisjoint(registration.log_dirs)
-            and (self._is_own(broker) or self._sessions.is_live(broker.id, self._now_ms()))
+            and self.is_live(broker)
         ):
             raise ApiError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -170,6 +175,10 @@ class SessionKeeper:
             sessions.touch(broker_id, self._now_ms())
             if sessions.next_deadline() < self._sleeps_until:
                 self._alarm.ring()
+        elif result.response[0] is BrokerState.FENCED:
+            sessions.touch_fenced(broker_id, beat.broker_epoch, self._now_ms())
+        else:
+            sessions.forget_fenced(broker_id)
         state, offset = await log.submit(decide) if result.records else result.response
         now = log.controller.image.brokers.get(broker_id)
         if now is None or now.fenced:

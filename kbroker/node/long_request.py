@@ -9,16 +9,14 @@ collector would go through all that the node has, and the answer is freed withou
 from __future__ import annotations
 
 import logging
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from kbroker import collector
 from kbroker.node.reply_queue import encoded_frame
+from kbroker.short_turns import short_turns
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -31,10 +29,6 @@ logger = logging.getLogger(__name__)
 MANY = 2000
 """Topics and their partitions, or groups, of an answer from which on it is encoded in a thread: it would hold up the
 others for milliseconds, and with 100,000 topics for half a second."""
-
-SWITCH_SECONDS: Final = 0.0005
-"""Seconds that the event loop waits for the thread at most, at each call of the system that it makes meanwhile. With
-Python's 5 ms a round with a hundred connections would take a second."""
 
 _FREED_AT_ONCE: Final = 200
 """Elements of a list of an answer that are freed in a step: 100,000 take a tenth of a second."""
@@ -117,7 +111,7 @@ class LongRequest:
 
 
 def _encode(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
-    with _short_turns():
+    with short_turns():
         return encoded_frame(api_key, version, correlation_id, response)
 
 
@@ -132,30 +126,7 @@ async def _free(env: Env, lists: Iterator[list[object]]) -> None:
 
 
 def _empty(lists: Iterator[list[object]]) -> None:
-    with _short_turns():
+    with short_turns():
         for elements in lists:
             while elements:
                 del elements[-_FREED_AT_ONCE:]
-
-
-_lock = threading.Lock()
-_in_short_turns = 0
-_usual_seconds = 0.0
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """A block of a thread that gives the interpreter to others after ``SWITCH_SECONDS``, if they want it."""
-    global _in_short_turns, _usual_seconds
-    with _lock:
-        if not _in_short_turns:
-            _usual_seconds = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_SECONDS)
-        _in_short_turns += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _in_short_turns -= 1
-            if not _in_short_turns:
-                sys.setswitchinterval(_usual_seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kbroker.log import opening
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
@@ -34,6 +36,7 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     clean_offset: int | None = None,
+    segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     disk = disk if disk is not None else FakeDisk()
     disk.make_dirs("/data")
@@ -48,6 +51,7 @@ def open_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         clean_offset=clean_offset,
+        segments_left=segments_left,
     )
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log import recovery
 from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
-from kbroker.log.dirs.start_up import OpeningProgress, OpeningStopped
+from kbroker.log.dirs.start_up import MOST_THREADS, OpeningProgress, OpeningStopped
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -285,6 +286,53 @@ def test_a_stop_is_heard_within_a_segment(monkeypatch: pytest.MonkeyPatch) -> No
     assert pieces == 3
     manager = start(disk)
     assert [read_all(log) for log in manager] == [list(enumerate(values))]
+
+
+def test_log_dirs_are_opened_by_a_few_threads(tmp_path: Path) -> None:
+    """Each is held while it opens its log until as many are there as may be."""
+    dirs = [str(tmp_path / f"d{number}") for number in range(2 * MOST_THREADS)]
+    manager = LogManager.open(dirs, OsDisk(), now_ms=NOW, rng=random.Random(1))
+    for number in range(len(dirs)):
+        fill(manager, TopicPartition("t", number), b"x")
+    assert all(len(manager.logs_in(log_dir)) == 1 for log_dir in manager.log_dirs)
+    manager.close()
+    together = threading.Barrier(MOST_THREADS)
+    lock, inside, most = threading.Lock(), 0, 0
+
+    class Held(OsDisk):
+        def list_dir(self, path: str) -> list[str]:
+            nonlocal inside, most
+            if os.path.basename(path).startswith("t-"):
+                with lock:
+                    inside += 1
+                    most = max(most, inside)
+                together.wait(600)
+                with lock:
+                    inside -= 1
+            return super().list_dir(path)
+
+    manager = LogManager.open(dirs, Held(), now_ms=NOW, rng=random.Random(1))
+    assert len(manager) == len(dirs)
+    assert most == MOST_THREADS
+    manager.close()
+
+
+def test_a_stop_leaves_no_marker_if_not_all_logs_could_be_taken_in() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, A, b"x")
+    fill(manager, B, b"y")
+    manager.release()
+    manager = LogManager.lock(["/data"], disk)
+    loaded = manager.load(now_ms=NOW, log_config=lambda tp: LogConfig())
+    loaded.logs.insert(1, (None, None))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        manager.take_in(loaded)
+    manager.close(broker_epoch=5)
+    manager = LogManager.lock(["/data"], disk)
+    assert not manager.log_dirs[0].was_clean
+    manager.take_in(manager.load(now_ms=NOW, log_config=lambda tp: LogConfig()))
+    assert {log.topic_partition: read_all(log) for log in manager} == {A: [(0, b"x")], B: [(0, b"y")]}
 
 
 def test_deleted_logs_are_renamed_then_removed() -> None:

@@ -484,3 +484,49 @@ def test_retention_judges_a_segment_that_is_damaged_by_what_of_it_can_be_read() 
     disk.flip_bit(path, (ends(disk, path)[-2][0] + 16) * 8)
     log = open_log(disk, replace(SMALL, retention_ms=1000), clean=True)
     assert log.delete_old_segments(NOW + 120 + 1001, high_watermark=len(values)) > 0
+
+
+class _Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("lost", ["leader-epoch-checkpoint", ".snapshot", ".index"])
+def test_a_stop_is_heard_in_every_segment_that_is_read_for_a_file_that_is_lost(lost: str) -> None:
+    """Everything is flushed: but for that, only the last segment would be read."""
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    values = [b"%d" % number * 50 for number in range(60)]
+    for sequence, value in enumerate(values):
+        append(log, [value], producer_id=7, sequence=sequence)
+    log.close()
+    disk.kill()
+    segments = sum(name.endswith(".log") for name in disk.list_dir(DIRECTORY))
+    assert segments > 4
+    usual = _checks(disk.snapshot(), len(values))
+    for name in disk.list_dir(DIRECTORY):
+        if name.endswith(lost):
+            disk.remove(f"{DIRECTORY}/{name}")
+    needed = _checks(disk.snapshot(), len(values))
+    assert needed >= usual + segments - 2
+    for number in range(1, needed + 1):
+        stopped = disk.snapshot()
+        with pytest.raises(_Stop):
+            _checks(stopped, len(values), stop_at=number)
+        stopped.kill()
+        again = open_log(stopped, SMALL, recovery_point=len(values))
+        assert read_all(again) == list(enumerate(values))
+        assert again.producers.active_producers[7].last_sequence == len(values) - 1
+
+
+def _checks(disk: FakeDisk, recovery_point: int, *, stop_at: int = 0) -> int:
+    """The number of times that opening the log asks whether it is to go on. It is told to stop at one of them."""
+    count = 0
+
+    def go_on(left: int) -> None:
+        nonlocal count
+        count += 1
+        if count == stop_at:
+            raise _Stop
+
+    open_log(disk, SMALL, recovery_point=recovery_point, segments_left=go_on)
+    return count

@@ -11,6 +11,7 @@ import trio
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import RealEnv
+from kbroker.node.metrics.node_figures import broker_state
 from kbroker.node.metrics.service import MetricsService
 from tests.node.metrics_pages import ask
 from tests.node.node_harness import run
@@ -76,3 +77,25 @@ def test_a_node_of_three_waits_for_another(tmp_path: Path) -> None:
                 await trio.sleep(0.02)
 
     run(test)
+
+
+def test_a_brokers_state_never_goes_back() -> None:
+    """Kafka's STARTING, RECOVERY, RUNNING; an image from the disk may have this broker's last life."""
+    last, this = SimpleNamespace(incarnation_id=b"last"), SimpleNamespace(incarnation_id=b"this")
+
+    def state(own: Any, *, opening: bool = False, was_unfenced: bool = False) -> int:
+        node: Any = SimpleNamespace(
+            metadata=SimpleNamespace(image=SimpleNamespace(brokers={1: own} if own else {}), incarnation_id=b"this"),
+            config=SimpleNamespace(node_id=1),
+            lifecycle=SimpleNamespace(was_unfenced=was_unfenced),
+            opening="progress" if opening else None,
+        )
+        return broker_state(node)
+
+    assert [state(None), state(last), state(this), state(this, was_unfenced=True)] == [1, 1, 2, 3]
+    assert [state(last, opening=True), state(this, opening=True), state(this), state(this, was_unfenced=True)] == [
+        2,
+        2,
+        2,
+        3,
+    ]

@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 
 from kbroker.raft_metadata.controller.sessions import BrokerSessions
+from kbroker.raft_metadata.image import BrokerImage
+from kbroker.types import Uuid
+
+
+def broker(broker_id: int, *, epoch: int = 5, fenced: bool = False) -> BrokerImage:
+    return BrokerImage(broker_id, epoch, Uuid(bytes(16)), {}, fenced=fenced)
 
 
 def test_a_session_ends_without_heartbeats() -> None:
@@ -14,7 +20,8 @@ def test_a_session_ends_without_heartbeats() -> None:
     sessions.touch(1, 600)
     sessions.end(2)
     assert sessions.expired(999) == [] and sessions.next_deadline() == 1000
-    assert sessions.is_live(3, 999) and not sessions.is_live(3, 1000) and not sessions.is_live(2, 0)
+    assert sessions.is_live(broker(3), 999) and not sessions.is_live(broker(3), 1000)
+    assert not sessions.is_live(broker(2), 0)
     assert sessions.expired(1000) == [3]
     sessions.end(3)
     assert sessions.expired(5000) == [1] and sessions.next_deadline() == 1600
@@ -24,4 +31,21 @@ def test_a_new_controller_gives_everybody_a_whole_session() -> None:
     sessions = BrokerSessions(1000)
     sessions.start([1], 0)
     sessions.start([2], 10_000)
-    assert not sessions.is_live(1, 10_000) and sessions.next_deadline() == 11_000
+    assert not sessions.is_live(broker(1), 10_000) and sessions.next_deadline() == 11_000
+
+
+def test_a_fenced_broker_that_is_heard_of_lives_and_nobody_misses_it() -> None:
+    sessions = BrokerSessions(1000)
+    fenced = broker(1, fenced=True)
+    assert not sessions.is_live(fenced, 0)
+    sessions.touch_fenced(1, 5, 100)
+    assert sessions.next_deadline() == math.inf and sessions.expired(5000) == []
+    assert sessions.is_live(fenced, 1099) and not sessions.is_live(fenced, 1100)
+    assert not sessions.is_live(broker(1, epoch=6, fenced=True), 100), "another life of it"
+    sessions.forgive(50)
+    assert sessions.is_live(fenced, 1149) and not sessions.is_live(fenced, 1150)
+    sessions.touch(1, 200)
+    assert not sessions.is_live(fenced, 200), "its session counts from now on, which ends with its process"
+    sessions.touch_fenced(1, 5, 300)
+    sessions.start([], 300)
+    assert not sessions.is_live(fenced, 300)

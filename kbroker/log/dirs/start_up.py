@@ -1,4 +1,4 @@
-"""Opens all logs of a node's log dirs at the start, dir beside dir, and tells how much is left (KIP-831)."""
+"""Opens all logs of a node's log dirs at the start, some dirs side by side, and tells how much is left (KIP-831)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ class _ToLoad(NamedTuple):
 
 MANY_LOGS = 500
 """Logs of a dir that take longer than a moment to open, also after a clean stop."""
+
+
+MOST_THREADS = 4
+"""Log dirs that are opened side by side. More would not be faster: they share Python's lock, and so does the event
+loop, which waits for each of them. Kafka has two threads a dir (num.recovery.threads.per.data.dir)."""
 
 
 def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
@@ -179,7 +184,7 @@ def load_logs(
     if len(log_dirs) > 1 and isinstance(disk, OsDisk):
         from concurrent.futures import ThreadPoolExecutor  # here: most nodes have one dir
 
-        with ThreadPoolExecutor(len(log_dirs), thread_name_prefix="kbroker-open") as pool:
+        with ThreadPoolExecutor(min(len(log_dirs), MOST_THREADS), thread_name_prefix="kbroker-open") as pool:
             for future in [pool.submit(load_dir, *pair) for pair in pairs]:
                 future.result()
     else:

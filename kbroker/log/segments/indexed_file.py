@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import (
@@ -117,11 +117,13 @@ class IndexedFile:
 
     # -- reading in order
 
-    def scan(self, position: int, length: int = _FIRST_CHUNK) -> Iterator[tuple[int, BatchHeader]]:
+    def scan(
+        self, position: int, length: int = _FIRST_CHUNK, before_read: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from ``position``, where one must begin, to the end.
 
-        ``length`` bytes are read at first. :class:`CorruptSegment` at the first bytes that cannot be a batch in their
-        place.
+        ``length`` bytes are read at first; ``before_read`` is called before each piece. :class:`CorruptSegment` at the
+        first bytes that cannot be a batch in their place.
         """
         file = self._files.get(self.path)
         size = self.size
@@ -133,6 +135,7 @@ class IndexedFile:
             if at + HEADER_SIZE > len(chunk):
                 if at <= len(chunk) and chunk and length < LARGEST_CHUNK:
                     length *= 2  # small batches: a longer read finds many
+                before_read()
                 chunk = file.pread(min(length, size - position), position)
                 start, at = position, 0
             try:
@@ -309,11 +312,14 @@ class IndexedFile:
         """Let the batch that is appended next be found in spite of damage before it."""
         self._bytes_since_index = self._index_interval + 1
 
-    def rebuild_indexes(self) -> None:
-        """Build both indexes anew from the batch headers, up to the first damage if there is some."""
+    def rebuild_indexes(self, before_read: Callable[[], None] = lambda: None) -> None:
+        """Build both indexes anew from the batch headers, up to the first damage if there is some.
+
+        ``before_read`` is called before each piece of the file is read.
+        """
         self.begin_rebuild()
         try:
-            for position, header in self.scan(0):
+            for position, header in self.scan(0, before_read=before_read):
                 self.note_batch(position, header)
         except CorruptSegment:
             # Readers of what comes before are served; those who get here are told.

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.log.dirs.start_up import OpeningProgress
     from kbroker.log.manager import LogManager
+    from kbroker.node.broker_lifecycle import BrokerLifecycle
     from kbroker.node.coordinators import Coordinators
     from kbroker.node.listener import Listener
     from kbroker.node.log_cleaner import LogCleaner
@@ -28,6 +29,7 @@ class MeasuredNode(Protocol):
     replica_manager: ReplicaManager
     log_manager: LogManager
     metadata: MetadataPlane
+    lifecycle: BrokerLifecycle
     share_groups: ShareGroupsOnDemand | None
     log_cleaner: LogCleaner | None
     telemetry: Telemetry | None

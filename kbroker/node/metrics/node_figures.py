@@ -44,6 +44,18 @@ def _of_opening(opening: OpeningProgress) -> Figures:
     yield f.SEGMENTS_TO_RECOVER, [((each.path, "0"), each.segments_left) for each in opening.dirs]
 
 
+def broker_state(broker: MeasuredNode) -> int:
+    """The number of Kafka's ``BrokerState``: STARTING, RECOVERY and RUNNING follow one another, the last for good.
+
+    RECOVERY begins with the registration, and with the opening of logs, which may be earlier here.
+    """
+    if broker.lifecycle.was_unfenced:
+        return 3
+    own = broker.metadata.image.brokers.get(broker.config.node_id)
+    is_registered = own is not None and own.incarnation_id == broker.metadata.incarnation_id
+    return 2 if is_registered or broker.opening is not None else 1
+
+
 class NodeFigures:
     """The figures of a node for one reader."""
 
@@ -138,9 +150,7 @@ class NodeFigures:
         yield f.DISK_READS, [((), reads.count)]
         yield f.DISK_READ_BYTES, [((), reads.bytes)]
         if broker.config.is_broker:
-            own = broker.metadata.image.brokers.get(broker.config.node_id)
-            state = 1 if own is None or own.fenced else 3  # before it registers, that of its last life
-            yield f.BROKER_STATE, [((), state if broker.opening is None else 2)]
+            yield f.BROKER_STATE, [((), broker_state(broker))]
 
     def _requests(self) -> Figures:
         requests = self._metrics.requests

@@ -69,6 +69,8 @@ class BrokerSessions:
         self._session_timeout_ms = session_timeout_ms
         self._seen: dict[int, int] = {}
         """The time of each unfenced broker's last heartbeat."""
+        self._fenced: dict[int, tuple[int, int]] = {}
+        """The epoch, and the time, of each fenced broker's last heartbeat. Nobody misses it: it only keeps its id."""
         self._metadata_offsets: dict[int, int] = {}
         """The metadata offset that each broker has reported."""
         self._shutdown_offsets: dict[int, int] = {}
@@ -77,12 +79,22 @@ class BrokerSessions:
     def start(self, broker_ids: Iterable[int], now_ms: int) -> None:
         """Give each unfenced broker a session: this node has become the active controller."""
         self._seen = dict.fromkeys(broker_ids, now_ms)
+        self._fenced.clear()
         self._metadata_offsets.clear()
         self._shutdown_offsets.clear()
 
     def touch(self, broker_id: int, now_ms: int) -> None:
         """Begin the broker's session again, by a heartbeat of an unfenced broker."""
         self._seen[broker_id] = now_ms
+        self.forget_fenced(broker_id)
+
+    def touch_fenced(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """Note a heartbeat of a broker that stays fenced: it may verify its logs for long."""
+        self._fenced[broker_id] = broker_epoch, now_ms
+
+    def forget_fenced(self, broker_id: int) -> None:
+        """Let the id of a fenced broker go: it stops."""
+        self._fenced.pop(broker_id, None)
 
     def read_to(self, broker_id: int, metadata_offset: int) -> None:
         """Note the metadata offset that a heartbeat reports."""
@@ -95,6 +107,7 @@ class BrokerSessions:
     def forgive(self, ms: int) -> None:
         """Extend every session by ``ms``."""
         self._seen = {broker_id: seen + ms for broker_id, seen in self._seen.items()}
+        self._fenced = {broker_id: (epoch, seen + ms) for broker_id, (epoch, seen) in self._fenced.items()}
 
     def end(self, broker_id: int) -> None:
         """End the session of a broker that is fenced or gone."""
@@ -105,9 +118,12 @@ class BrokerSessions:
         """The time of the broker's last heartbeat; None if it has no session."""
         return self._seen.get(broker_id)
 
-    def is_live(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker has a session that has not expired."""
-        seen = self._seen.get(broker_id)
+    def is_live(self, broker: BrokerImage, now_ms: int) -> bool:
+        """Whether the broker, fenced or not, was heard of within a session (Kafka's ``hasValidSession``)."""
+        seen = self._seen.get(broker.id)
+        if broker.fenced:
+            epoch, heard = self._fenced.get(broker.id, (-1, 0))
+            seen = heard if epoch == broker.epoch else None
         return seen is not None and now_ms - seen < self._session_timeout_ms
 
     def expired(self, now_ms: int) -> list[int]:

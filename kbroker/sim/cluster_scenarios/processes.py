@@ -115,7 +115,7 @@ async def all_killed(cluster: SimCluster) -> None:
 
 @scenario()
 async def slow_recovery(cluster: SimCluster) -> None:
-    """All are killed, and two verify their logs for a minute: with their controllers the third serves meanwhile."""
+    """All are killed, and two open their logs a minute later: with their controllers the third serves meanwhile."""
     partitions = await begin(cluster, min_isr=1)
     for _ in range(2):
         await cluster.await_full_isr(partitions)
