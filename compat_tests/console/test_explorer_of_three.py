@@ -61,7 +61,7 @@ def test_the_page_goes_on_with_the_others_and_takes_up_a_node_that_is_back(
     for future in admin.create_topics([NewTopic("letters", 3, 3)]).values():
         future.result(120)
     await_everywhere(bootstrap, "letters", 3)
-    page = open_page("#/explorer", url=watched.console.url)
+    page = open_page("#/explorer", url=watched.console.url, hurried=True)  # it asks for the clients again and again
     state = page.locator(".explorer .state")
     clients = page.locator("details.connected > p.quiet")
     page.locator("summary", has_text="Clients").click()
