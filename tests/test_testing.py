@@ -165,7 +165,7 @@ print(late, running_cluster.__name__)
 
 
 def test_a_port_is_chosen_where_it_was_looked_at(tmp_path: Path) -> None:
-    """One that is free on the loopback interface may be taken on another: the system chooses there."""
+    """A port that is free on the loopback interface may be taken on another: the system chooses there."""
     given = "PLAINTEXT://127.0.0.1:0,OTHER://localhost:0,ALL://0.0.0.0:0,SIX://[::1]:0,CONTROLLER://127.0.0.1:0"
     names = given.replace("//", "").split(",")
     properties = {
