@@ -85,7 +85,7 @@ def test_a_node_that_says_nothing(ends: Any) -> None:
 
 
 def test_a_node_may_end_while_another_thread_looks_at_it(tmp_path: Path) -> None:
-    """As where a test kills it while a fault's action, in a thread, looks for the controller."""
+    """A test kills it while a fault's action, in a thread, looks for the controller."""
     [plan] = plan_cluster(1, tmp_path)
     node: Any = ClusterNode(plan, lambda _: pytest.fail("nobody asks for faults"))
 

@@ -45,7 +45,7 @@ class AclRemoval(NamedTuple):
 
     principal: KafkaPrincipal
     host: str
-    """As in `AclChange`."""
+    """The client's address, as in ACLs that are added."""
     filters: tuple[AclFilter, ...]
 
 

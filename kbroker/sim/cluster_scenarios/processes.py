@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.cluster_scenarios.steps import await_progress, begin, end_and_start_one, some_chaos, start_recovering
+from kbroker.sim.cluster_scenarios.steps import (
+    await_progress,
+    begin,
+    end_and_start_one,
+    kill_all,
+    some_chaos,
+    start_recovering,
+)
 
 
 @scenario()
@@ -99,11 +106,7 @@ async def all_killed(cluster: SimCluster) -> None:
     partitions = await begin(cluster)
     for _ in range(2):
         await cluster.await_full_isr(partitions)
-        order = list(cluster.nodes.values())
-        cluster.rng.shuffle(order)
-        for node in order:
-            node.kill()
-            await cluster.run_for(cluster.rng.choice((0, 0, 0.05, 1)))
+        order = await kill_all(cluster)
         cluster.rng.shuffle(order)
         for node in order:
             await cluster.run_for(cluster.rng.choice((0, 0.1, 2)))
@@ -119,11 +122,7 @@ async def slow_recovery(cluster: SimCluster) -> None:
     partitions = await begin(cluster, min_isr=1)
     for _ in range(2):
         await cluster.await_full_isr(partitions)
-        order = list(cluster.nodes.values())
-        cluster.rng.shuffle(order)
-        for node in order:
-            node.kill()
-            await cluster.run_for(cluster.rng.choice((0, 0, 0.05, 1)))
+        order = await kill_all(cluster)
         quick, *slow = order
         for node in slow:
             await start_recovering(cluster, node, cluster.rng.uniform(30, 90))

@@ -76,6 +76,16 @@ async def end_and_start_one(cluster: SimCluster, *, killed: float, down: float) 
     await await_progress(cluster)
 
 
+async def kill_all(cluster: SimCluster) -> list[SimNode]:
+    """Kill all processes at about the same time; the nodes in this order."""
+    order = list(cluster.nodes.values())
+    cluster.rng.shuffle(order)
+    for node in order:
+        node.kill()
+        await cluster.run_for(cluster.rng.choice((0, 0, 0.05, 1)))
+    return order
+
+
 async def start_recovering(cluster: SimCluster, node: SimNode, seconds: float) -> None:
     """Start a node that verifies its logs for so long, beside all else that it does."""
     cluster.trace.note(f"{node.name} verifies its logs for {seconds:.0f} s")
