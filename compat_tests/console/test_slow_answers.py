@@ -83,6 +83,27 @@ def test_groups_that_are_not_asked_for_their_lags_are_told_of(open_page: OpenPag
     expect(page.get_by_text("Of 1,234 groups 200 were asked for their lags.")).to_be_visible()
 
 
+def test_nothing_is_done_with_a_page_that_is_left(open_page: OpenPage, world: World) -> None:
+    """The next topic is slow to be told; a form that opened meanwhile would be about the last one."""
+    page = open_page(f"#/topic?name={world.orders}")
+    button = page.locator("main button", has_text=re.compile("^Import$"))
+    expect(button).to_be_visible()
+    held: list[Route] = []
+    page.route(re.compile(r"/api/topic\?"), lambda route: held.append(route))
+    page.goto(f"{page.url.split('#')[0]}#/topic?name={world.masked}")
+    eventually(lambda: page.evaluate("true") and bool(held), "the next topic is asked for")
+    assert not button.evaluate("(it) => { it.focus(); return document.activeElement === it; }")
+    assert not button.evaluate(
+        """(it) => {
+            const box = it.getBoundingClientRect();
+            return it.contains(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2));
+        }"""
+    )
+    held.pop().continue_()
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"Import records into {world.masked}")
+
+
 def test_an_answer_to_an_earlier_question_is_not_shown(open_page: OpenPage) -> None:
     """The first of two questions is answered last: whether somebody may read, when it is whether they may write."""
     page = open_page("#/access", expect=(409,))

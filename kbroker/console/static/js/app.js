@@ -138,6 +138,9 @@ async function show() {
   const { path, params } = parse(location.hash);
   const page = PAGES[path];
   if (!session.sign_in && location.hash === "#main") return;
+  // Until the next page is drawn the last one is still there to be read, but nothing is done with it: the address has
+  // another topic's name already.
+  for (const part of main.children) part.inert = true;
   drawSide(path);
   try {
     if (session.sign_in) {
