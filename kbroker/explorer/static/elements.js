@@ -33,7 +33,7 @@ function letGo() {
   });
 }
 
-addEventListener("pointerdown", (event) => (pressed = event.button === 0 ? event.target : null), true);
+addEventListener("pointerdown", (event) => (pressed = event.button === 2 ? null : event.target), true); // a menu swallows the end
 for (const end of ["pointerup", "pointercancel"]) addEventListener(end, letGo, true);
 addEventListener("pointermove", (event) => pressed && !event.buttons && letGo(), true); // it was let go elsewhere
 
