@@ -44,8 +44,8 @@ def member(broker: RunningBroker, group: str, **options: Any) -> Iterator[Any]:
         client_id="reader",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=300_000,  # it stays, however slow the machine is
-        request_timeout_ms=600_000,
+        session_timeout_ms=240_000,  # it stays, however slow the machine is
+        request_timeout_ms=310_000,
         **options,
     )
     try:

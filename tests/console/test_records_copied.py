@@ -167,8 +167,9 @@ def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
     ):
         told = imported(decoding, {"topic": "imported", "format": name, "keep_partitions": True}, data.decode())
         assert (told["stored"], told["not_stored"], told["state"]) == (2 if name == "csv" else 1, 0, "done")
-    found = decoding.get("records", topic="imported", **{"from": "earliest"}).json["rows"]
-    assert [(row["partition"], row["timestamp"]) for row in found] == [(1, 1_700_000_000_000)] * 3
+    found = decoding.get("records", topic="imported", partitions="1", **{"from": "earliest"}).json["rows"]
+    found = [row for row in found if row["timestamp"] == 1_700_000_000_000]  # others import there, too
+    assert len(found) == 3
     assert [row["value"]["text"] for row in found] == [
         '{"n": 7, "card": "4111"}',
         "two\nlines",
@@ -275,15 +276,25 @@ def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, 
 
 def test_an_export_that_breaks_off_says_why(broker: RunningBroker) -> None:
     with Client(broker.bootstrap_servers) as client:
-        create_topics(client, [NewTopic("broken", 1, 1)])
+        # A look at retention, half a minute after the broker's start or every five, would take the old record.
+        create_topics(client, [NewTopic("broken", 1, 1, {"retention.ms": "-1"})])
         producer = Producer(client, "broken", [0], on_refused=print)
         producer.send(Record(0, 1_700_000_000_000, None, b"v"), 0)
         producer.flush()
     with console_process("-b", broker.bootstrap_servers, "--timeout", "10") as page:
         assert page.get("records/export/outcome", export="x-1").json == {"outcome": None}
         with broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="broken"):
-            with pytest.raises(http.client.IncompleteRead):
-                page.get("records/export", topic="broken", export="x-1")
+
+            def breaks_off() -> bool:
+                """Whether it has begun: before that a broker that is slow is told of by the status."""
+                try:
+                    answer = page.get("records/export", topic="broken", export="x-1")
+                except http.client.IncompleteRead:
+                    return True
+                assert answer.status >= 500, answer
+                return False
+
+            eventually(breaks_off, "the file breaks off")
             outcome = page.get("records/export/outcome", export="x-1").json["outcome"]
         assert "NOT_LEADER_OR_FOLLOWER" in outcome
         assert len(page.get("records/export", topic="broken", export="x-2").body.splitlines()) == 1
