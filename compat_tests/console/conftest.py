@@ -47,7 +47,7 @@ class RunningConsole:
         line = self._process.stdout.readline()
         found = re.search(r"http://\S+/", line)
         if found is None:
-            self._process.wait(60)
+            self._process.wait(300)
             assert self._process.stderr is not None
             raise AssertionError(self._process.stderr.read())
         self.url = found.group()
@@ -65,8 +65,8 @@ class RunningConsole:
     def stop(self) -> None:
         """End it as Ctrl-C does; it has to go at once, and to have logged nothing but its audit."""
         self._process.terminate()
-        code = self._process.wait(60)
-        self._reader.join(60)
+        code = self._process.wait(300)
+        self._reader.join(300)
         assert code == 0, self.log
         assert [line for line in self.log if not line.startswith("audit ")] == []
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from compat_tests.console.world import make_topics
 from kbroker.client import Client
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.producer import Producer
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.topics import NewTopic
 from kbroker.wire.record_batch import Record
 
 _LOCK_MS = "600000"
@@ -27,8 +28,8 @@ class Packing:
         self.group, self.topic = f"packers-{run}", f"parcels-{run}"
         self._workers: list[Any] = []
         confluent_kafka = pytest.importorskip("confluent_kafka")
+        make_topics(bootstrap, NewTopic(self.topic, 1, 1))
         with Client(bootstrap) as client:
-            create_topics(client, [NewTopic(self.topic, 1, 1)])
             settings = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": _LOCK_MS}
             changes = [ConfigChange(name, Operation.SET, value) for name, value in settings.items()]
             alter_configs(client, ResourceType.GROUP, self.group, changes)

@@ -16,8 +16,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kbroker.client import Client
-from kbroker.client.topics import NewTopic, create_topics
+from compat_tests.console.world import make_topics
+from kbroker.client.topics import NewTopic
 
 ORDERS = 300
 BAD = 157
@@ -42,10 +42,7 @@ class Story:
 
     def begin(self) -> None:
         """Write the records, and start the programs."""
-        with Client(self.bootstrap) as client:
-            names = (self.orders, self.payments, self.shipments)
-            for result in create_topics(client, [NewTopic(name, 3, -1) for name in names]).values():
-                assert not isinstance(result, Exception), result
+        make_topics(self.bootstrap, *(NewTopic(name, 3, -1) for name in (self.orders, self.payments, self.shipments)))
         self._take_orders()
         self._open_settlement()
         for work in (self._bill, self._keep_ledger, self._check_out):
@@ -63,7 +60,7 @@ class Story:
     def _producer(self, **more: str) -> Any:
         from confluent_kafka import Producer
 
-        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 2, **more})
+        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 2, "enable.idempotence": True, **more})
 
     def _take_orders(self) -> None:
         producer = self._producer(**{"client.id": "shop"})
@@ -109,16 +106,24 @@ class Story:
 
     def _read(self, consumer: Any, work: Callable[[Any], None]) -> None:
         """Commit each record that is worked on; come back to one that fails, as frameworks do."""
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
 
+        back = None  # the place of the record that has failed
         while not self._over.is_set():
+            if back is not None:
+                try:
+                    consumer.seek(back)
+                except KafkaException:  # not while partitions are being assigned
+                    self._over.wait(0.1)
+                    continue
+                back = None
             message = consumer.poll(0.2)
             if message is None or message.error():
                 continue
             try:
                 work(message)
             except ValueError:
-                consumer.seek(TopicPartition(message.topic(), message.partition(), message.offset()))
+                back = TopicPartition(message.topic(), message.partition(), message.offset())
                 self._over.wait(0.5)
             else:
                 consumer.commit(message=message, asynchronous=True)

@@ -33,7 +33,7 @@ class Node:
         assert self._process.stdout is not None
         self.bootstrap = self._process.stdout.readline().removeprefix("kbroker ready: ").strip()
         found = re.search(r"http://\S+/", self._process.stdout.readline())
-        assert found is not None, self._process.communicate(timeout=60)[1]
+        assert found is not None, self._process.communicate(timeout=300)[1]
         self.url = found.group()
 
     def work(self, topic: str) -> None:
@@ -48,7 +48,7 @@ class Node:
 
     def stop(self) -> None:
         self._process.terminate()
-        assert self._process.wait(60) == 0
+        assert self._process.wait(300) == 0
         self._process.communicate()
 
 

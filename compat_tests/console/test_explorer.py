@@ -106,6 +106,39 @@ def test_a_request_that_is_looked_for_stays_among_more_than_are_kept(
     expect(page.locator(".exchanges tbody tr")).to_have_count(1)
 
 
+NOTE_WHAT_IS_DRAWN = """(() => {
+  window.drawn = 0;
+  const own = EventSource.prototype.addEventListener;
+  EventSource.prototype.addEventListener = function (name, work) {
+    const note = () => (window.drawn += name === "exchange");
+    own.call(this, name, (event) => (work(event), requestAnimationFrame(() => setTimeout(note))));
+  };
+})()"""
+"""How many requests the page was told of, a frame and a turn ago."""
+
+
+def test_a_request_is_chosen_though_others_come_while_the_mouse_is_down(
+    open_page: OpenPage, cluster: RunningCluster, watching: RunningConsole
+) -> None:
+    page = open_page("#/overview", url=watching.url)
+    page.add_init_script(NOTE_WHAT_IS_DRAWN)
+    page.goto(f"{watching.url}#/explorer?filter=produce+busy")
+    page.reload()
+    await_followed(page)
+    producer = writer(cluster)
+    write(producer, "busy", "tea")
+    rows = page.locator(".exchanges tbody tr")
+    expect(rows).to_have_count(1)
+    rows.get_by_role("button").first.hover()
+    page.mouse.down()
+    before = page.evaluate("window.drawn")
+    write(producer, "busy", "coffee")
+    eventually(lambda: page.evaluate("window.drawn") > before, "the page is told of another request")
+    page.mouse.up()
+    expect(page.locator(".details table.fields").first).to_contain_text("value 'tea'")
+    expect(rows).to_have_count(2)
+
+
 def test_requests_of_a_node_that_was_started_anew_are_shown_beside_those_before(
     open_page: OpenPage, cluster: RunningCluster, watching: RunningConsole
 ) -> None:

@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 
 from compat_tests.console.conftest import NO_PLAYWRIGHT, PATIENCE_MS, OpenPage, eventually
-from compat_tests.console.world import HOSTILE, STAYS, World
+from compat_tests.console.world import HOSTILE, STAYS, World, make_topics
 from kbroker.client import Client
 from kbroker.client.producer import Producer
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.topics import NewTopic
 from kbroker.wire.record_batch import Record
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
@@ -25,8 +25,8 @@ class Hostile:
     def __init__(self, world: World) -> None:
         confluent_kafka = pytest.importorskip("confluent_kafka")
         self.topic, self.name = f"hostile-{world.run[::-1]}", f"{world.run} {HOSTILE}"
+        make_topics(world.bootstrap, NewTopic(self.topic, 1, 1))
         with Client(world.bootstrap) as client:
-            create_topics(client, [NewTopic(self.topic, 1, 1)])
             refused: list[object] = []
             producer = Producer(client, self.topic, [0], on_refused=refused.append)
             now = time.time_ns() // 1_000_000

@@ -36,7 +36,7 @@ def test_a_cluster_lives_until_it_is_interrupted() -> None:
             assert "Ctrl-C ends everything" in process.stdout.readline()
 
             def ask(path: str) -> Any:
-                with urllib.request.urlopen(f"{url}api/{path}", timeout=60) as answer:
+                with urllib.request.urlopen(f"{url}api/{path}", timeout=300) as answer:
                     return json.load(answer)
 
             assert len(ask("overview")["brokers"]) == 3

@@ -13,9 +13,8 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually
 from compat_tests.console.packing import Packing
-from compat_tests.console.world import HOSTILE, World
-from kbroker.client import Client
-from kbroker.client.topics import NewTopic, create_topics
+from compat_tests.console.world import HOSTILE, World, make_topics
+from kbroker.client.topics import NewTopic
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, Route, expect
@@ -199,8 +198,7 @@ def test_records_are_exported(open_page: OpenPage, world: World) -> None:
 def test_parquet_is_exported_and_imported(open_page: OpenPage, world: World, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     copies = f"parquet-{world.run[::-1]}"
-    with Client(world.bootstrap) as client:
-        create_topics(client, [NewTopic(copies, 3, 1, {"retention.ms": "86400000"})])
+    make_topics(world.bootstrap, NewTopic(copies, 3, 1, {"retention.ms": "86400000"}))
     page = open_page(f"#/topic?name={world.orders}")
     with page.expect_download() as downloading:
         page.get_by_role("button", name="Export Parquet").click()
@@ -233,8 +231,7 @@ def test_the_course_of_a_lag_is_drawn_and_told(open_page: OpenPage, world: World
 
 def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tmp_path: Path) -> None:
     copies = f"copies-{world.run[::-1]}"
-    with Client(world.bootstrap) as client:
-        create_topics(client, [NewTopic(copies, 3, 1, {"retention.ms": "86400000"})])
+    make_topics(world.bootstrap, NewTopic(copies, 3, 1, {"retention.ms": "86400000"}))
     page = open_page(f"#/topic?name={world.orders}")
     page.get_by_label("Filter", exact=True).fill("$.id < 30")
     page.get_by_role("button", name="Replay").click()

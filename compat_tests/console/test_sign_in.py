@@ -61,7 +61,7 @@ def test_each_sees_what_the_cluster_lets_them(open_page: OpenPage, secure: Runni
     expect(page.get_by_role("alert")).to_contain_text("the password is another")
     page.get_by_label("Password").fill("alice-secret")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview")).to_be_focused()
     page.get_by_role("link", name="Topics").click()
     expect(page.get_by_role("link", name="orders")).to_be_visible()
     expect(page.get_by_role("link", name="salaries")).to_have_count(0)
@@ -96,6 +96,20 @@ def test_each_sees_what_the_cluster_lets_them(open_page: OpenPage, secure: Runni
     expect(client).to_contain_text("SCRAM-SHA-512")
     text = "\n".join(secure.log)
     assert "alice-secret" not in text and "admin-secret" not in text
+
+
+def test_what_is_typed_stays_though_another_answer_says_that_nobody_is_signed_in(
+    open_page: OpenPage, secure: RunningConsole
+) -> None:
+    """Of several questions that are refused each has the page look who is signed in."""
+    page = open_page("", url=secure.url)
+    page.get_by_label("User").fill("alice")
+    with page.expect_response(re.compile("/api/session")) as looked:
+        page.evaluate("window.dispatchEvent(new Event('signed-out'))")
+    looked.value.finished()
+    page.evaluate("() => fetch('api/session').then((answer) => answer.json())")  # which comes after it
+    expect(page.get_by_label("User")).to_have_value("alice")
+    expect(page.get_by_label("User")).to_be_focused()
 
 
 def test_copies_are_not_shown_to_whoever_signs_in_next(

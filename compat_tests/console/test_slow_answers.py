@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import Literal
 
 import pytest
 
@@ -11,7 +12,7 @@ from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, eventually
 from compat_tests.console.world import World
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 NOTE_WHAT_IS_READ = """() => {
   const own = Response.prototype.json;
@@ -102,6 +103,76 @@ def test_nothing_is_done_with_a_page_that_is_left(open_page: OpenPage, world: Wo
     held.pop().continue_()
     page.get_by_role("button", name="Import").click()
     expect(page.get_by_role("dialog")).to_contain_text(f"Import records into {world.masked}")
+
+
+def test_a_form_is_not_opened_over_another_page(open_page: OpenPage, world: World) -> None:
+    """The form for moves asks for the brokers first; who goes on meanwhile does not want it any more."""
+    page = open_page(f"#/topic?name={world.orders}")
+    held: list[Route] = []
+    page.route(re.compile(r"/api/overview"), lambda route: held.append(route))
+    page.get_by_role("button", name="Move partitions").click()
+    eventually(lambda: page.evaluate("true") and bool(held), "the brokers are asked for")
+    with page.expect_event("requestfailed", lambda request: "/api/overview" in request.url):
+        page.goto(f"{page.url.split('#')[0]}#/topic?name={world.masked}")
+    expect(page.get_by_role("heading", name=world.masked)).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_heading_keeps_the_focus_though_it_is_drawn_anew(open_page: OpenPage, world: World) -> None:
+    """Whoever hears the page is there when it has been entered, and goes on from there."""
+    page = open_page(f"#/groups?filter={world.group}")
+    page.clock.install()
+    page.reload()
+    page.get_by_role("link", name=world.group, exact=True).click()
+    heading = page.get_by_role("heading", name=world.group)
+    expect(heading).to_be_focused()
+    page.evaluate(NOTE_WHAT_IS_READ)
+    _await_told(page, "group")
+    expect(heading).to_be_focused()
+
+
+def _await_told(page: Page, asked: str) -> None:
+    """Wait until the page, whose clock goes on meanwhile, has been told anew what it shows, and has drawn it."""
+    page.evaluate("window.wasRead = []")
+
+    def is_told() -> bool:
+        page.clock.run_for(1000)
+        told: list[str] = page.evaluate("window.wasRead")
+        return sum(f"/api/{asked}?" in url for url in told) > 1  # of the first the page may have known before
+
+    eventually(is_told, "the page is told anew")
+
+
+def _press(page: Page, target: Locator, asked: str) -> None:
+    """Click, but let the mouse go only when the page has been told anew what it shows."""
+    page.evaluate(NOTE_WHAT_IS_READ)
+    target.hover()
+    page.mouse.down()
+    _await_told(page, asked)
+    page.mouse.up()
+
+
+@pytest.mark.parametrize(
+    ("place", "asked", "role", "name"),
+    [
+        ("#/group?group={group}", "group", "button", "Reset offsets"),
+        ("#/topics?filter={run}", "topics", "link", "{orders}"),
+        ("#/topic?name={orders}&tab=partitions", "topic", "link", "Records of partition 0"),
+    ],
+)
+def test_a_click_counts_though_the_page_is_told_anew_meanwhile(
+    open_page: OpenPage, world: World, place: str, asked: str, role: Literal["button", "link"], name: str
+) -> None:
+    """A page that drew a button anew while it was pressed would not be told of the click."""
+    page = open_page(place.format(**vars(world)))
+    page.clock.install()
+    page.reload()
+    target = page.get_by_role(role, name=name.format(**vars(world)))
+    expect(target).to_be_visible()
+    _press(page, target, asked)
+    page.clock.run_for(10)
+    shown = page.get_by_role("dialog") if role == "button" else page.locator("tr[data-record]").first
+    expect(shown).to_be_visible()
 
 
 def test_an_answer_to_an_earlier_question_is_not_shown(open_page: OpenPage) -> None:

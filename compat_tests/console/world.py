@@ -7,6 +7,7 @@ import time
 import uuid
 from typing import Any
 
+from compat_tests.case import await_everywhere
 from kbroker.client import Client
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
@@ -18,6 +19,15 @@ STAYS = {"session.timeout.ms": 300_000, "max.poll.interval.ms": 3_600_000}
 """For a member that is only looked at: it stays, though nobody polls and however slow the machine is."""
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
+
+
+def make_topics(bootstrap: str, *topics: NewTopic) -> None:
+    """Create topics, and wait until each broker knows them: the console asks whichever it likes."""
+    with Client(bootstrap) as client:
+        for result in create_topics(client, topics).values():
+            assert not isinstance(result, Exception), result
+    for topic in topics:
+        await_everywhere(bootstrap, topic.name, topic.partitions)
 
 
 class World:
@@ -35,12 +45,9 @@ class World:
         self.transaction = f"mover-{self.run}"
         self.now = time.time_ns() // 1_000_000
         self._transactional: Any = None
+        names = (self.orders, self.masked, self.live, self.empty)
+        make_topics(bootstrap, *(NewTopic(name, 3, 1, {"retention.ms": "86400000"}) for name in names))
         with Client(bootstrap) as client:
-            names = (self.orders, self.masked, self.live, self.empty)
-            for result in create_topics(
-                client, [NewTopic(name, 3, 1, {"retention.ms": "86400000"}) for name in names]
-            ).values():
-                assert not isinstance(result, Exception), result
             self._fill(client)
             refused = commit_offsets(
                 client, self.group, {TopicPartition(self.orders, number): 100 for number in range(3)}

@@ -25,17 +25,21 @@ ORDER = {
     "fields": [{"name": "id", "type": "long"}, {"name": "city", "type": ["null", "string"]}],
 }
 
+ORDER_ID = 1
+
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
+    """Its first schema is that of ``orders``."""
     with running_registry() as running:
+        assert running.add("orders-value", json.dumps(ORDER)) == ORDER_ID
         yield running
 
 
 @pytest.fixture(scope="module")
 def orders(broker: RunningBroker, registry: Registry) -> str:
     """A topic with a good record, one whose schema is not there, one that does not fit its schema, and plain text."""
-    schema_id = registry.add("orders-value", json.dumps(ORDER)).to_bytes(4)
+    schema_id = ORDER_ID.to_bytes(4)
     values = [
         b"\0" + schema_id + b"\x0e\x02\x08Oslo",
         b"\0\0\0\x03\xe7\x0e",

@@ -164,7 +164,7 @@ def test_somebody_who_types_sees_each_line_stored(kb: Run, broker: RunningBroker
         process.stdin.flush()
         while line.decode() not in kb("consume", topic, "--value-only").out:
             assert process.poll() is None
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert out.startswith(b"2 records to ") and err == b"" and process.returncode == 0
 
 
@@ -176,7 +176,7 @@ def test_interrupted_while_waiting_for_input(kb: Run, broker: RunningBroker, top
     while "kept" not in kb("consume", topic, "--value-only").out:
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130
+    assert process.wait(300) == 130
     assert process.stdout.read().startswith(b"1 record to ") and process.stderr.read() == b""
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
@@ -202,7 +202,7 @@ def test_a_progress_bar_for_who_can_see_it(kb: Run, broker: RunningBroker, topic
     os.close(theirs)
     shown = read_terminal(ours)
     os.close(ours)
-    assert process.wait(120) == 0 and process.stdout is not None
+    assert process.wait(300) == 0 and process.stdout is not None
     assert "records" in shown and "\x1b[" in shown
     assert process.stdout.read().startswith(b"20,000 records to ")
     process.stdout.close()
@@ -280,7 +280,7 @@ def test_follow(kb: Run, broker: RunningBroker, topic: str, tmp_path: Path) -> N
         kb("produce", topic, write(tmp_path / "new", f"new {number}\n"), "-p", str(number))
         assert process.stdout.readline() == b"new %d\n" % number
     process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130
+    assert process.wait(300) == 130
     assert process.stderr.read() == b"" and process.stdout.read() == b""
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
@@ -298,7 +298,7 @@ def test_a_slow_reader_gets_everything(
     kb("produce", topic, write(tmp_path / "x", "some line\n" * 20_000))
     for words, size in ((["consume", topic, "--value-only"], 200_000), (["topic", "list", "--json"], 0)):
         process = started(broker, *words, env=environment(broker) | {"PYTHONUNBUFFERED": unbuffered})
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert (process.returncode, err) == (0, b"") and len(out) == (size or len(out))
 
 
@@ -311,7 +311,7 @@ def test_a_reader_of_the_pipe_that_goes_away(
     assert process.stdout is not None and process.stderr is not None and process.stdin is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(120) in (141, -signal.SIGPIPE)
+    assert process.wait(300) in (141, -signal.SIGPIPE)
     assert process.stderr.read() == b""
     process.stdin.close()
     process.stderr.close()
@@ -323,7 +323,7 @@ def test_a_full_disk_is_told(kb: Run, broker: RunningBroker, topic: str, tmp_pat
     for words in (["consume", topic], ["topic", "list"], ["topic", "list", "--json"]):
         with open("/dev/full", "wb") as full:
             process = started(broker, *words, stdout=full)
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=300)
         assert (process.returncode, err) == (1, b"kbroker: cannot write: No space left on device\n"), words
 
 
@@ -332,7 +332,7 @@ def test_a_pipe_that_nobody_reads(kb: Run, broker: RunningBroker, topic: str) ->
     os.close(reading)
     process = started(broker, "topic", "describe", topic, stdout=writing)
     os.close(writing)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (141, b"")
 
 
@@ -359,7 +359,7 @@ def in_a_terminal(broker: RunningBroker, *words: str, typed: bytes = b"") -> tup
                 os.write(ours, typed)
                 typed = b""
     os.close(ours)
-    return process.wait(120), shown.decode()
+    return process.wait(300), shown.decode()
 
 
 def test_a_person_is_asked(kb: Run, broker: RunningBroker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import threading
 
@@ -44,7 +45,7 @@ def test_it_is_drawn_while_a_call_blocks_and_is_gone_at_the_end(monkeypatch: pyt
         assert terminal.seen.wait(60)
         with shown.hidden():
             terminal.write("a result\n")
-    assert "waiting 4 of 8, 50%, 0 s" in terminal.getvalue()
+    assert re.search(r"waiting 4 of 8, 50%, \d+ s", terminal.getvalue())
     assert terminal.getvalue().rsplit("\x1b[K", 1)[1] in ("", "a result\n")
 
 
@@ -55,7 +56,7 @@ def test_it_names_the_task_that_is_done_now(monkeypatch: pytest.MonkeyPatch) -> 
     with progress("looking") as shown:
         shown.turn_to("looking at 4 of 8 brokers")
         assert terminal.seen.wait(60)
-    assert "looking at 4 of 8 brokers, 0 s" in terminal.getvalue()
+    assert re.search(r"looking at 4 of 8 brokers, \d+ s", terminal.getvalue())
 
 
 def test_nothing_is_drawn_elsewhere_or_of_what_is_quick(
@@ -66,6 +67,7 @@ def test_nothing_is_drawn_elsewhere_or_of_what_is_quick(
     assert capsys.readouterr() == ("", "")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(module, "FIRST", 3600.0)
     with progress("waiting"):
         pass
     assert terminal.getvalue() == ""

@@ -212,7 +212,7 @@ def test_a_replay_is_interrupted_at_a_pause(
     # The first record is stored before the pause.
     kb("consume", target, "--from", "earliest", "-f", "-n", "1")
     process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130 and out.startswith(b"1 of ") and b"Traceback" not in err
     kb("replay", topic, target, "--resume", str(tmp_path / f"kbroker-replay-{target}.place"), "-q")
     assert len(all_of(kb, target)) == len(RECORDS), "the others, and no record twice"

@@ -290,7 +290,7 @@ def test_tokens_are_made_used_renewed_and_removed(kb, as_user, tmp_path) -> None
     [listed] = kb("token", "list", "--owner", "User:admin", "--json", *admin).json
     assert listed["owner"] == listed["requester"] == "User:alice" and listed["renewers"] == ["User:admin"]
     assert listed["max_ms"] == listed["issued_ms"] + 7_200_000 == listed["expires_ms"]
-    sooner = kb("token", "expire", token_id, "--in", "1m", "--json", *admin).json["expires_ms"]
+    sooner = kb("token", "expire", token_id, "--in", "20m", "--json", *admin).json["expires_ms"]
     assert sooner < listed["expires_ms"]
     renewed = kb("token", "renew", token_id, "--period", "30m", "--json", *admin).json["expires_ms"]
     assert sooner < renewed < listed["expires_ms"]

@@ -86,7 +86,7 @@ def api_versions(address: str) -> int:
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
-        head = connection.recv(10)
+        head = connection.recv(10, socket.MSG_WAITALL)
         size, correlation, error = struct.unpack(">iih", head)
         assert size > 6 and correlation == 7
         return int(error)
@@ -144,7 +144,7 @@ def one_line_of(tmp_path: Path, *words: str) -> str:
         text=True,
         cwd=tmp_path,
         env=ENVIRONMENT,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -215,7 +215,7 @@ def test_a_properties_file_needs_format_first(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(STOCK.format(directory=tmp_path / "data"))
     assert "kbroker format" in one_line_of(tmp_path, "--config", "server.properties")
     formatting = command("format", "-t", "2esCd6SOSHm2pOYY9gzXPQ", "-c", "server.properties", "--standalone")
-    assert subprocess.run(formatting, cwd=tmp_path, env=ENVIRONMENT, timeout=60).returncode == 0
+    assert subprocess.run(formatting, cwd=tmp_path, env=ENVIRONMENT, timeout=300).returncode == 0
     with started(tmp_path, "--config", "server.properties", "-o", "num.partitions=2") as (process, line):
         assert api_versions(line.split()[-1]) == 0
         assert finish(process, signal.SIGTERM)[0] == 0

@@ -31,10 +31,9 @@ def test_create_list_describe_delete(kb: Run, tmp_path: Path) -> None:
         "topic orders created: 3 partitions, 1 replicas\n"
     )
     fill(kb, "orders", 10, tmp_path, "-p", "1")
-    assert kb("topic", "list").rows[:2] == [
-        ["topic", "partitions", "replicas", "messages", "size"],
-        ["orders", "3", "1", "10", *kb("topic", "list").rows[1][4:]],
-    ]
+    head, *rows = kb("topic", "list").rows
+    assert head == ["topic", "partitions", "replicas", "messages", "size"]
+    assert ["orders", "3", "1", "10"] in [row[:4] for row in rows]
     [listed] = [entry for entry in kb("topic", "list", "--json").json if entry["name"] == "orders"]
     assert listed["messages"] == 10 and listed["partitions"] == 3 and 100 < listed["size"] < 500
     assert not listed["internal"] and listed["replication_factor"] == 1

@@ -57,7 +57,7 @@ class Up:
 
     def finish(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(120)
+        return self.process.wait(300)
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def up(tmp_path: Path, *words: str) -> Iterator[Up]:
         process.stdout.close()
 
 
-def eventually(condition: Callable[[], bool], what: str, within: float = 120) -> None:
+def eventually(condition: Callable[[], bool], what: str, within: float = 300) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, what
@@ -90,7 +90,7 @@ def eventually(condition: Callable[[], bool], what: str, within: float = 120) ->
 def health(bootstrap: str, *words: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
     limit = ("--timeout", str(seconds))
     command = [sys.executable, "-m", "kbroker", "cluster", "health", "-b", bootstrap, *limit, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": ROOT})
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ROOT})
 
 
 def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> Non
 
 def test_a_cluster_that_cannot_start_is_one_readable_line(tmp_path: Path) -> None:
     with up(tmp_path, "-n", "2", "-o", "auto.create.topics.enable=maybe") as running:
-        assert running.process.wait(120) == 1
+        assert running.process.wait(300) == 1
         assert running.errors.startswith("kbroker: ") and "auto.create.topics.enable" in running.errors
         assert running.errors.count("\n") == 1
     with up(tmp_path, "-n", "2", "-o", "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2") as running:
-        assert running.process.wait(120) == 1
+        assert running.process.wait(300) == 1
         assert re.search(r"node \d did not start: exit code 1; its log, .*node-\d.log, ends with: ", running.errors)
 
 
@@ -187,7 +187,7 @@ def test_a_port_that_is_in_use_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", first + 1))
         taken.listen()
         with up(tmp_path, "-n", "3", "--port", str(first)) as running:
-            assert running.process.wait(120) == 1
+            assert running.process.wait(300) == 1
             assert re.search(rf"node 2 did not start: .*cannot listen on 127.0.0.1:{first + 1}: ", running.errors)
             assert running.errors.count("\n") == 1
 
@@ -240,7 +240,7 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
     def command(user: str, *words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "kbroker", *words, "--timeout", "60" if user else "10"]
         line += ["--command-config", str(security / f"{user}.properties")] if user else ["-b", running.bootstrap]
-        return subprocess.run(line, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": ROOT})
+        return subprocess.run(line, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ROOT})
 
     for start in ("first", "second"):
         with up(tmp_path, "--secure") as running:
@@ -265,5 +265,5 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
         if path.is_file() and path.stat().st_mode & 0o077:
             assert password[1].encode() not in path.read_bytes(), path
     with up(tmp_path) as running:
-        assert running.process.wait(120) == 1
+        assert running.process.wait(300) == 1
         assert running.errors == "kbroker: data has a secure cluster: give --secure, or another --data\n"

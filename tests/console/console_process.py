@@ -47,7 +47,7 @@ class ConsoleClient:
     ) -> Answer:
         """A request with exactly these headers and Host; None leaves one of those out that is sent otherwise."""
         sent: dict[str, str | None] = {"Host": self.host, **(headers or {})}
-        connection = http.client.HTTPConnection(self.host, timeout=60)
+        connection = http.client.HTTPConnection(self.host, timeout=300)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in sent.items():
@@ -99,7 +99,7 @@ class ConsoleClient:
         """Server-sent events as they come: (name, document)."""
         if not self.cookie:
             self.enter()
-        connection = http.client.HTTPConnection(self.host, timeout=60)
+        connection = http.client.HTTPConnection(self.host, timeout=300)
         try:
             connection.request("GET", f"/api/{path}", headers={"Cookie": self.cookie})
             response = connection.getresponse()

@@ -22,10 +22,10 @@ from tests.console.console_process import ConsoleProcess, console_process, event
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(broker: RunningBroker) -> Iterator[None]:
-    """A topic to look at, and one whose records have secrets."""
+    """A topic to look at, one whose records have secrets, and one to which others come."""
     now = time.time_ns() // 1_000_000
     with Client(broker.bootstrap_servers) as client:
-        create_topics(client, [NewTopic("orders", 2, 1), NewTopic("secret-cards", 1, 1)])
+        create_topics(client, [NewTopic("orders", 2, 1), NewTopic("secret-cards", 1, 1), NewTopic("live", 2, 1)])
         for name in ("orders", "secret-cards"):
             producer = Producer(client, name, client.partitions_of(name), on_refused=print)
             for number in range(10):
@@ -46,15 +46,15 @@ def test_the_overview(console: ConsoleProcess) -> None:
     # A broker that is slow to answer is in trouble for a while.
     eventually(lambda: console.get("overview", fresh=1).json["troubles"] == [], "all is well")
     told = console.get("overview").json
-    assert told["partitions"] == 3
-    assert [broker["leads"] for broker in told["brokers"]] == [3]
+    assert told["partitions"] in (5, 55)  # with those of the committed offsets, once anybody has asked for a group
+    assert [broker["leads"] for broker in told["brokers"]] == [told["partitions"]]
     assert [(node["role"], node["behind"]) for node in told["quorum"]] == [("leader", 0)]
     assert told["metadata_version"].startswith("4.")
 
 
 def test_a_page_of_topics(console: ConsoleProcess) -> None:
     told = console.get("topics", filter="ord", counts=1, limit=1).json
-    assert (told["total"], told["all"]) == (1, 2)
+    assert told["total"] == 1 and told["all"] in (3, 4)
     assert [(row["name"], row["partitions"], row["records"]) for row in told["rows"]] == [("orders", 2, 11)]
     assert console.get("topics", offset=5).json["rows"] == []
 
@@ -99,7 +99,7 @@ def test_the_latest_of_each_key_goes_on_in_the_same_session(console: ConsoleProc
 def test_a_tail_begins_by_telling_where_it_is(console: ConsoleProcess) -> None:
     """A page that is paused before the first record goes on from there."""
     console.enter()
-    connection = http.client.HTTPConnection(console.host, timeout=60)
+    connection = http.client.HTTPConnection(console.host, timeout=300)
     try:
         connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
         response = connection.getresponse()
@@ -169,15 +169,21 @@ def test_what_cannot_be_answered_is_told_in_a_line(
 
 
 def test_the_live_tail_sends_what_comes(console: ConsoleProcess, broker: RunningBroker) -> None:
-    import http.client
-
     console.enter()
-    connection = http.client.HTTPConnection(console.host, timeout=60)
-    connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
-    response = connection.getresponse()
+    opened: list[http.client.HTTPResponse] = []
+
+    def is_opened() -> bool:
+        """A tail that was closed a moment ago may have its place still."""
+        connection = http.client.HTTPConnection(console.host, timeout=300)
+        connection.request("GET", "/api/records/tail?topic=live", headers={"Cookie": console.cookie})
+        opened[:] = [connection.getresponse()]
+        return opened[0].status != 429
+
+    eventually(is_opened, "a place is free")
+    [response] = opened
     assert response.headers["Content-Type"].startswith("text/event-stream")
     assert response.readline() == b"retry: 1000\n"
-    produced = console.post("records/produce", {"topic": "orders", "key": "live", "value": "here", "partition": 1})
+    produced = console.post("records/produce", {"topic": "live", "key": "live", "value": "here", "partition": 1})
     lines = iter(response.readline, b"")
     place = ""
     for line in lines:
@@ -185,7 +191,7 @@ def test_the_live_tail_sends_what_comes(console: ConsoleProcess, broker: Running
             place = line.decode().removeprefix("id: ").strip()
         if line.startswith(b"data: ") and (rows := json.loads(line[6:])["rows"]):
             break
-    connection.close()
+    response.close()
     assert [(row["offset"], row["value"]["text"]) for row in rows] == [(produced.json["offset"], "here")]
     assert f"1:{produced.json['offset'] + 1}" in place
 
@@ -197,7 +203,7 @@ def test_live_tails_have_so_many_places_and_leave_them(console: ConsoleProcess) 
     opened: list[tuple[http.client.HTTPConnection, http.client.HTTPResponse]] = []
 
     def is_opened() -> bool:
-        connection = http.client.HTTPConnection(console.host, timeout=60)
+        connection = http.client.HTTPConnection(console.host, timeout=300)
         connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
         opened.append((connection, connection.getresponse()))
         return opened[-1][1].status == 200

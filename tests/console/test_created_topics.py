@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.topics import TopicDescription
+from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.console.api import topics
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID
 
 NOT_YET = ResponseError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
 KNOWN = TopicDescription("t", ZERO_UUID, False, ())
+GROWN = TopicDescription("t", ZERO_UUID, False, (PartitionDescription(0, 1, 0, (1,), (1,), ()),))
 HIDDEN = ResponseError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic t")
 
 
@@ -33,6 +34,14 @@ def test_it_is_asked_for_until_it_is_known_or_cannot_be(
     monkeypatch.setattr(topics, "describe_topics", describe)
     with Client("127.0.0.1:1") as client:
         topics.await_heard(client, "t")
+    assert not answers
+
+
+def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [KNOWN, KNOWN, GROWN]
+    monkeypatch.setattr(topics, "describe_topics", lambda client, names: dict.fromkeys(names, answers.pop(0)))
+    with Client("127.0.0.1:1") as client:
+        topics.await_heard(client, "t", 1)
     assert not answers
 
 

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +15,12 @@ from kbroker.console.fault_channel import FaultChannel
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[FaultChannel, socket.socket]]:
-    """A channel with little patience, and the end of ``kbroker faults``."""
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultChannel, socket.socket]]:
+    """A channel with little patience, and the end of ``kbroker faults``.
+
+    What it waits for at the socket is over after that time, but none goes by between two of its steps.
+    """
+    monkeypatch.setattr("kbroker.console.fault_channel.time", SimpleNamespace(monotonic=lambda: 0.0))
     ours, theirs = socket.socketpair()
     with theirs:
         yield FaultChannel(ours.detach(), 0.05), theirs
@@ -36,7 +41,7 @@ def test_an_answer_that_comes_too_late_is_passed_over(ends: tuple[FaultChannel, 
     with pytest.raises(ClientError, match="has not answered"):
         channel.ask({"run": "list"})
     answer(theirs, "of the second")
-    channel._seconds = 10
+    channel._seconds = 300
     asking = threading.Thread(target=answer, args=(theirs, "of the third"))
     asking.start()
     assert channel.ask({"state": True}) == {"told": "of the third"}
@@ -48,7 +53,7 @@ def test_what_found_no_room_is_sent_before_the_next_question(ends: tuple[FaultCh
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     with pytest.raises(ClientError, match="has not answered"):
         channel.ask({"run": "x" * (4 << 20)})
-    channel._seconds = 10
+    channel._seconds = 300
     asking = threading.Thread(target=answer, args=(theirs, "whole"), kwargs={"questions": 2})
     asking.start()
     assert channel.ask({"state": True}) == {"told": "whole"}

@@ -167,8 +167,9 @@ def test_a_file_is_imported(decoding: ConsoleProcess) -> None:
     ):
         told = imported(decoding, {"topic": "imported", "format": name, "keep_partitions": True}, data.decode())
         assert (told["stored"], told["not_stored"], told["state"]) == (2 if name == "csv" else 1, 0, "done")
-    found = decoding.get("records", topic="imported", **{"from": "earliest"}).json["rows"]
-    assert [(row["partition"], row["timestamp"]) for row in found] == [(1, 1_700_000_000_000)] * 3
+    found = decoding.get("records", topic="imported", partitions="1", **{"from": "earliest"}).json["rows"]
+    found = [row for row in found if row["timestamp"] == 1_700_000_000_000]  # others import there, too
+    assert len(found) == 3
     assert [row["value"]["text"] for row in found] == [
         '{"n": 7, "card": "4111"}',
         "two\nlines",
@@ -205,7 +206,21 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
         create_topics(client, [NewTopic(name, 2, 1) for name in ("whole", "whole-again")])
     rows = "".join(f'{{"key": "k{number % 9}", "value": "{number}"}}\n' for number in range(300))
     expected = sorted(str(number) for number in range(300))
-    with console_process("-b", broker.bootstrap_servers, "--writes", "--timeout", "3") as page:
+    with console_process("-b", broker.bootstrap_servers, "--writes", "--timeout", "5") as page:
+
+        def stored(is_enough: Callable[[Any], bool]) -> Any:
+            """Send the piece until it is: a slow machine may need longer than the console waits."""
+            told: Any = {}
+
+            def is_stored() -> bool:
+                told.update(page.post("copies/piece", piece).json)
+                if is_enough(told):
+                    return True
+                page.post("copies/go-on", {"id": copy})
+                return False
+
+            eventually(is_stored, "enough is stored")
+            return told
 
         def values(topic: str) -> list[str]:
             with Client(broker.bootstrap_servers) as client:
@@ -215,11 +230,11 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
         piece: dict[str, object] = {"id": copy, "number": 0, "text": rows + "{\n", "shift": 1000}
         # One partition takes nothing; of the other nobody hears that it has taken something.
         with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="whole", partition=0):
-            told = page.post("copies/piece", piece).json
+            told = stored(lambda told: told["stored"] > 0)
         assert told["state"] == "failed" and "NOT_ENOUGH_REPLICAS" in told["error"] and 0 < told["stored"] < 300
         assert told["problems"][0].startswith("line 1301: not JSON") and told["pieces"] == 0
         assert page.post("copies/go-on", {"id": copy}).json["state"] == "waits"
-        told = page.post("copies/piece", piece).json
+        told = stored(lambda told: not told["error"])
         assert (told["stored"], told["not_stored"], told["error"]) == (300, 1, "")
         assert page.post("copies/piece", {"id": copy, "number": 1, "last": True}).json["state"] == "done"
         assert values("whole") == expected
@@ -227,15 +242,17 @@ def test_copies_that_fail_in_the_middle_go_on(broker: RunningBroker) -> None:
         with broker.faults.drop("Produce", when="after", topic="whole-again"):
             told = replayed(page, {"topic": "whole", "to": "whole-again", "from": "earliest"})
         assert told["error"] and (told["stored"], told["state"]) == (0, "failed")
-        page.post("copies/go-on", {"id": told["id"]})
-        told = copied(page, told["id"])
+        while told["state"] == "failed":
+            page.post("copies/go-on", {"id": told["id"]})
+            told = copied(page, told["id"])
         assert (told["stored"], told["state"]) == (300, "done")
         assert values("whole-again") == expected
 
         def outcomes() -> list[str]:
             return [line["outcome"].split(":")[0] for line in page.audit() if line["action"] == "replay"]
 
-        assert outcomes() == ["begun", "failed", "done"]
+        begun, *failed, done = outcomes()
+        assert (begun, set(failed), done) == ("begun", {"failed"}, "done")
 
 
 def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, tmp_path: Path) -> None:
@@ -259,15 +276,25 @@ def test_exports_of_all_and_of_the_latest_of_each_key(decoding: ConsoleProcess, 
 
 def test_an_export_that_breaks_off_says_why(broker: RunningBroker) -> None:
     with Client(broker.bootstrap_servers) as client:
-        create_topics(client, [NewTopic("broken", 1, 1)])
+        # A look at retention, half a minute after the broker's start or every five, would take the old record.
+        create_topics(client, [NewTopic("broken", 1, 1, {"retention.ms": "-1"})])
         producer = Producer(client, "broken", [0], on_refused=print)
         producer.send(Record(0, 1_700_000_000_000, None, b"v"), 0)
         producer.flush()
-    with console_process("-b", broker.bootstrap_servers, "--timeout", "3") as page:
+    with console_process("-b", broker.bootstrap_servers, "--timeout", "10") as page:
         assert page.get("records/export/outcome", export="x-1").json == {"outcome": None}
         with broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="broken"):
-            with pytest.raises(http.client.IncompleteRead):
-                page.get("records/export", topic="broken", export="x-1")
+
+            def breaks_off() -> bool:
+                """Whether it has begun: before that a broker that is slow is told of by the status."""
+                try:
+                    answer = page.get("records/export", topic="broken", export="x-1")
+                except http.client.IncompleteRead:
+                    return True
+                assert answer.status >= 500, answer
+                return False
+
+            eventually(breaks_off, "the file breaks off")
             outcome = page.get("records/export/outcome", export="x-1").json["outcome"]
         assert "NOT_LEADER_OR_FOLLOWER" in outcome
         assert len(page.get("records/export", topic="broken", export="x-2").body.splitlines()) == 1

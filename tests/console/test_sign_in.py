@@ -70,6 +70,7 @@ def test_the_explorer_is_for_those_who_may_read_everything(console: ConsoleProce
     console.post("sign-in", {"user": "admin", "password": "admin-secret"})
     assert console.get("explorer/nodes").status == 200
     with console.events("explorer/events") as events:
+        next(told for name, told in events if name == "nodes" and not told["silent"])  # the node is followed
         console.post("topic/create", {"name": "seen"})
         made = next(told for name, told in events if name == "exchange" and told["api"] == "CreateTopics")
     assert made["principal"] == "User:admin"
@@ -95,7 +96,7 @@ def test_each_user_is_the_clusters_own(console: ConsoleProcess) -> None:
     assert console.post("sign-out", {}).json["sign_in"] is True
     assert console.get("topics").status == 401
     console.post("sign-in", {"user": "alice", "password": "alice-secret"})
-    assert console.get("topics").json["all"] == 0, "alice may see no topic"
+    assert console.get("topics", filter="admins-own").json["total"] == 0, "alice may not see it"
     assert console.post("topic/create", {"name": "alices"}).status == 403
 
     def audit() -> list[tuple[str, str, str]]:
@@ -150,7 +151,7 @@ def test_a_live_tail_ends_with_its_session(console: ConsoleProcess) -> None:
     console.enter()
     console.post("sign-in", {"user": "admin", "password": "admin-secret"})
     console.post("topic/create", {"name": "followed"})
-    connection = http.client.HTTPConnection(console.host, timeout=60)
+    connection = http.client.HTTPConnection(console.host, timeout=300)
     connection.request("GET", "/api/records/tail?topic=followed", headers={"Cookie": console.cookie})
     response = connection.getresponse()
     assert response.readline() == b"retry: 1000\n"
@@ -220,8 +221,16 @@ def test_failures_make_wait_longer_and_longer() -> None:
 
 def test_who_fails_too_often_is_not_judged(console: ConsoleProcess) -> None:
     console.enter()
-    tries = [console.post("sign-in", {"user": "alice", "password": "wrong"}).status for _ in range(4)]
-    assert tries == [401] * 4
-    answer = console.post("sign-in", {"user": "alice", "password": "alice-secret"})
-    assert (answer.status, answer.error.startswith("too many failed sign-ins")) == (429, True)
+
+    def is_kept_out() -> bool:
+        """Whether she comes with the right password before the five seconds are over that four failures cost her."""
+        tries = [console.post("sign-in", {"user": "alice", "password": "wrong"}).status for _ in range(4)]
+        assert tries == [401] * 4
+        answer = console.post("sign-in", {"user": "alice", "password": "alice-secret"})
+        if answer.status == 200:
+            return False
+        assert (answer.status, answer.error.startswith("too many failed sign-ins")) == (429, True)
+        return True
+
+    eventually(is_kept_out, "she has to wait")
     assert console.post("sign-in", {"user": "admin", "password": "admin-secret"}).status == 200

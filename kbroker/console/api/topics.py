@@ -264,18 +264,25 @@ async def create_topic(call: Call) -> Json:
     return {"done": f"topic {name} is created"}
 
 
-def await_heard(client: Client, name: str) -> None:
-    """Return once the broker that pages are asked of knows a topic that was just created, or after five seconds."""
+def await_heard(client: Client, name: str, partitions: int = 0) -> None:
+    """Return once the broker that pages are asked of knows a topic, with so many partitions, or after five seconds.
+
+    It was just created or changed, and another broker may have been told.
+    """
     until = time.monotonic() + _HEARD_SECONDS
     try:
         with patience(client, _HEARD_SECONDS):
             while time.monotonic() < until:
                 found = describe_topics(client, [name]).get(name)
-                if not isinstance(found, ResponseError) or found.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if isinstance(found, ResponseError):
+                    is_late = found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    is_late = found is not None and len(found.partitions) < partitions
+                if not is_late:
                     return
                 time.sleep(_ASK_AGAIN_SECONDS)
     except ClientError:
-        pass  # the topic is created all the same
+        pass  # it is done all the same
 
 
 async def delete_topic(call: Call) -> Json:
@@ -315,5 +322,6 @@ async def add_partitions(call: Call) -> Json:
     """Give a topic more partitions, ``total`` in all."""
     name, total = call.text("name"), call.number("total", lowest=1, highest=100_000)
     await call.write("add-partitions", name, {"total": total}, lambda client: create_partitions(client, name, total))
+    await call.ask(lambda client: await_heard(client, name, total))
     call.view.catalogue.forget()
     return {"done": f"topic {name} has {total} partitions"}

@@ -1,6 +1,6 @@
 // The clients that are connected to the nodes now, in a part of the page that is opened. While it is open it is asked for again.
 
-import { clock, h } from "./elements.js";
+import { clock, h, waitsForRelease } from "./elements.js";
 
 const AGAIN_MS = 2000;
 const HEADS = ["Client", "Kind", "Software", "Principal", "TLS", "Login", "From", "Node", "Listener", "Since", "Requests", "Received", "Part of"];
@@ -49,7 +49,9 @@ export function clientTable(base, onClient, onSequence) {
     if (mine === asked && !over && element.open) timer = setTimeout(ask, AGAIN_MS);
   }
 
-  function draw({ rows, total, all, left_out, silent }) {
+  function draw(told) {
+    if (waitsForRelease(body, () => draw(told))) return;
+    const { rows, total, all, left_out, silent } = told;
     const parts = [`${rows.length} of ${all} connections shown`];
     if (total > rows.length) parts.push(`${total - rows.length} more fit: filter to see them`);
     if (left_out) parts.push(`${left_out} of brokers and controllers left out: tick "brokers and controllers too"`);

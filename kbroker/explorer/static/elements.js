@@ -17,3 +17,30 @@ export const clock = (ms) => {
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 };
 export const took = (ms) => (ms === null ? "–" : `${ms < 10 ? ms.toFixed(2) : ms.toFixed(0)} ms`);
+
+// A click is none if the button that was pressed is not there any more when the mouse is let go: what would be drawn anew
+// meanwhile waits for that.
+let pressed = null;
+const waiting = new Map(); // element -> how it is to be drawn, as of the last time
+
+function letGo() {
+  pressed = null;
+  setTimeout(() => { // after the click
+    if (pressed) return;
+    const draws = [...waiting.values()];
+    waiting.clear();
+    for (const draw of draws) draw();
+  });
+}
+
+addEventListener("pointerdown", (event) => (pressed = event.button === 2 ? null : event.target), true); // a menu swallows the end
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, letGo, true);
+addEventListener("pointermove", (event) => pressed && !event.buttons && letGo(), true); // it was let go elsewhere
+
+/** Whether a mouse button is pressed within an element; then `draw` is called when it is let go. */
+export function waitsForRelease(element, draw) {
+  waiting.delete(element); // what is drawn now, or waits now, is newer
+  if (!pressed || !element.contains(pressed)) return false;
+  waiting.set(element, draw);
+  return true;
+}

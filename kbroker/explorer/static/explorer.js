@@ -6,7 +6,7 @@
 // Text only ever becomes text: nothing is parsed as HTML.
 
 import { clientTable } from "./clients.js";
-import { clock, h, took } from "./elements.js";
+import { clock, h, took, waitsForRelease } from "./elements.js";
 
 const SHOWN = 400; // rows of the table
 const KEPT = 2000; // exchanges that a filter is asked about
@@ -130,6 +130,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     drawing = true;
     requestAnimationFrame(() => {
       drawing = false;
+      if (waitsForRelease(body, redraw)) return;
       const rows = [];
       fitting = 0;
       for (let index = kept.length - 1; index >= 0; index -= 1) {

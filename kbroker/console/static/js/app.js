@@ -132,13 +132,14 @@ function showKeys() {
 // --- Pages ---------------------------------------------------------------------------------------------------------
 
 async function show() {
+  if (!session.sign_in && location.hash === "#main") return;
+  if (session.sign_in && main.querySelector("form.sign-in")) return; // somebody may have begun to fill it in
   scope.end();
   scope = new Scope();
   const mine = scope;
   const { path, params } = parse(location.hash);
   const page = PAGES[path];
-  if (!session.sign_in && location.hash === "#main") return;
-  // Until the next page is drawn the last one is still there to be read, but nothing is done with it: the address has
+  // Until the next page is drawn the last one is still there to be seen, but nothing is done with it: the address has
   // another topic's name already.
   for (const part of main.children) part.inert = true;
   drawSide(path);
@@ -146,18 +147,15 @@ async function show() {
     if (session.sign_in) {
       forgetCopies();
       const signIn = await import("./pages/sign_in.js");
+      if (mine.over) return;
       signIn.show(main, start);
       document.title = "Sign in – kbroker console";
-      return;
-    }
-    if (!page) {
-      fill(main, h("h1", null, "Nothing here"), h("p", null, "There is no page of that name. "));
-      return;
-    }
-    document.title = `${params.name ?? params.group ?? page.title} – kbroker console`;
-    const module = await page.load();
-    if (mine.over) return;
-    await module.show(main, params, mine);
+    } else if (page) {
+      document.title = `${params.name ?? params.group ?? page.title} – kbroker console`;
+      const module = await page.load();
+      if (mine.over) return;
+      await module.show(main, params, mine);
+    } else fill(main, h("h1", null, "Nothing here"), h("p", null, "There is no page of that name. "));
   } catch (error) {
     if (error.name === "AbortError" || mine.over) return;
     fill(main, h("h1", null, page?.title ?? "Console"), problem(error, show));

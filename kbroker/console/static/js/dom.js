@@ -1,5 +1,7 @@
 // Elements are made here and nowhere else. Text only ever becomes text: nothing is parsed as HTML.
 
+import { waitsForRelease } from "../explorer/elements.js";
+
 /** An element. `on…` attributes are listeners; true is an attribute without value; null and false are left out. */
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -28,29 +30,28 @@ export function fill(element, ...children) {
   return element;
 }
 
-const focusable = "a[href], button, input, select, textarea, summary, [tabindex]";
 const nameOf = (element) => `${element.tagName} ${element.getAttribute("aria-label") ?? element.textContent}`;
 
 /** As `fill`, of something that is shown anew now and then: focus and places of scrolling stay where they were.
- * While the reader has text of it selected, or a detail open, nothing is changed; returns whether it was. */
+ * While the reader has text of it selected, or a detail open, nothing is changed. */
 export function refill(element, ...children) {
+  if (waitsForRelease(element, () => refill(element, ...children))) return;
   const selection = getSelection();
-  if (selection && !selection.isCollapsed && element.contains(selection.anchorNode)) return false;
-  if (element.querySelector("details[open]")) return false;
+  if (selection && !selection.isCollapsed && element.contains(selection.anchorNode)) return;
+  if (element.querySelector("details[open]")) return;
   const places = [...element.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
   const active = element.contains(document.activeElement) ? document.activeElement : null;
   const name = active && nameOf(active);
-  const before = active ? [...element.querySelectorAll(focusable)].filter((each) => nameOf(each) === name) : [];
-  const index = before.indexOf(active);
+  const alike = () => [...element.querySelectorAll(active.tagName)].filter((each) => nameOf(each) === name);
+  const index = active ? alike().indexOf(active) : -1;
   fill(element, ...children);
   [...element.querySelectorAll(".scroll")].forEach((box, at) => {
     if (places[at]) [box.scrollLeft, box.scrollTop] = places[at];
   });
-  if (active) {
-    const after = [...element.querySelectorAll(focusable)].filter((each) => nameOf(each) === name);
-    (after[index] ?? after[0])?.focus({ preventScroll: true });
-  }
-  return true;
+  const again = active && (alike()[index] ?? alike()[0]);
+  if (!again) return;
+  if (active.tabIndex < 0) again.tabIndex = -1; // the heading of a page that has just been entered
+  again.focus({ preventScroll: true });
 }
 
 let lastId = 0;

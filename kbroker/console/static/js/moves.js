@@ -53,8 +53,15 @@ function cancel(topic) {
   });
 }
 
-export async function movePartitions(topic) {
-  const told = await get("overview");
+/** A form for moves, unless the page is left before the brokers are known. */
+export async function movePartitions(topic, scope) {
+  let told;
+  try {
+    told = await get("overview", {}, scope.signal);
+  } catch (error) {
+    if (error.name !== "AbortError") toast(`The brokers are not known: ${error.message}`, "bad");
+    return;
+  }
   const held = new Set(topic.partitions.flatMap((each) => each.replicas));
   const brokers = told.brokers.map((broker) => ({
     id: broker.id,

@@ -1,5 +1,6 @@
 // A table of any length: only the rows in sight exist, and pages of them are asked for as they come into sight.
 
+import { waitsForRelease } from "../explorer/elements.js";
 import { fill, h } from "./dom.js";
 
 const PAGE = 100;
@@ -113,6 +114,7 @@ export class PagedTable {
 
   #draw(always = false) {
     if (this.total === null) return;
+    if (always && waitsForRelease(this.body, () => this.#draw(true))) return;
     const height = this.element.clientHeight || 600;
     const first = Math.max(Math.floor(this.element.scrollTop / this.rowHeight) - BEYOND, 0);
     const last = Math.min(first + Math.ceil(height / this.rowHeight) + 2 * BEYOND, this.total);

@@ -76,6 +76,7 @@ export async function showRecords(body, topic, scope, params) {
   adjust();
 
   const load = async (goOn) => {
+    if (scope.over) return; // an import may be done long after
     stopLive();
     abort.abort();
     abort = new AbortController();

@@ -28,7 +28,7 @@ export async function show(main, params, scope) {
       topic.internal ? badge("internal") : null,
       h("span", { class: "quiet" }, summary(topic)),
       h("div", { class: "spacer" }),
-      session.writes ? actions(topic) : null,
+      session.writes ? actions(topic, scope) : null,
     ),
     h(
       "nav",
@@ -58,12 +58,12 @@ function summary(topic) {
   ].join(" · ");
 }
 
-function actions(topic) {
+function actions(topic, scope) {
   return h(
     "div",
     { class: "buttons" },
     h("button", { type: "button", onclick: () => addPartitions(topic) }, "Add partitions"),
-    h("button", { type: "button", onclick: () => movePartitions(topic) }, "Move partitions"),
+    h("button", { type: "button", onclick: () => movePartitions(topic, scope) }, "Move partitions"),
     h(
       "button",
       {
