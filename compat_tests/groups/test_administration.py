@@ -69,7 +69,7 @@ def test_offsets_through_confluent(group: str, topic: str, topics: Topics, admin
 
     def is_empty() -> bool:
         described = admin.describe_consumer_groups([group])[group].result(120)
-        return described.state == confluent_kafka.ConsumerGroupState.EMPTY
+        return bool(described.state == confluent_kafka.ConsumerGroupState.EMPTY)
 
     assert is_empty()
     member = join(CONFLUENT, topic)
