@@ -43,7 +43,7 @@ def to_main(group: StreamsGroup) -> dict[str, Tasks]:
     first = min(group.members, key=lambda member: group.members[member].client_tags.get("role") != "main")
     return {member: Tasks(group.tasks) if member == first else Tasks((), stateful) for member in group.members}
 
-to_main.timeout_seconds = 60.0  # a slow machine may give it no turn for a while
+to_main.timeout_seconds = 5.0  # a slow machine may give it no turn for a while
 
 descriptions = DescriptionFiles(DIRECTORY)
 """
