@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker, broker_under_test
-from compat_tests.case import await_everywhere
+from compat_tests.case import await_everywhere, await_group_configs
 from compat_tests.coordinators import await_group_coordinators
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
@@ -37,6 +37,14 @@ OPTIONS = (
 """Groups without the initial delay of three seconds. Members of both protocols learn of a change within 0.3 s."""
 DEAD_AFTER_MS = 6000
 """Silence after which those are removed that a test kills. Others live longer: a slow machine may keep them silent."""
+
+RDKAFKA_INTERVAL_MS = 5000
+"""The interval between heartbeats of librdkafka's members of KIP-848, which is Kafka's default.
+
+librdkafka 2.16.0 waits for the answer to a heartbeat no longer than this. If a node stands still for longer, the answer
+that took partitions from a member is lost; as librdkafka does not ask for its assignment again, nobody gets them until
+the rebalance timeout, which is five minutes.
+"""
 
 UNHURRIED_MS = 200_000
 """An interval between heartbeats that nobody is to wait for."""
@@ -158,8 +166,19 @@ def topic(topics: Topics) -> str:
 
 
 @pytest.fixture
-def group() -> str:
-    return f"group-{uuid.uuid4().hex[:10]}"
+def rdkafka_members(request: pytest.FixtureRequest, has_modern_groups: bool) -> bool:
+    """Whether the group will have members of KIP-848 by librdkafka."""
+    names = {"kind", "new"} & {*request.fixturenames}
+    kinds: list[Kind] = [request.getfixturevalue(name) for name in names]
+    return has_modern_groups and any(kind.is_modern and kind.client == "confluent-kafka" for kind in kinds)
+
+
+@pytest.fixture
+def group(bootstrap: str, rdkafka_members: bool) -> str:
+    name = f"group-{uuid.uuid4().hex[:10]}"
+    if rdkafka_members:
+        _configure(bootstrap, name, heartbeat_interval_ms=RDKAFKA_INTERVAL_MS)
+    return name
 
 
 @pytest.fixture
@@ -174,23 +193,23 @@ def unhurried_group(bootstrap: str, broker: Broker, group: str) -> str:
 
 
 @pytest.fixture
-def deadly_group(bootstrap: str, has_modern_groups: bool, group: str) -> str:
+def deadly_group(bootstrap: str, has_modern_groups: bool, rdkafka_members: bool, group: str) -> str:
     """A group whose members are removed soon when they are silent, in the new protocol too."""
     if has_modern_groups:
-        _configure(bootstrap, group, session_timeout_ms=DEAD_AFTER_MS)
+        _configure(bootstrap, group, session_timeout_ms=3 * RDKAFKA_INTERVAL_MS if rdkafka_members else DEAD_AFTER_MS)
     return group
 
 
 def _configure(bootstrap: str, group: str, **values: int) -> None:
-    """Set properties of a group, whose names begin with ``consumer.``."""
-    configs = [
-        AlterableConfig(name=f"consumer.{name.replace('_', '.')}", value=str(value)) for name, value in values.items()
-    ]
+    """Set properties of a group, whose names begin with ``consumer.``, and wait until each node knows them."""
+    wanted = {f"consumer.{name.replace('_', '.')}": str(value) for name, value in values.items()}
+    configs = [AlterableConfig(name=name, value=value) for name, value in wanted.items()]
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=configs)
     connection = Connection(bootstrap.split(",")[0])
     changed = connection.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
     connection.close()
     assert changed.responses[0].error_code == 0, changed
+    await_group_configs(bootstrap, group, wanted)
 
 
 @pytest.fixture(scope="session")

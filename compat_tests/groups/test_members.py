@@ -60,7 +60,7 @@ def test_rebalance_on_join_and_leave(kind: Kind, topic: str, topics: Topics, joi
     await_that(lambda: set(read_counts(everyone)) == topics.records(topic), "every record read", everyone)
     never_two_owners(everyone)
     twice = {record: count for record, count in read_counts(everyone).items() if count > 1}
-    assert not twice, "members commit before they give partitions away, so that no record is read twice"
+    assert not twice, f"members commit before they give partitions away, so no record is read twice: {twice} {everyone}"
 
 
 def test_more_members_than_partitions(kind: Kind, topics: Topics, join: Joining) -> None:

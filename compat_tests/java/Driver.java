@@ -231,9 +231,9 @@ public final class Driver {
     private static double keptProduce(JsonNode command, String topic) throws Exception {
         var producer = KEPT.computeIfAbsent(keyOf(command), each -> {
             Properties properties = connection(command);
-            properties.put("max.block.ms", 5000);
-            properties.put("request.timeout.ms", 9000);
-            properties.put("delivery.timeout.ms", 10000);
+            properties.put("max.block.ms", 60000);
+            properties.put("request.timeout.ms", 29000);
+            properties.put("delivery.timeout.ms", 30000);
             return new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
         });
         producer.send(new ProducerRecord<>(topic, bytes(command.get("value")))).get();
@@ -510,7 +510,7 @@ public final class Driver {
         ArrayNode records = JSON.createArrayNode();
         try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             // A consumer with an assigned unknown topic only logs; its metadata call tells.
-            if (Optional.ofNullable(consumer.partitionsFor(topic, Duration.ofSeconds(10))).map(List::isEmpty).orElse(true)) {
+            if (Optional.ofNullable(consumer.partitionsFor(topic, Duration.ofSeconds(60))).map(List::isEmpty).orElse(true)) {
                 throw new UnknownTopicOrPartitionException(topic);
             }
             TopicPartition where = partition(command, topic);

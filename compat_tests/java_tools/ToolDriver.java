@@ -27,9 +27,11 @@ import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -166,18 +168,27 @@ public final class ToolDriver {
                 while (true) {
                     consumer.poll(Duration.ofMillis(100));
                     if (assigned.getCount() > 0 && !consumer.assignment().isEmpty()) {
-                        if (commit >= 0) {
-                            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
-                            consumer.assignment().forEach(tp -> offsets.put(tp, new OffsetAndMetadata(commit)));
-                            consumer.commitSync(offsets);
+                        if (commit < 0 || committed(commit)) {
+                            assigned.countDown();
                         }
-                        assigned.countDown();
                     }
                 }
             } catch (WakeupException leaving) {
                 consumer.close();
             } catch (RuntimeException broken) {
                 failure = broken.toString();
+            }
+        }
+
+        /** False where the group has begun to share the partitions out anew: the next poll is part of that. */
+        private boolean committed(long offset) {
+            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+            consumer.assignment().forEach(tp -> offsets.put(tp, new OffsetAndMetadata(offset)));
+            try {
+                consumer.commitSync(offsets);
+                return true;
+            } catch (CommitFailedException | RebalanceInProgressException early) {
+                return false;
             }
         }
 
@@ -237,7 +248,7 @@ public final class ToolDriver {
                 switch (command.get("op").asText()) {
                     case "tool" -> reply.set("result", tool(command, json));
                     case "join" -> {
-                        new Member(command).join(command.path("seconds").asLong(30));
+                        new Member(command).join(command.path("seconds").asLong(180));
                         reply.set("result", json.createObjectNode());
                     }
                     case "leave" -> {

@@ -55,7 +55,7 @@ def test_delete_records(compare: Comparison) -> None:
     delete(("records-deleted", 7, 0), patience_ms=1000)
     delete(("records-never", 0, 0), patience_ms=1000)
     delete(("records-compacted", 0, 0))
-    delete(("records-deleted", 0, 3), ("records-never", 0, 0), patience_ms=10_000)
+    delete(("records-deleted", 0, 3), ("records-never", 0, 0), patience_ms=30_000)
     delete(("records-deleted", 0, -1))
     compare.server("kafka-get-offsets", "--topic", "records-deleted", "--time", "earliest")
     compare.server("kafka-get-offsets", "--topic", "records-deleted")

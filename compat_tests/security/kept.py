@@ -146,7 +146,11 @@ class _Aiokafka:
 
         async def begin() -> AIOKafkaProducer:
             producer = AIOKafkaProducer(
-                bootstrap_servers=bootstrap, metadata_max_age_ms=500, request_timeout_ms=5000, **security.aiokafka()
+                bootstrap_servers=bootstrap,
+                metadata_max_age_ms=500,
+                # The first connection has as long, with its login; it is not tried again.
+                request_timeout_ms=int(min(patience, 30) * 1000),
+                **security.aiokafka(),
             )
             await producer.start()
             return producer

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 
 
 def run(config: Path, bootstrap: str, words: Sequence[str], stdin: str = "") -> str:

@@ -81,6 +81,7 @@ def works(world: World, client: Client, partitions: int = 1) -> None:
     topic, group = world.open_name(), world.open_name("group")
     if "create_topic" in client.features:
         client.create_topic(topic, partitions, {}, world.servers.count)
+        world.await_topic(topic)  # whichever node the client asks next
     else:
         world.topic(topic, partitions)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from compat_tests.client import Record
@@ -36,7 +38,8 @@ def test_node_comes_back(three: World) -> None:
     finally:
         three.servers.revive(dead)
     eventually(lambda: all_in_sync(three.admin, topic), 180)
-    eventually(lambda: logs_in(address[dead], security))
+    for each in address:
+        eventually(partial(three.sees, each, security, topic))
     client = three.client("kafka-python", "SASL_PLAINTEXT", security)
     read = [client.read(topic, partition, count=1)[0].value for partition in range(3)]
     assert read == [b"meanwhile"] * 3

@@ -147,10 +147,14 @@ class World:
         """A fresh topic, made by the admin."""
         name = name or self.name()
         self.peer.create_topic(name, partitions, {}, -1)
+        self.await_topic(name)
+        return name
+
+    def await_topic(self, name: str) -> None:
+        """Wait until each of several nodes tells the admin of a topic."""
         addresses = self.servers.bootstrap("SASL_SSL").split(",")
         for address in addresses if len(addresses) > 1 else ():  # one alone knows it when it has answered
             eventually(partial(self.sees, address, self.servers.plain("admin", "SASL_SSL"), name))
-        return name
 
     @staticmethod
     def sees(address: str, security: Security, topic: str) -> bool:

@@ -10,9 +10,16 @@ import pytest
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.share_groups.members import CLIENTS, ShareMembers
 
+LOCK_MS = 600_000
+LONG_LOCKS = (f"group.share.max.record.lock.duration.ms={LOCK_MS}", f"group.share.record.lock.duration.ms={LOCK_MS}")
+"""No lock ends that a test does not mean to end, however long its members or its nodes stand still."""
+BRIEF_LOCK_MS = "30000"
+"""For the groups of members and nodes that are killed: a record may go to one that does not hear of it any more."""
+
 OPTIONS = (
     "errors.deadletterqueue.auto.create.topics.enable=true",
     "group.share.min.record.lock.duration.ms=1000",
+    *LONG_LOCKS,
     "group.share.min.heartbeat.interval.ms=300",
     "group.share.heartbeat.interval.ms=300",
     "group.share.min.session.timeout.ms=1000",

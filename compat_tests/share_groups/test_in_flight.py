@@ -8,13 +8,11 @@ import time
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.share_groups.conftest import LOCK_MS
 from compat_tests.share_groups.members import Delivery, ShareMembers
 from compat_tests.share_groups.steps import SECONDS, make
 from kbroker.cli import main
 from kbroker.cli.share_group import UNTOLD
-
-LOCK_MS = 60_000
-"""No lock ends while three members join and both reports are made."""
 
 
 @pytest.mark.parametrize("members", ["confluent-kafka"], indirect=True)
@@ -23,7 +21,7 @@ def test_the_command_tells_who_holds_which_record(
 ) -> None:
     """Each leader is asked what is in flight; a broker of Apache Kafka is said to tell nothing."""
     other = f"{name}-other"
-    make(broker, name, *"abcd", record_lock_duration_ms=f"{LOCK_MS}")
+    make(broker, name, *"abcd")
     make(broker, other, *"ef")
     held = {"one": take(members, "one", name, name), "two": take(members, "two", name, other)}
     released = held["one"].pop(1)

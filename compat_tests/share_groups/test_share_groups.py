@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
 from compat_tests.java_tools.driver import ToolDriver
+from compat_tests.share_groups.conftest import BRIEF_LOCK_MS
 from compat_tests.share_groups.members import Delivery, MemberError, ShareMembers
 from compat_tests.share_groups.steps import SECONDS, accept, configure, make, read, write
 
@@ -27,7 +28,7 @@ needs_tools = pytest.mark.skipif(
 def test_competing_workers_share_the_records(broker: Broker, members: ShareMembers, name: str) -> None:
     """Each record goes to one of two workers; together they have all, and a third finds nothing."""
     values: list[str] = []
-    make(broker, name, partitions=3, record_lock_duration_ms="60000")  # no lock ends, however slow the machine is
+    make(broker, name, partitions=3)
     done: dict[str, list[Delivery]] = {"one": [], "two": []}
     for member in done:
         members.join(member, name, name, max_poll_records="5", share_acquire_mode="record_limit")
@@ -176,11 +177,12 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
     """While the lock is renewed nobody else has the record, however long that takes."""
     if not members.can_renew:
         pytest.skip("the client does not renew")
-    make(broker, name, "long", record_lock_duration_ms="8000")
+    lock_seconds = 20  # of which each renewal has all: members or the node may stand still for most of it
+    make(broker, name, "long", record_lock_duration_ms=f"{lock_seconds}000")
     members.join("two", name, name)
     members.join("one", name, name)
     (long,) = read(members, "one", 1)
-    end = time.monotonic() + 8.5
+    end = time.monotonic() + lock_seconds + 0.5
     while time.monotonic() < end:
         members.acknowledge("one", [long], "RENEW")
         assert members.commit("one") == {f"{name}-0": ""}
@@ -193,7 +195,7 @@ def test_a_worker_that_needs_longer_renews(broker: Broker, members: ShareMembers
 
 
 def test_records_of_a_worker_that_dies_go_to_others(broker: Broker, members: ShareMembers, name: str) -> None:
-    make(broker, name, *"abc")
+    make(broker, name, *"abc", record_lock_duration_ms=BRIEF_LOCK_MS)
     dying = type(members)(broker.bootstrap)
     try:
         dying.join("one", name, name)
@@ -322,7 +324,7 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
     if not isinstance(broker, ApacheNodes | KbrokerNodes):
         pytest.skip("needs nodes that can be killed")
     values = [f"{number}" for number in range(90)]
-    make(broker, name, *values, partitions=3)
+    make(broker, name, *values, partitions=3, record_lock_duration_ms=BRIEF_LOCK_MS)
     members.join("one", name, name, max_poll_records="10", share_acquire_mode="record_limit")
     accepted: set[tuple[int, int]] = set()
     doubtful: set[tuple[int, int]] = set()
@@ -380,7 +382,8 @@ def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: S
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([topic])[dlq].result()
     values = [f"{number}" for number in range(count)]
-    make(broker, name, *values, partitions=3, errors_deadletterqueue_topic_name=dlq, delivery_count_limit="10")
+    brief: dict[str, Any] = {"record_lock_duration_ms": BRIEF_LOCK_MS, "delivery_count_limit": "10"}
+    make(broker, name, *values, partitions=3, errors_deadletterqueue_topic_name=dlq, **brief)
     members.join("one", name, name, max_poll_records="5", share_acquire_mode="record_limit")
 
     def reject_some() -> None:
