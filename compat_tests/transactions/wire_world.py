@@ -96,7 +96,7 @@ class World:
         name = f"topic-{self.mark}-{self._made}"
         kept = CreatableTopicConfig(name="retention.ms", value="-1")  # the records are old
         new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=[kept])
-        made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
+        made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=50_000), 5)
         assert made.topics[0].error_code == 0, made
 
         def led() -> bool:
