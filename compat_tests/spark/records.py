@@ -19,6 +19,9 @@ BASE_MS = 1_356_998_400_000  # 2013-01-01T00:00:00Z
 WAIT_SECONDS = 300.0
 """For what a query is to come to; it takes a second or three."""
 
+IMPATIENT = {"kafkaConsumer__pollTimeoutMs": 15_000}
+"""For what is waited for in vain, two minutes otherwise; what is there has to come within it, by a new connection."""
+
 
 def admin(bootstrap: str) -> AdminClient:
     """A stock admin client."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from compat_tests.spark.records import (
+    IMPATIENT,
     WAIT_SECONDS,
     Collected,
     create,
@@ -243,7 +244,7 @@ def test_records_that_go_before_they_are_read(
     address = mine.bootstrap_servers
 
     def start(collected: Collected, **options: object) -> Any:
-        stream = read_stream(spark, address, subscribe=topic, kafkaConsumer__pollTimeoutMs=5000, **options)
+        stream = read_stream(spark, address, subscribe=topic, **IMPATIENT, **options)
         writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(tmp_path / "c"))
         return writer.trigger(availableNow=True).start()
 
