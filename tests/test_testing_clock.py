@@ -93,7 +93,7 @@ def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker:
         }
     )
     consumer.subscribe(["jobs"])
-    assert consumer.poll(120).value() == b"one"
+    assert consumer.poll(300).value() == b"one"
     consumer.close()
     broker.advance(3000)  # the rest is left for a slow machine
     assert members(broker, "workers") == 1

@@ -84,7 +84,7 @@ def read(cluster: RunningCluster, topic: str, partition: int = 0, first: int = 0
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
     found = []
     try:
-        while (message := consumer.poll(120)).error() is None:
+        while (message := consumer.poll(300)).error() is None:
             found.append((message.offset(), message.value().decode()))
         assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
         return found

@@ -24,7 +24,8 @@ from kbroker.wire.record_batch import Record, build_batch
 
 UNHURRIED_MS = 600_000
 """For a transaction; a slow machine may take long to come to its end."""
-TRANSIENT = (14, 15, 16, 51)
+LOADING = 14
+TRANSIENT = (LOADING, 15, 16, 51)
 """Loading, not available, not the coordinator, and the last transaction is not yet complete."""
 
 UNVERIFIED = frozenset({14, 15, 16, 19})
@@ -86,6 +87,15 @@ class World:
         answer = self.ask(request, version)
         deadline = time.monotonic() + 120
         while UNVERIFIED & _errors(plain(answer)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answer = self.ask(request, version)
+        return answer
+
+    def ask_with_ids(self, request: InitProducerIdRequest, version: int) -> Any:
+        """The response to InitProducerId, once the broker has producer ids: it may wait for its next thousand."""
+        answer = self.ask(request, version)
+        deadline = time.monotonic() + 120
+        while not isinstance(answer, str) and answer.error_code == LOADING and time.monotonic() < deadline:
             time.sleep(0.05)
             answer = self.ask(request, version)
         return answer
