@@ -210,7 +210,7 @@ def test_a_compacted_topic_with_gaps(
 
     name = create(busy, new_name(), 1, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
     # Each flush writes one batch, however slowly records come: the segment rolls where it should, and nowhere else.
-    producer = Producer({"bootstrap.servers": busy, "compression.type": codec, "linger.ms": 600_000})
+    producer = Producer({"bootstrap.servers": busy, "compression.type": codec, "linger.ms": 200_000})
 
     def write(numbers: range) -> None:
         for n in numbers:
