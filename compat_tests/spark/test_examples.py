@@ -243,12 +243,13 @@ def script() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 STOP_IN_THE_THIRD_BATCH = """
 import sys
 from pyspark.sql.functions import udf
+from pyspark.sql.types import BooleanType
 from spark_examples import stream_available_now
 
 reached = sys.argv.pop(1)
 parsed = stream_available_now.parsed
 
-@udf("boolean")
+@udf(BooleanType())
 def passed(partition, offset):
     import pathlib, time
     if (partition, offset) == (0, 200):
