@@ -27,7 +27,7 @@ from spark_examples.streams import Tally
 from spark_examples.topics import create_topic
 from spark_examples.watch import Board, watch
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 """For how long results may stay away after the last flight until the demo gives up."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_examples.command import moment_ms, parser, readable_errors
@@ -42,7 +42,7 @@ def in_order_of_departure(frame: Any) -> Any:
 
 
 def paced(
-    events: Iterator[tuple[float, Record]],
+    events: Iterable[tuple[float, Record]],
     speed: float,
     *,
     now: Callable[[], float],
@@ -61,6 +61,24 @@ def paced(
         while (remaining := due - now()) > 0:
             wait(min(remaining, LONGEST_WAIT))
         yield record
+
+
+TOGETHER_MS = 3_600_000
+"""An hour of event time, which no partition is ahead of the others."""
+
+
+def together(events: Iterable[tuple[float, Record]], flush: Callable[[], object]) -> Iterator[tuple[float, Record]]:
+    """The same events (ms, record), in front of each the acknowledgement (by `flush`) of those TOGETHER_MS older.
+
+    Partitions are written one after the other. Where a replay that was held up catches up, one would get days of
+    events before another has any, and a query that reads in between would take the rest for too late.
+    """
+    begun: float | None = None
+    for moment, record in events:
+        if begun is None or moment - begun >= TOGETHER_MS:
+            flush()
+            begun = moment
+        yield moment, record
 
 
 class Stopped(Exception):
@@ -89,7 +107,9 @@ def replay(
 
     sender = Sender(bootstrap, linger_ms=5, on_wait=on_wait)
     ordered = in_order_of_departure(frame)
-    events = zip(departure_ms(ordered).tolist(), records(ordered), strict=True)
+    events: Iterable[tuple[float, Record]] = zip(departure_ms(ordered).tolist(), records(ordered), strict=True)
+    if speed < math.inf:
+        events = together(events, sender.flush)
     sender.send_all(topic, paced(events, speed, now=time.monotonic, wait=sender.wait))
     return sender.acknowledged
 

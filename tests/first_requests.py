@@ -38,17 +38,17 @@ class EarlyClients:
             thread.start()
         try:
             yield self.error_codes
-            self.error_codes.append(self._ask(60))
+            self.error_codes.append(self._ask(180))
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(70)
+                thread.join(200)
         assert not any(thread.is_alive() for thread in threads)
 
     def _ask_on(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(OSError, EOFError):
-                self.error_codes.append(self._ask(30))
+                self.error_codes.append(self._ask(180))
 
     def _ask(self, timeout: float) -> int:
         with socket.create_connection(self._address, timeout) as connection, connection.makefile("rb") as answers:

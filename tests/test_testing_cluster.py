@@ -55,19 +55,20 @@ def test_a_killed_controller_is_followed_by_another_and_comes_back(cluster: Runn
     await_nodes(cluster, [1, 2, 3])
 
 
-def test_a_stopped_node_says_goodbye(cluster: RunningCluster) -> None:
-    node = cluster.nodes[0]
-    before = {each.id: len(each.log) for each in cluster.nodes}
-    assert node.stop() == 0
-    assert "has stopped" in node.log
-    await_nodes(cluster, [2, 3])
-    # By its own wish: no controller has missed it, at the end of its session or of its connection.
-    missed = re.compile(rf"broker {node.id} .* and is fenced")
-    assert not any(missed.search(each.log[before[each.id] :]) for each in cluster.nodes)
-    node.start()
-    await_nodes(cluster, [1, 2, 3])
-    node.start()  # it runs already
-    node.restart()
+def test_a_stopped_node_says_goodbye() -> None:
+    with running_cluster(3, {"broker.session.timeout.ms": 600_000}) as cluster:  # longer than a machine stands still
+        node = cluster.nodes[0]
+        before = {each.id: len(each.log) for each in cluster.nodes}
+        assert node.stop() == 0
+        assert "has stopped" in node.log
+        await_nodes(cluster, [2, 3])
+        # By its own wish: no controller has missed it, at the end of its session or of its connection.
+        missed = re.compile(rf"broker {node.id} .* and is fenced")
+        assert not any(missed.search(each.log[before[each.id] :]) for each in cluster.nodes)
+        node.start()
+        await_nodes(cluster, [1, 2, 3])
+        node.start()  # it runs already
+        node.restart()
 
 
 def test_a_paused_node_is_fenced_and_admitted_again(cluster: RunningCluster) -> None:

@@ -34,7 +34,8 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[RunningCluster]:
-    with running_cluster(3) as cluster:
+    """Leaders move when a test has them move: a node that stands still is not missed, and none gets its lead back."""
+    with running_cluster(3, {"auto.leader.rebalance.enable": False, "broker.session.timeout.ms": 60_000}) as cluster:
         yield cluster
 
 
@@ -55,7 +56,7 @@ def create(cluster: RunningCluster, partitions: int, **config: str) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **CONFIG})
     configs = {key.replace("_", "."): value for key, value in config.items()}
-    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(60)
+    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(180)
     await_topics(cluster, name)
     return name
 
@@ -83,7 +84,7 @@ def read(cluster: RunningCluster, topic: str, partition: int = 0, first: int = 0
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
     found = []
     try:
-        while (message := consumer.poll(120)).error() is None:
+        while (message := consumer.poll(300)).error() is None:
             found.append((message.offset(), message.value().decode()))
         assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
         return found

@@ -87,7 +87,7 @@ def read(broker: RunningBroker, topic: str, partition: int = 0, first: int = 0) 
     found = []
     try:
         while True:
-            message = consumer.poll(120)
+            message = consumer.poll(300)
             assert message is not None
             if message.error() is None:
                 found.append((message.offset(), message.value().decode()))
@@ -301,7 +301,7 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
         consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, **CONFIG})
         consumer.subscribe([topic])
-        values = [consumer.poll(120).value().decode() for _ in range(5)]
+        values = [consumer.poll(300).value().decode() for _ in range(5)]
         assert values == ["r0", "r1", "r2", "r3", "r4"]
         deadline = time.monotonic() + 180
         while True:

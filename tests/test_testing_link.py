@@ -144,6 +144,26 @@ def test_all_nodes_know_what_was_waited_for(tmp_path: Path, monkeypatch: pytest.
     assert [*known.values()] == [9, 9, 9]
 
 
+def test_a_node_that_is_slow_to_tell_may_know_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: Any = RunningCluster(3, data_dir=tmp_path)
+    known = dict.fromkeys(cluster.nodes, 5)
+    untold = {cluster.nodes[0]: 2, cluster.nodes[2]: 1}
+    known[cluster.nodes[2]] = 9
+
+    def tell(node: ClusterNode) -> int:
+        untold[node] = untold.get(node, 0) - 1
+        if untold[node] >= 0:
+            return -1
+        told = known[node]
+        known[node] = min(9, told + 1)
+        return told
+
+    monkeypatch.setattr(ClusterNode, "_link_is_up", True)
+    monkeypatch.setattr(ClusterNode, "_metadata_offset", tell)
+    cluster._await_news(10)
+    assert [*known.values()] == [9, 9, 9]
+
+
 def test_a_node_that_does_not_tell_what_it_knows_is_not_waited_for(
     ends: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

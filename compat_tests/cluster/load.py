@@ -16,8 +16,9 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat_tests.cluster.history import Commit, Copy, History, Seen, value_of
+from compat_tests.cluster.history import Commit, Copy, History, Seen, parse, value_of
 from compat_tests.coordinators import COORDINATOR_ELSEWHERE
+from compat_tests.transactions.participants import committed_offsets
 from kbroker.log.read_only import find_partitions
 from kbroker.wire.record_batch import iter_records
 
@@ -122,6 +123,8 @@ class Writer:
         """Errors that have ended the writing."""
         self.acknowledged_at: list[tuple[float, int]] = []
         """When acknowledgements came (``time.monotonic``), and for which partition."""
+        self._last_known: dict[int, int] = defaultdict(lambda: -1)
+        """Partition -> number of the last value that was acknowledged."""
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
@@ -157,6 +160,7 @@ class Writer:
             self._history.failed.add(value)
             return
         self.acknowledged_at.append((time.monotonic(), message.partition()))
+        self._last_known[message.partition()] = parse(value)[2]
         self._history.acknowledge(message.partition(), message.offset(), value)
 
     @property
@@ -174,11 +178,12 @@ class Writer:
 
     def await_every_partition(self, within: float = 180) -> None:
         """Wait until something that was sent from now on has been acknowledged in each partition."""
-        start, deadline = self.count, time.monotonic() + within
-        while len({partition for _, partition in self.acknowledged_at[start:]}) < self._partitions:
+        sent = [self._history.sent[self._name, partition] for partition in range(self._partitions)]
+        deadline = time.monotonic() + within
+        while not all(self._last_known[partition] >= number for partition, number in enumerate(sent)):
             assert not self.failures, self.failures
             assert time.monotonic() < deadline, (
-                f"within {within} s only partitions {sorted({p for _, p in self.acknowledged_at[start:]})} were written"
+                f"within {within} s only up to {dict(self._last_known)} was written, not behind {sent}"
             )
             time.sleep(0.01)
 
@@ -285,19 +290,19 @@ class Group:
     def _highest(self, partition: int) -> int:
         return max((seen.offset for seen in self.seen.get(partition, ())), default=-1)
 
-    def stop(self) -> None:
+    def stop(self, within: float = 180) -> None:
+        """Have all members leave; AssertionError if one has not after so many seconds, and may still commit."""
         self._ended.set()
+        deadline = time.monotonic() + within
         for thread in self._threads:
-            thread.join(30)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        assert not any(thread.is_alive() for thread in self._threads), f"members are there after {within} s"
 
     def committed(self) -> dict[int, int]:
         """Partition -> the offset that the coordinator has, of those that members committed for."""
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self._bootstrap, "group.id": self.name, **QUICK})
-        try:
-            asked = [confluent_kafka.TopicPartition(self._topic, partition) for partition in sorted(self.commits)]
-            return {each.partition: each.offset for each in consumer.committed(asked, timeout=120)} if asked else {}
-        finally:
-            consumer.close()
+        asked = sorted(self.commits)
+        found = committed_offsets(self._bootstrap, self.name, self._topic, asked, timeout=120) if asked else []
+        return dict(zip(asked, found, strict=True))
 
 
 def read_all(

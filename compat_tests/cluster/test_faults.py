@@ -80,18 +80,16 @@ def test_all_killed_at_once(cluster: RunningCluster, scene: Begin, rounds: int) 
 def test_two_of_three_killed_and_acknowledgements_wait(cluster: RunningCluster, scene: Begin) -> None:
     """One replica is fewer than ``min.insync.replicas``: nothing is acknowledged until another is back."""
     with scene() as s:
-        controller = cluster.controller
         leader = cluster.leader_of(s.topic, 0)
         first, second = [node for node in cluster.nodes if node is not leader][:2]
         first.kill()
         second.kill()
         # What was acknowledged before is told to the writer sooner or later, on a slow machine; then no more is.
-        deadline, before = time.monotonic() + 60, -1
+        deadline, before = time.monotonic() + 180, -1
         while s.writer.count != before:
             assert time.monotonic() < deadline, "acknowledgements go on"
             before = s.writer.count
             time.sleep(2)
-        assert controller in cluster.nodes
         first.start()
         s.writer.await_every_partition(LEADER_WITHIN)
         second.start()

@@ -193,6 +193,7 @@ def test_a_copy_is_exact_while_all_is_mixed(cluster: WiredCluster, rounds: int, 
     for number in range(rounds):
         copying = Copying(cluster.bootstrap_servers, messages, messages // 200)
         try:
+            copying.write_the_rest()
             print(", ".join(_mix(cluster, random.Random(f"copy {number}"), MIXED_SECONDS if rounds == 1 else 60.0)))
             deadline = time.monotonic() + 300 + messages / 100
             while (copied := copying.copied) < messages:

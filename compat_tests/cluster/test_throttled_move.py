@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from compat_tests.apache_kafka import tool
-from compat_tests.case import eventually
+from compat_tests.case import await_everywhere, eventually
 from kbroker.testing import running_cluster
 
 TOPIC = "moved"
@@ -43,6 +43,7 @@ def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_pa
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         for future in admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1]])]).values():
             future.result()
+        await_everywhere(cluster.bootstrap_servers, TOPIC)  # the tool asks any node
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 5})
         for number in range(SIZE // 1000):
             producer.produce(TOPIC, random.Random(number).randbytes(1000))
@@ -66,7 +67,7 @@ def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_pa
         eventually(lambda: throttles(admin, ConfigResource.Type.BROKER, "1") == rates, "the throttle of broker 1")
         eventually(lambda: throttles(admin, ConfigResource.Type.BROKER, "2") == rates, "the throttle of broker 2")
         eventually(lambda: throttles(admin, ConfigResource.Type.TOPIC, TOPIC) == replicas, "the throttled replicas")
-        # The tool asks any node, so all of them have to know.
+        # As before, all nodes have to know.
         nodes = [AdminClient({"bootstrap.servers": node.bootstrap_servers}) for node in cluster.nodes]
         eventually(lambda: all(replicas_of(node) == [2] for node in nodes), "the move", timeout=300)
         assert time.monotonic() - began > SIZE / RATE * 0.8

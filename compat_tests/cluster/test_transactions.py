@@ -18,16 +18,8 @@ PARTITIONS = 2
 LIMIT_SECONDS = 600
 
 
-def _copied(bootstrap: str, group: str, topic: str) -> int:
-    """Count the messages of the source that the copier has committed; -1 while no coordinator answers."""
-    try:
-        return sum(max(0, offset) for offset in committed_offsets(bootstrap, group, topic, timeout=20))
-    except confluent_kafka.KafkaException:
-        return -1
-
-
 class Copying:
-    """A topic that is written, and a process that copies it to another in transactions."""
+    """A topic of which half is written, and a process that copies it to another in transactions."""
 
     def __init__(self, bootstrap: str, messages: int, batch: int) -> None:
         self._bootstrap = bootstrap
@@ -35,20 +27,32 @@ class Copying:
         for topic in (self._source, self._target):
             create_topic(bootstrap, topic, PARTITIONS)
         self._helper = participant_of("confluent-kafka", bootstrap)
-        producer = self._helper.open()
         count = messages // PARTITIONS
+        self._half = count // 2
         self._wanted = [[f"{partition}-{each}" for each in range(count)] for partition in range(PARTITIONS)]
+        self._write(slice(self._half))
+        self.copier = Copier("confluent-kafka", bootstrap, self._source, self._target, messages, batch)
+
+    def _write(self, part: slice) -> None:
+        producer = self._helper.open()
         for partition, values in enumerate(self._wanted):
             producer.begin()
-            producer.send(self._source, partition, values)
+            producer.send(self._source, partition, values[part])
             producer.call("commit")
-        # Each partition ends with the marker of its transaction, which is copied past but is no message.
-        self.copier = Copier("confluent-kafka", bootstrap, self._source, self._target, messages, batch)
+
+    def write_the_rest(self) -> None:
+        """The other half; before that, nobody can have copied all."""
+        self._write(slice(self._half, None))
 
     @property
     def copied(self) -> int:
         """The number of messages that are copied; -1 while no coordinator answers."""
-        return _copied(self._bootstrap, self.copier.group, self._source)
+        try:
+            offsets = committed_offsets(self._bootstrap, self.copier.group, self._source, timeout=20)
+        except confluent_kafka.KafkaException:
+            return -1
+        # Behind each half there is the marker of its transaction, which is no message.
+        return sum(max(0, offset - (offset > self._half)) for offset in offsets)
 
     def judge(self) -> None:
         """All of it is there, once and in order; the copier is not to run any more."""
@@ -74,7 +78,7 @@ def test_a_copy_is_exact_while_brokers_are_killed(
     try:
         for node in cycle(cluster.nodes):
             reached = copying.copied
-            # The first is killed as soon as anything is copied: the copier may be much quicker than this process.
+            # The copier may be much quicker than this process: the first is killed before there is all to copy.
             while (copied := copying.copied) < messages and copied < max(reached, 0) + (step if kills else 1):
                 assert time.monotonic() < deadline, (copied, copier.failures)
                 time.sleep(0.1)
@@ -87,6 +91,8 @@ def test_a_copy_is_exact_while_brokers_are_killed(
             kills += 1
             node.start()
             cluster.await_in_sync()
+            if kills == 1:
+                copying.write_the_rest()
         copier.end()
         copying.judge()
     finally:

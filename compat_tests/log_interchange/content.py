@@ -24,6 +24,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
 NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_WAIT_COORD")
 """Errors of a coordinator that is starting, after which librdkafka does not try again by itself."""
+NOT_LED_YET = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "OFFSET_NOT_AVAILABLE")
+"""Errors of a partition that nobody leads for a moment."""
 BASE_TIME = 1_750_000_000_000
 NOT_BY_TIME = ("append-time", "compacted", "compacted-zstd", "trimmed")
 """Apache Kafka looks for a time in one segment alone, and finds nothing if that is empty (it goes by the file's time
@@ -61,7 +63,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -
 def bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
     """The first offset and the end of a partition, once the node leads it.
 
-    Apache Kafka serves after a kill a moment before it leads again, and librdkafka does not ask again by itself.
+    A node serves after a kill a moment before it leads again, and librdkafka does not ask again by itself.
     """
     found: list[tuple[int, int]] = []
 
@@ -69,7 +71,7 @@ def bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
         try:
             found.append(consumer.get_watermark_offsets(partition, timeout=120))
         except KafkaException as error:
-            if error.args[0].name() != "NOT_LEADER_FOR_PARTITION":
+            if error.args[0].name() not in NOT_LED_YET:
                 raise
         return bool(found)
 

@@ -120,7 +120,7 @@ def test_acls_and_quotas_there_and_back(nodes: tuple[Place, Node, Node]) -> None
         [deleted] = admin.delete_acls([gone], request_timeout=60).values()
         expected -= {_row(each) for each in deleted.result()}
         wait_for(partial(_has, admin, expected), "the change to be told")
-        with Client(place.bootstrap) as client:
+        with Client(place.bootstrap, timeout=120) as client:
             assert quotas(client) == limited
             limited = _changed_quotas(client, limited, f"t{turn}")
         node.stop()

@@ -53,6 +53,20 @@ def wait_for_compaction(place: Place) -> None:
     wait_for(done, "compaction", 600)
 
 
+def wait_for_trimming(place: Place, reading: Reading) -> None:
+    """Wait until the log start that a client has set is on the disk, where a kill leaves it: in a checkpoint.
+
+    That has no log whose start is that of its first segment.
+    """
+    start, _ = reading.bounds["trimmed", 0]
+
+    def done() -> bool:
+        first = min(int(path.stem) for path in (place.data / "trimmed-0").glob("*.log"))
+        return max(first, checkpoint(place, "log-start-offset-checkpoint").get("trimmed", 0)) == start
+
+    wait_for(done, "the log start's checkpoint")
+
+
 def check_compacted(reading: Reading, place: Place) -> None:
     for topic in COMPACTED:
         below = [content for content in reading.records[topic, 0] if content[0] < sealed_below(place, topic)]
@@ -120,6 +134,7 @@ def test_there_and_back(nodes: tuple[Node, Node], place: Place, end: str) -> Non
         if end == "stopped":
             node.stop()
         else:
+            wait_for_trimming(place, before)
             node.kill()
         if isinstance(node, Kbroker):
             # A batch without records, which compaction keeps for its producer, has a time that the tool does not find.

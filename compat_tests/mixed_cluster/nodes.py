@@ -33,8 +33,8 @@ PROPERTIES: Mapping[str, str] = {
     "group.consumer.heartbeat.interval.ms": "500",
     # No number of batches fills it, and many are larger.
     "replica.fetch.max.bytes": "20011",
-    # Who is killed is missed soon.
-    "broker.session.timeout.ms": "6000",
+    # Who is killed is missed soon, and who stands still for a moment is not.
+    "broker.session.timeout.ms": "20000",
     "broker.heartbeat.interval.ms": "500",
     # A node that is slow, or stands still for a test, stays in sync; one that is missed leaves with its session.
     "replica.lag.time.max.ms": "300000",

@@ -13,7 +13,7 @@ from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, Partiti
 TOPIC = "replicated"
 
 
-STEADY = {"controller.quorum.fetch.timeout.ms": "10000"}
+STEADY = {"controller.quorum.fetch.timeout.ms": "20000"}
 """Before anybody is killed the first leads: a slow machine is no reason to elect another."""
 
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from compat_tests.coordinators import COORDINATOR_ELSEWHERE
 from compat_tests.mixed_cluster.nodes import Node, wait_for
 from kbroker.client.connection import Connection
 from kbroker.wire.messages.create_topics import (
@@ -248,6 +249,16 @@ def read(
 
     Without a `group` from the beginning; as a `group` from its offsets, which are committed afterwards.
     """
+    deadline = time.monotonic() + SECONDS
+    while (found := _read(servers, topic, counts, group, protocol, deadline)) is None:
+        pass
+    return found
+
+
+def _read(
+    servers: str, topic: str, counts: Mapping[int, int], group: str, protocol: str, deadline: float
+) -> dict[int, list[bytes]] | None:
+    """None, with nothing committed, where the coordinator has moved meanwhile: its consumer reads no further."""
     consumer = Consumer(
         {
             **CLIENT,
@@ -265,21 +276,23 @@ def read(
             consumer.subscribe([topic])
         else:
             consumer.assign([TopicPartition(topic, index, 0) for index in counts])
-        wanted = sum(counts.values())
-
-        def done() -> bool:
+        while sum(map(len, found.values())) < sum(counts.values()):
+            assert time.monotonic() < deadline, {index: len(values) for index, values in found.items()}
             message = consumer.poll(0.2)
-            if message is not None and not message.error():
+            error = None if message is None else message.error()
+            if error is not None and error.code() in COORDINATOR_ELSEWHERE:
+                return None
+            if message is not None and error is None:
                 index = message.partition()
                 assert index is not None
                 found[index].append(message.value() or b"")
-            return sum(map(len, found.values())) >= wanted
-
-        deadline = time.monotonic() + SECONDS
-        while not done():
-            assert time.monotonic() < deadline, {index: len(values) for index, values in found.items()}
         if group:
-            consumer.commit(asynchronous=False)
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as problem:
+                if problem.args[0].code() not in COORDINATOR_ELSEWHERE:
+                    raise
+                return None
     finally:
         consumer.close()
     return found

@@ -13,9 +13,14 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from compat_tests.case import await_everywhere, await_gone
+
 BASE_MS = 1_356_998_400_000  # 2013-01-01T00:00:00Z
 WAIT_SECONDS = 300.0
 """For what a query is to come to; it takes a second or three."""
+
+IMPATIENT = {"kafkaConsumer__pollTimeoutMs": 15_000}
+"""For what is waited for in vain, two minutes otherwise; what is there has to come within it, by a new connection."""
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -32,6 +37,7 @@ def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = -1, *
     )
     client = admin(bootstrap)
     client.create_topics([new])[topic].result(120)
+    await_everywhere(bootstrap, topic, partitions)  # Spark asks any node, and gives up where one does not know it yet
     return topic
 
 
@@ -39,6 +45,7 @@ def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic, and wait until the broker says so."""
     client = admin(bootstrap)
     client.delete_topics([topic])[topic].result(120)
+    await_gone(bootstrap, topic)
 
 
 def set_retention(bootstrap: str, topic: str, milliseconds: int) -> None:
@@ -54,6 +61,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     """Have a topic of more partitions."""
     client = admin(bootstrap)
     client.create_partitions([NewPartitions(topic, total)])[topic].result(120)
+    await_everywhere(bootstrap, topic, total)
 
 
 def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:

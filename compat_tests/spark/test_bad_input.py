@@ -14,6 +14,7 @@ import pytest
 
 from compat_tests.brokers import ApacheBroker, KbrokerBroker
 from compat_tests.spark.records import (
+    IMPATIENT,
     WAIT_SECONDS,
     Collected,
     admin,
@@ -31,8 +32,6 @@ from compat_tests.spark.records import (
 
 LOST = "Some data may have been lost because they are not available in Kafka any more"
 UNKNOWN = "UnknownTopicOrPartitionException: This server does not host this topic-partition"
-IMPATIENT = {"kafkaConsumer__pollTimeoutMs": 5000}
-"""Some cases wait for it. In all of them records that are there have to come within it, by a new connection."""
 
 
 class World:

@@ -14,6 +14,7 @@ import pytest
 
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.spark.records import (
+    IMPATIENT,
     WAIT_SECONDS,
     Collected,
     admin,
@@ -132,8 +133,8 @@ def test_offsets_that_are_out_of_range(spark: Any, busy: str, new_name: Callable
     delete_records(busy, name, {0: 20})
     below = {"subscribe": name, "startingOffsets": offsets_json(name, {0: 5})}
     with pytest.raises(Exception, match=NOT_READ + r" \[5, 50\)"):
-        read(spark, busy, **below, kafkaConsumer__pollTimeoutMs=5000).count()
-    lenient = read(spark, busy, **below, failOnDataLoss="false", kafkaConsumer__pollTimeoutMs=5000)
+        read(spark, busy, **below, **IMPATIENT).count()
+    lenient = read(spark, busy, **below, **IMPATIENT, failOnDataLoss="false")
     assert numbers(lenient) == list(range(20, 50))
     with pytest.raises(Exception, match=LOST):
         run_available(read_stream(spark, busy, **below), tmp_path / "strict")
@@ -208,7 +209,8 @@ def test_a_compacted_topic_with_gaps(
     from confluent_kafka import Producer
 
     name = create(busy, new_name(), 1, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
-    producer = Producer({"bootstrap.servers": busy, "compression.type": codec, "linger.ms": 50})
+    # Each flush writes one batch, however slowly records come: the segment rolls where it should, and nowhere else.
+    producer = Producer({"bootstrap.servers": busy, "compression.type": codec, "linger.ms": 200_000})
 
     def write(numbers: range) -> None:
         for n in numbers:

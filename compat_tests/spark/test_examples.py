@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from compat_tests.spark.processes import kill_with_java, python
+from compat_tests.spark.records import WAIT_SECONDS
 from spark_examples import (
     batch_report,
     dead_letters,
@@ -239,6 +240,29 @@ def script() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         yield lambda code, *arguments: started.enter_context(python("-c", code, *arguments))
 
 
+STOP_IN_THE_THIRD_BATCH = """
+import sys
+from pyspark.sql.functions import udf
+from pyspark.sql.types import BooleanType
+from spark_examples import stream_available_now
+
+reached = sys.argv.pop(1)
+parsed = stream_available_now.parsed
+
+@udf(BooleanType())
+def passed(partition, offset):
+    import pathlib, time
+    if (partition, offset) == (0, 200):
+        pathlib.Path(reached).touch()
+        while True:
+            time.sleep(1)
+    return True
+
+stream_available_now.parsed = lambda source: parsed(source).where(passed("partition", "offset"))
+stream_available_now.main()
+"""
+
+
 def test_incremental_load_into_parquet_is_exact_after_a_kill(
     spark: Any, bootstrap: str, week: str, tmp_path: Path, script: Callable[..., subprocess.Popen[bytes]],
     capsys: pytest.CaptureFixture[str],
@@ -246,14 +270,15 @@ def test_incremental_load_into_parquet_is_exact_after_a_kill(
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     arguments = ["--bootstrap", bootstrap, "--topic", week, "--table", str(table), "--checkpoint", str(checkpoint),
                  "--max-offsets-per-trigger", "500"]  # fmt: skip
-    process = script("from spark_examples.stream_available_now import main; main()", *arguments)
-    deadline = time.monotonic() + 240
-    while not (checkpoint / "commits" / "1").exists():
-        assert process.poll() is None and time.monotonic() < deadline, "the load did not get to its second batch"
+    reached = tmp_path / "reached"
+    process = script(STOP_IN_THE_THIRD_BATCH, str(reached), *arguments)
+    deadline = time.monotonic() + 2 * WAIT_SECONDS  # with the start of Java and of Spark
+    while not reached.exists():
+        assert process.poll() is None and time.monotonic() < deadline, "the load did not get to its third batch"
         time.sleep(0.02)
     kill_with_java(process)
     committed = len(list((checkpoint / "commits").glob("[0-9]*")))
-    assert 2 <= committed < len(WEEK) // 500, "the load was not killed half-way"
+    assert committed == 2, "the load was not killed half-way"
 
     stream_available_now.main(arguments)
     got = parquet(spark, table)
@@ -291,9 +316,10 @@ def test_upserts_are_exact_after_a_kill_between_the_two_commits(
                  "--checkpoint", str(checkpoint), "--max-offsets-per-trigger", "1500"]  # fmt: skip
     process = script(CRASH_BETWEEN_THE_COMMITS, *arguments)
     java = wait_for_java(process)
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=2 * WAIT_SECONDS)
     assert process.returncode == -signal.SIGKILL, errors.decode()[-2000:]
-    psutil.wait_procs([java], 30)  # it ends by itself when its driver is gone; the checkpoint is its own until then
+    # It ends by itself when its driver is gone; the checkpoint is its own until then.
+    assert not psutil.wait_procs([java], WAIT_SECONDS)[1], "the JVM goes on without its driver"
     assert applied(database) == [0, 1, 2]
     assert not (checkpoint / "commits" / "2").exists()
 
@@ -314,7 +340,7 @@ def test_upserts_are_exact_after_a_kill_between_the_two_commits(
 
 def wait_for_java(process: subprocess.Popen[bytes]) -> psutil.Process:
     """The JVM of the script's Spark; its driver starts it after a moment."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         for child in psutil.Process(process.pid).children(recursive=True):
             if child.name() == "java":

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from compat_tests.spark.records import (
+    IMPATIENT,
     WAIT_SECONDS,
     Collected,
     create,
@@ -163,7 +164,7 @@ def test_a_batch_waits_for_a_fetch_that_is_held(spark: Any, mine: RunningBroker,
     with mine.faults.hold("Fetch", partition=0, nth=1) as held:
         stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic)
         with running(stream, tmp_path / "c", collected) as query:
-            held.wait()
+            held.wait(timeout=WAIT_SECONDS)
             produce(mine.bootstrap_servers, topic, 2, 10, first=100)
             assert collected.batches == {}
             held.undo()
@@ -184,7 +185,7 @@ def test_a_latest_offset_that_is_too_old(
         with running(stream, tmp_path / "c", collected) as query:
             query.processAllAvailable()
             fault = mine.faults.stale_latest(topic, 0, behind=30, times=2)
-            fault.wait(2)
+            fault.wait(2, timeout=WAIT_SECONDS)
             produce(mine.bootstrap_servers, topic, 2, 10, first=100)
             query.processAllAvailable()
             assert query.isActive
@@ -243,13 +244,13 @@ def test_records_that_go_before_they_are_read(
     address = mine.bootstrap_servers
 
     def start(collected: Collected, **options: object) -> Any:
-        stream = read_stream(spark, address, subscribe=topic, kafkaConsumer__pollTimeoutMs=5000, **options)
+        stream = read_stream(spark, address, subscribe=topic, **IMPATIENT, **options)
         writer = stream.writeStream.foreachBatch(collected.take).option("checkpointLocation", str(tmp_path / "c"))
         return writer.trigger(availableNow=True).start()
 
     with mine.faults.hold("Fetch", topic=topic) as held:
         query = start(Collected())
-        held.wait()
+        held.wait(timeout=WAIT_SECONDS)
         if how == "apply_retention":  # which takes what is older than the topic's own limit, as these records are
             set_retention(address, topic, 1000)
         getattr(mine.faults, how)(topic, 0)
@@ -263,7 +264,9 @@ def test_records_that_go_before_they_are_read(
 
 @pytest.mark.parametrize("where", ["in between", "at the end"])
 def test_a_gap_in_the_offsets(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path, where: str) -> None:
-    stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic, maxOffsetsPerTrigger=30)
+    limit = 900.0  # far more than a slow machine needs, and less than it takes to wait for what does not come
+    patient = {"kafkaConsumer__pollTimeoutMs": 1_000_000}
+    stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic, maxOffsetsPerTrigger=30, **patient)
     mine.faults.offset_gap(topic, size=25)
     expected = list(range(100))
     if where == "in between":
@@ -271,8 +274,8 @@ def test_a_gap_in_the_offsets(spark: Any, mine: RunningBroker, topic: str, tmp_p
         expected = list(range(120))
     began = time.monotonic()
     assert run_available(stream, tmp_path / "c").numbers == expected
-    assert numbers(read(spark, mine.bootstrap_servers, subscribe=topic, minPartitions=8)) == expected
-    assert time.monotonic() - began < 100, "a gap is passed, not waited for"
+    assert numbers(read(spark, mine.bootstrap_servers, subscribe=topic, minPartitions=8, **patient)) == expected
+    assert time.monotonic() - began < limit, "a gap is passed, not waited for"
 
 
 def test_compaction_under_a_query(spark: Any, mine: RunningBroker, tmp_path: Path) -> None:
@@ -287,7 +290,7 @@ def test_compaction_under_a_query(spark: Any, mine: RunningBroker, tmp_path: Pat
         mine.faults.hold("Fetch", topic=name) as held,
         running(stream, tmp_path / "c", collected, availableNow=True) as query,
     ):
-        held.wait()
+        held.wait(timeout=WAIT_SECONDS)
         mine.faults.compact(name)
         held.undo()
         assert query.awaitTermination(int(WAIT_SECONDS))

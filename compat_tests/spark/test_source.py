@@ -12,6 +12,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from compat_tests.spark.records import (
     BASE_MS,
+    IMPATIENT,
     add_partitions,
     admin,
     create,
@@ -173,8 +174,8 @@ def test_offsets_beyond_the_end_deliver_what_is_there(
         "endingOffsets": offsets_json(topic, {0: 500, 1: -1, 2: 97}),
     }
     with pytest.raises(Exception, match=r"(?i)out of range|lost|timed out"):
-        read(spark, bootstrap, **bounds, kafkaConsumer__pollTimeoutMs=5000).count()
-    rows = read(spark, bootstrap, **bounds, failOnDataLoss="false", kafkaConsumer__pollTimeoutMs=5000)
+        read(spark, bootstrap, **bounds, **IMPATIENT).count()
+    rows = read(spark, bootstrap, **bounds, **IMPATIENT, failOnDataLoss="false")
     assert numbers(rows) == sorted([285, 288, 291, 294, 297, 286, 289, 292, 295, 298, 287, 290])
 
 

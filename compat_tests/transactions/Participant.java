@@ -86,7 +86,7 @@ public final class Participant {
         properties.put("bootstrap.servers", bootstrap);
         properties.put("transactional.id", command.get("transactional_id").asText());
         properties.put("transaction.timeout.ms", command.get("timeout_ms").asText());
-        properties.put("max.block.ms", "60000");
+        properties.put("max.block.ms", "120000");
         KafkaProducer<String, String> made =
             new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
         made.initTransactions();
@@ -149,7 +149,7 @@ public final class Participant {
             consumer.assign(List.of(partition));
             consumer.seekToBeginning(List.of(partition));
             long end = consumer.endOffsets(List.of(partition)).get(partition);
-            long deadline = System.nanoTime() + 20_000_000_000L;
+            long deadline = System.nanoTime() + 120_000_000_000L;
             while (consumer.position(partition) < end && System.nanoTime() < deadline)
                 for (ConsumerRecord<String, String> each : consumer.poll(Duration.ofMillis(500))) values.add(each.value());
         }

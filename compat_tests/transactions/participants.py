@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,14 @@ class Producer:
         self.call("close")
 
 
-def committed_offsets(bootstrap: str, group: str, topic: str, timeout: float = 60) -> list[int]:
-    """The group's offsets in both partitions, once they are stable; -1 where there is none.
+def committed_offsets(
+    bootstrap: str, group: str, topic: str, partitions: Sequence[int] = (0, 1), timeout: float = 120
+) -> list[int]:
+    """The group's offsets in these partitions, once they are stable; -1 where there is none.
 
     librdkafka does not ask again by itself where the broker that others call the coordinator is not yet, or no more.
     """
-    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in (0, 1)]
+    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in partitions]
     deadline = time.monotonic() + timeout
     while True:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})

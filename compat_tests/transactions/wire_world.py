@@ -24,7 +24,8 @@ from kbroker.wire.record_batch import Record, build_batch
 
 UNHURRIED_MS = 600_000
 """For a transaction; a slow machine may take long to come to its end."""
-TRANSIENT = (14, 15, 16, 51)
+LOADING = 14
+TRANSIENT = (LOADING, 15, 16, 51)
 """Loading, not available, not the coordinator, and the last transaction is not yet complete."""
 
 UNVERIFIED = frozenset({14, 15, 16, 19})
@@ -90,13 +91,22 @@ class World:
             answer = self.ask(request, version)
         return answer
 
+    def ask_with_ids(self, request: InitProducerIdRequest, version: int) -> Any:
+        """The response to InitProducerId, once the broker has producer ids: it may wait for its next thousand."""
+        answer = self.ask(request, version)
+        deadline = time.monotonic() + 120
+        while not isinstance(answer, str) and answer.error_code == LOADING and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answer = self.ask(request, version)
+        return answer
+
     def new_topic(self, partitions: int = 3) -> str:
         """A topic whose leaders are known."""
         self._made += 1
         name = f"topic-{self.mark}-{self._made}"
         kept = CreatableTopicConfig(name="retention.ms", value="-1")  # the records are old
         new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=[kept])
-        made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
+        made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=50_000), 5)
         assert made.topics[0].error_code == 0, made
 
         def led() -> bool:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 __all__ = ["RunningBroker", "running_broker"]
 
 _START_SECONDS = 120.0
-_STOP_SECONDS = 60.0
+_STOP_SECONDS = 180.0
 
 
 class RunningBroker(Accessible):

@@ -239,7 +239,15 @@ class RunningCluster(Accessible):
 
     def _await_news(self, timeout: float) -> None:
         """Return once every node that serves knows what any of them knows now."""
-        newest = max((node._metadata_offset() for node in self.nodes), default=-1)
+        newest = -1
+
+        def all_tell() -> bool:
+            nonlocal newest
+            offsets = [node._metadata_offset() for node in self.nodes]
+            newest = max(offsets)
+            return all(offset >= 0 or not node._link_is_up for node, offset in zip(self.nodes, offsets, strict=True))
+
+        until(all_tell, "not all nodes tell what they know", timeout)  # one that is slow to tell may know most
         until(
             lambda: all(not node._link_is_up or node._metadata_offset() >= newest for node in self.nodes),
             f"not all nodes know the metadata up to offset {newest}",

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from kbroker.testing.faults import Fault, Faults
 
 START_SECONDS = 180.0
-_STOP_SECONDS = 60.0
+_STOP_SECONDS = 180.0
 _POLL_SECONDS = 0.02
-_OFFSET_SECONDS = 2.0
+_OFFSET_SECONDS = 10.0
 
 
 class ClusterNode:

@@ -66,6 +66,22 @@ def test_none_is_early_none_is_lost_and_order_is_kept(gaps: list[int], speed: fl
     assert seen == moments
 
 
+def test_no_record_is_sent_before_all_that_are_an_hour_older_are_acknowledged() -> None:
+    """Whatever has held the replay up: partitions are written one after the other."""
+    moments = [0, 1_000_000, 3_500_000, 3_600_000, 3_700_000, 90_000_000, 90_000_001]
+    sent: list[int] = []
+    acknowledged = 0
+
+    def flush() -> None:
+        nonlocal acknowledged
+        acknowledged = len(sent)
+
+    for moment, record in replay.together(events(moments), flush):
+        assert all(moment - earlier < replay.TOGETHER_MS for earlier in sent[acknowledged:])
+        sent.append(record.timestamp_ms)
+    assert sent == moments
+
+
 @pytest.mark.parametrize(("text", "value"), [("36000x", 36_000), ("1.5", 1.5), ("max", math.inf)])
 def test_speeds(text: str, value: float) -> None:
     assert replay.speed(text) == value
