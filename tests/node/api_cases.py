@@ -132,7 +132,7 @@ class World:
         await self.until_answered("offset_commit", _commit(self), lambda answer: not _partition(answer).error_code)
         self.producer = await self.until_answered(
             "init_producer_id",
-            {"transactional_id": "tx", "transaction_timeout_ms": 60_000},
+            {"transactional_id": "tx", "transaction_timeout_ms": 600_000},
             lambda answer: not answer.error_code,
         )
         await self.until_answered(
@@ -238,7 +238,7 @@ def _producer(world: World, transactional_id: str = "tx") -> dict[str, Any]:
 def _join(group: str, **more: Any) -> Told:
     return {
         "group_id": group,
-        "session_timeout_ms": 30_000,
+        "session_timeout_ms": 600_000,
         "rebalance_timeout_ms": 30_000,
         "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": b"subscribed"}],

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 import trio
 
 from kbroker.config import BrokerConfig
@@ -17,6 +18,7 @@ from kbroker.env import RealEnv
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker
 from kbroker.node.group_driver import GroupDriver
+from kbroker.node.reply_queue import ReplyQueue
 from kbroker.node.transaction_driver import TransactionDriver
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.types import ZERO_UUID, Uuid
@@ -47,6 +49,16 @@ class Client:
 
     async def send(self, request: Any, version: int | None = None, client_id: str = "test") -> int:
         """Send without waiting; the correlation id."""
+        data = self._encoded(request, version, client_id)
+        await self.stream.send_all(data)
+        return int.from_bytes(data[8:12], "big")
+
+    def send_now(self, request: Any, version: int | None = None, client_id: str = "test") -> None:
+        """Send without a turn for the node's tasks. The system may pass it on a little later: see ``arrived``."""
+        self.raw.sendall(self._encoded(request, version, client_id))
+
+    def _encoded(self, request: Any, version: int | None, client_id: str) -> bytes:
+        """A frame."""
         talk = self._conversation
         if version is None:
             key = type(request).api_key
@@ -54,9 +66,7 @@ class Client:
             version = (served if key in served else registrations(BOTH, unstable=True))[key].versions.highest
         talk.client_id = client_id
         is_answered = getattr(request, "acks", -1) != 0
-        data = b"".join(talk.send(request, version, expect_response=is_answered))
-        await self.stream.send_all(data)
-        return int.from_bytes(data[8:12], "big")
+        return b"".join(talk.send(request, version, expect_response=is_answered))
 
     async def send_together(self, requests: Iterable[Any], version: int) -> None:
         """Send several requests at once, so that the node has them all before it answers the first."""
@@ -119,14 +129,18 @@ class Node:
 
         A busy system may pass on what one of them has sent after its sender has gone on.
         """
+        for connection in self.connections_of(clients, listener):
+            poll = select.poll()
+            poll.register(connection.stream.fileno(), select.POLLIN)
+            assert poll.poll(120_000), "it never arrives"
+
+    def connections_of(self, clients: Sequence[Client], listener: str = "PLAINTEXT") -> list[Any]:
+        """The node's ends of the connections of these clients, which it has let in."""
         ports = {client.raw.getsockname()[1] for client in clients}
         [served] = [each for each in self.broker.listeners if each.name == listener]
-        streams: list[Any] = [each.stream for each in served._connections if int(each.peer.rpartition(":")[2]) in ports]
-        assert len(streams) == len(clients)
-        for stream in streams:
-            poll = select.poll()
-            poll.register(stream.fileno(), select.POLLIN)
-            assert poll.poll(120_000), "it never arrives"
+        found: list[Any] = [each for each in served._connections if int(each.peer.rpartition(":")[2]) in ports]
+        assert len(found) == len(clients)
+        return found
 
     async def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> Uuid:
         """Create a topic that this node then knows; its id. ``retention_ms="1"`` stands for ``retention.ms=1``."""
@@ -152,6 +166,37 @@ class Node:
         # The active controller has answered; this node may hear of the topic a moment later.
         await self.broker.metadata.wait_for_image(lambda image: name in image.topics.by_name)
         return Uuid(bytes(response.topics[0].topic_id))
+
+
+class Meanwhile:
+    """Requests of a client that come while a node is at something long, and how far that is when the first is answered.
+
+    They are with the node before it goes on, and their answers are noted there: neither way may take the system so long
+    that the node is through by then.
+    """
+
+    def __init__(
+        self, node: Node, client: Client, progress: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self._node = node
+        self._client = client
+        self.answered_at: int | None = None
+        """``progress()`` at the first answer to the client; None before."""
+        [connection] = node.connections_of([client])
+        add = ReplyQueue.add
+
+        def noted(replies: ReplyQueue, parts: list[Any]) -> None:
+            if replies is connection._replies and self.answered_at is None:
+                self.answered_at = progress()
+            add(replies, parts)
+
+        monkeypatch.setattr(ReplyQueue, "add", noted)
+
+    def come(self, *requests: tuple[Any, int | None]) -> None:
+        """Send requests in a version each: to be called from within the node's long work."""
+        for request, version in requests:
+            self._client.send_now(request, version)
+        self._node.arrived([self._client])
 
 
 def batch(*values: bytes, timestamp: int = 1000, **options: Any) -> bytes:

@@ -3,7 +3,8 @@
 Nodes of tests have time-outs of a second or less, and on a machine that gives the test a turn now and then these pass
 while nobody has done anything wrong: leaders are voted out, brokers fenced. Here only the time counts that the event
 loop has spent waiting, and of a wait no more than what it was to last at the most; of its work, a part of the
-processor's time. The wall clock goes on as ever: what ends by it needs ``run(test, patient=False)``.
+processor's time. Of a wait in which a thread is at work for it, a part counts as well: that one may wait for a busy
+disk, or for a turn of its own. The wall clock goes on as ever: what ends by it needs ``run(test, patient=False)``.
 """
 
 from __future__ import annotations
@@ -19,15 +20,27 @@ STEP_SECONDS = 0.1
 WORK = 0.25
 """The part of the processor's time that counts, so that no loop of work stands still for ever."""
 
+THREADS = 0.1
+"""The part of a wait that counts while a thread is at work, so that time goes on for others when one hangs."""
+
+
+def threads_at_work() -> int:
+    """The number of threads in which something is done now for the event loop that asks."""
+    return trio.to_thread.current_default_thread_limiter().borrowed_tokens
+
 
 class PatientClock(trio.abc.Clock, trio.abc.Instrument):
     """Seconds of waiting; of work, a part. Pass it to ``trio.run`` as the clock and as an instrument."""
 
     def __init__(
-        self, real: Callable[[], float] = time.perf_counter, processor: Callable[[], float] = time.thread_time
+        self,
+        real: Callable[[], float] = time.perf_counter,
+        processor: Callable[[], float] = time.thread_time,
+        threads: Callable[[], int] = threads_at_work,
     ) -> None:
         self._real = real
         self._processor = processor
+        self._threads = threads
         self._now = real()
         self._worked = processor()
         self._wait_began = 0.0
@@ -56,7 +69,8 @@ class PatientClock(trio.abc.Clock, trio.abc.Instrument):
 
     def after_io_wait(self, timeout: float) -> None:
         """It has waited, and perhaps has had no turn for a while after that."""
-        self._now += min(self._real() - self._wait_began, self._wait)
+        waited = min(self._real() - self._wait_began, self._wait)
+        self._now += waited * THREADS if self._threads() else waited
         self._worked = self._processor()
 
 

@@ -134,6 +134,6 @@ async def records_of(client: Client, topic: str, topic_id: Uuid, partition: int 
 
 async def until(wanted: Callable[[], Any]) -> None:
     """Wait for what others bring about."""
-    with trio.fail_after(15):
+    with trio.fail_after(60):
         while not await wanted():
             await trio.sleep(0.01)

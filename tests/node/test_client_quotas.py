@@ -102,7 +102,8 @@ def test_a_producer_is_throttled_and_its_connection_muted(tmp_path: Path) -> Non
             throttle_ms = answer.throttle_time_ms
             # 20,000 bytes and a little, in a window that counts as 10 s: twice the rate
             assert 10_000 < throttle_ms < 10_500
-            await limited.send(MetadataRequest(topics=[]), client_id="p")
+            limited.send_now(MetadataRequest(topics=[]), client_id="p")
+            running.arrived([limited])
             free = await other.ask(produce_request("t", LARGE), 9, client_id="q")
             assert free.throttle_time_ms == 0
             assert (await answered_after(limited, clock, throttle_ms)).throttle_time_ms == 0
@@ -119,8 +120,9 @@ def test_a_producer_without_answers_is_muted_too(tmp_path: Path) -> None:
         async with node(tmp_path, clock) as running:
             await set_quota(running, {"user": "ANONYMOUS"}, producer_byte_rate=1000)
             client = await running.connect()
-            await client.send(produce_request("t", LARGE, acks=0), 9)
-            await client.send(MetadataRequest(topics=[]))
+            client.send_now(produce_request("t", LARGE, acks=0), 9)
+            client.send_now(MetadataRequest(topics=[]))
+            running.arrived([client])
             received = await answered_between(client, clock, 10_000, 10_500)
             assert received.throttle_time_ms == 0
 
@@ -168,7 +170,8 @@ def test_a_consumer_that_is_throttled_gets_no_records_and_the_same_ones_afterwar
             assert throttled.session_id == first.session_id
             if with_session:
                 session["session_epoch"] = 2
-            await client.send(fetch_request("t", [(0, 2)], **session), 12)
+            client.send_now(fetch_request("t", [(0, 2)], **session), 12)
+            running.arrived([client])
             await settled()
             clock.jump(throttled.throttle_time_ms / 1000 + 20)  # and until the first answer does not count any more
             answer = (await client.receive())[1]
@@ -213,7 +216,8 @@ def test_the_work_for_a_client_is_limited(tmp_path: Path) -> None:
                 ),
             ]
             for request, version in requests:
-                await client.send(request, version, client_id="busy")
+                client.send_now(request, version, client_id="busy")
+                running.arrived([client])
                 await settled()
                 clock.jump(1.001)
                 answer = (await client.receive())[1]

@@ -141,7 +141,7 @@ def test_two_that_verify_their_logs_let_the_third_serve(tmp_path: Path) -> None:
             await holds(cluster, 3, "new")
             await write_once(cluster.node(3), "new")
             for number in (1, 2):
-                assert gates[number].reached.is_set()
+                await cluster.until(gates[number].reached.is_set)
                 gates[number].let_go()
             await cluster.until(lambda: cluster.nodes.keys() == {1, 2, 3})
             await cluster.until(lambda: not any(each.fenced for each in cluster.newest_image().brokers.values()))
@@ -186,7 +186,7 @@ def test_clients_are_refused_until_the_logs_are_open(tmp_path: Path) -> None:
             await settled(is_fenced)
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port)).close()
-            assert gate.reached.is_set()
+            await settled(lambda: _reached(gate))
             gate.let_go()
 
     run(prepare)

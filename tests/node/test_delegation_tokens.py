@@ -104,6 +104,7 @@ def test_a_token_logs_in_as_its_owner_in_every_version(tmp_path: Path, caplog: p
 
 def test_a_token_is_renewed_expired_and_removed(tmp_path: Path) -> None:
     async def test(node: Node, env: Later) -> None:
+        env.stand_at(env.wall_clock_ms())
         alice, bob, carol = [await user(node, name) for name in ("alice", "bob", "carol")]
         for version in (1, 2):
             token = await create(alice, "bob")
@@ -134,6 +135,7 @@ def test_a_token_is_renewed_expired_and_removed(tmp_path: Path) -> None:
 
 def test_lives_are_limited(tmp_path: Path) -> None:
     async def test(node: Node, env: Later) -> None:
+        env.stand_at(env.wall_clock_ms())
         alice = await user(node, "alice")
         for asked, lifetime in ((-1, 10_000), (0, 10_000), (20_000, 10_000), (2**63 - 1, 10_000), (3000, 3000)):
             token = await create(alice, max_lifetime_ms=asked)

@@ -22,6 +22,7 @@ from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec
 from tests.node.api_cases import ALL, CASES, RACKS, World, build
 from tests.node.node_harness import Client
+from tests.node.patient_clock import run_patiently
 from tests.node.quorum_harness import LISTENER, quorum
 from tests.node.test_forwarded_requests import in_envelope
 from tests.node.token_harness import PROPERTIES
@@ -162,4 +163,4 @@ def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, capl
             assert missing == NEVER_FILLED
 
     with caplog.at_level(logging.ERROR):
-        trio.run(main)
+        run_patiently(main)

@@ -27,7 +27,7 @@ def raised(level: int = 1, how: int = UPGRADE, *, validate_only: bool = False) -
 
 async def upgrade(client: Client) -> None:
     """Ask until the voters have told the leader of their disks."""
-    with trio.fail_after(15):
+    with trio.fail_after(60):
         while (answer := await client.ask(raised(), 2)).error_code:
             assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION, answer
             assert "have not told this leader yet" in answer.error_message, answer
@@ -63,6 +63,7 @@ def test_the_only_voter(tmp_path: Path) -> None:
             await cluster.await_leader()
             client = await cluster.node(1).connect()
             assert await level_of(client) is None
+            await cluster.controllers_registered(1)
             answer = await client.ask(raised(validate_only=True), 2)
             assert (answer.error_code, answer.error_message) == (0, None)
             assert await level_of(client) is None
@@ -117,6 +118,7 @@ def test_three_nodes_and_a_fourth_that_joins(tmp_path: Path, written: bool) -> N
                 RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=other, voter_directory_id=key)
             )
             assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+            await cluster.controllers_registered(1, 2, 3)
             await upgrade(client)
             assert await level_of(await cluster.node(leader).connect()) == 1
             voters = disks(cluster)
@@ -166,13 +168,14 @@ def test_a_voter_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
         async with quorum(tmp_path, 3) as cluster:
             await cluster.start(1, 2)
             await cluster.await_leader()
+            await cluster.controllers_registered(1, 2)
             client = await cluster.node(1).connect()
             answer = await client.ask(raised(), 2)
             assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
             assert "controller 3 has not registered" in answer.error_message, answer
             assert await level_of(client) is None
             await cluster.start(3)
-            with trio.fail_after(15):
+            with trio.fail_after(60):
                 while (await client.ask(raised(), 2)).error_code:
                     await trio.sleep(0.02)
             await all_know(cluster, disks(cluster))

@@ -12,7 +12,7 @@ from kbroker.node import fetch_reader
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
+from tests.node.node_harness import Meanwhile, batch, fetch_request, produce_request, run, running_node, values
 
 
 def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_path: Path) -> None:
@@ -38,7 +38,11 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
     def counted(*args: Any) -> Any:
         nonlocal read
         read += 1
+        if read == 1:
+            others[0].come((ApiVersionsRequest(client_software_name="test", client_software_version="1"), None))
         return real(*args)
+
+    others: list[Meanwhile] = []
 
     monkeypatch.setattr(fetch_reader._Read, "_read_partition", counted)
 
@@ -46,12 +50,11 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
         async with running_node(tmp_path) as node:
             topic_id = await node.create_topic("t", 400)
             slow, other = await node.connect(), await node.connect()
+            others.append(Meanwhile(node, other, lambda: read, monkeypatch))
             await slow.send(fetch_request("t", [(index, 0) for index in range(400)], topic_id=topic_id))
-            while not read:
-                await trio.lowlevel.checkpoint()
-            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-            assert read < 200
             answer = (await slow.receive())[1]
+            await other.receive()
+            assert others[0].answered_at is not None and others[0].answered_at < 200
             assert [data.partition_index for data in answer.responses[0].partitions] == list(range(400))
             assert read == 400
 

@@ -22,7 +22,7 @@ from kbroker.node.metrics import event_loop, measured
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tests.node.metrics_pages import LISTENER, Values, scrape, value
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.node_harness import Node, run, running_node
 
 SECOND_NS = 1_000_000_000
 STAGES = ("requestqueue", "local", "remote", "responsequeue", "responsesend")
@@ -120,28 +120,13 @@ def test_waiting_for_anothers_work_is_the_requests_queue(
                 await client.ask(DescribeClusterRequest())
             handle_by(monkeypatch, DescribeClusterRequest, handle)
             for client in clients:
-                send_now(client, DescribeClusterRequest())
+                client.send_now(DescribeClusterRequest())
+            node.arrived(clients)
             for client in clients:
                 await client.receive()
             assert seconds_by_stage(await page(node), "DescribeCluster") == {"requestqueue": 1, "local": 1}
 
     run(test)
-
-
-def send_now(client: Client, request: Any) -> None:
-    """Send without giving others a turn."""
-    sent: list[bytes] = []
-
-    class Stream:
-        async def send_all(self, data: bytes) -> None:
-            sent.append(data)
-
-    stream, client.stream = client.stream, Stream()  # type: ignore[assignment]
-    with pytest.raises(StopIteration):
-        client.send(request).__await__().__next__()
-    client.stream = stream
-    [data] = sent
-    client.raw.sendall(data)
 
 
 def test_waiting_for_an_earlier_answer_is_the_responses_queue(

@@ -180,7 +180,7 @@ def test_what_clients_push_goes_on_under_their_names(receiver: tuple[Receiver, s
             )
         )
         assert answer.error_code == ErrorCode.NONE
-    it.await_that(lambda: "my.app.orders" in it.metrics["1"])
+    it.await_that(lambda: "my.app.orders" in it.metrics.get("1", {}))
     data = it.metrics["1"]["my.app.orders"].sum
     assert data.is_monotonic and data.aggregation_temporality == 2
     (point_,) = data.data_points

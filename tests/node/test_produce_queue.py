@@ -27,7 +27,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
-from tests.node.node_harness import Client, batch, fetch_request, produce_request, run, running_node, values
+from tests.node.node_harness import Client, Meanwhile, batch, fetch_request, produce_request, run, running_node, values
 
 
 class Env:
@@ -221,22 +221,28 @@ def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypa
     async def counted(work: ProduceQueue, request: Any) -> Any:
         nonlocal slices
         slices += 1
+        if slices == 1:
+            others[0].come(*asked)
         return await real(work, request)
 
     monkeypatch.setattr(ProduceQueue, "_run_slice", counted)
+    others: list[Meanwhile] = []
+    asked: list[tuple[Any, int | None]] = []
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
             topic_id = await node.create_topic("t", cleanup_policy="compact")
             slow, other = await node.connect(), await node.connect()
+            others.append(Meanwhile(node, other, lambda: slices, monkeypatch))
+            asked.append((ApiVersionsRequest(client_software_name="test", client_software_version="1"), None))
+            asked.append((produce_request("", records(5), topic_id=topic_id), None))
             for count in (60_000, 3, 30_000):
                 await slow.send(produce_request("", records(count), topic_id=topic_id))
-            while not slices:
-                await trio.lowlevel.checkpoint()
-            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-            answer = await other.ask(produce_request("", records(5), topic_id=topic_id))
-            assert answer.responses[0].partition_responses[0].base_offset == 0
-            assert 0 < slices < 50, "nothing of the first batch is stored yet"
+            await other.receive()
+            assert others[0].answered_at is not None and 0 < others[0].answered_at < 50
+            answer = (await other.receive())[1]
+            stored_at = answer.responses[0].partition_responses[0].base_offset
+            assert stored_at == 0, "nothing of the first batch is stored yet"
             offsets = []
             for _ in range(3):
                 told = (await slow.receive())[1].responses[0].partition_responses[0]
@@ -253,21 +259,33 @@ def test_a_request_of_many_batches_gives_way_and_keeps_its_order(
 ) -> None:
     monkeypatch.setattr(produce_queue, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(produce, "STEP_BATCHES", 2)
+    real = ProduceQueue._run_slice
+    others: list[Meanwhile] = []
+    came = False
+
+    async def noted(work: ProduceQueue, request: Any) -> Any:
+        nonlocal came
+        if not came:
+            came = True
+            others[0].come((ApiVersionsRequest(client_software_name="test", client_software_version="1"), None))
+        return await real(work, request)
+
+    monkeypatch.setattr(ProduceQueue, "_run_slice", noted)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
             topic_id = await node.create_topic("t")
             slow, other = await node.connect(), await node.connect()
+            queue = node.broker.services.produce_queue
+            others.append(Meanwhile(node, other, lambda: len(queue.waiting), monkeypatch))
             await slow.ask(produce_request("", batch(b"first"), topic_id=topic_id))
             many = [batch(b"%d" % index) for index in range(21)]
             many[7] = many[7][:-1] + b"?"
             await slow.send(to_one_partition(many, topic_id))
             await slow.send(produce_request("", batch(b"last"), topic_id=topic_id))  # the short way, but for the others
-            while not node.broker.services.produce_queue.waiting:
-                await trio.lowlevel.checkpoint()
-            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-            assert node.broker.services.produce_queue.waiting
             answers = (await slow.receive())[1].responses[0].partition_responses
+            await other.receive()
+            assert others[0].answered_at, "what is long still waits"
             codes = [answer.error_code for answer in answers]
             assert codes == [0] * 7 + [ErrorCode.CORRUPT_MESSAGE] + [0] * 13
             last = (await slow.receive())[1].responses[0].partition_responses[0]
@@ -472,7 +490,7 @@ def test_a_topic_that_is_deleted_while_a_long_request_is_appended(
             deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
             assert deleted.responses[0].error_code == 0
             gate.event.set()
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 answer = (await client.receive())[1]
             codes = [topic.partition_responses[0].error_code for topic in answer.responses]
             assert codes[1] == ErrorCode.REQUEST_TIMED_OUT

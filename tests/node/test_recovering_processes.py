@@ -95,7 +95,7 @@ def read(node: ClusterNode, topic: str, count: int) -> list[int]:
 @contextmanager
 def two_recover() -> Iterator[tuple[RunningCluster, list[HeldLog]]]:
     """Node 3 serves a topic ``third`` alone, and all nodes have ``all``; nodes 1 and 2 are held while they recover."""
-    with running_cluster(3, {"min.insync.replicas": 1, "broker.session.timeout.ms": 3000}) as cluster:
+    with running_cluster(3, {"min.insync.replicas": 1}) as cluster:
         with cluster.client() as client:
             made = create_topics(client, [NewTopic("all", 1, 3), NewTopic("third", assignment=[[3]])])
             assert not any(isinstance(result, Exception) for result in made.values())

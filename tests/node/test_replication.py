@@ -201,7 +201,7 @@ def test_a_quorum_of_one_has_brokers_that_replicate(tmp_path: Path) -> None:
 
 async def produce_until_acknowledged(cluster: Quorum, *records: bytes, topic_id: Uuid) -> int:
     """Produce to whoever leads, as often as it takes; the offset. A record may be there twice."""
-    with trio.fail_after(15):
+    with trio.fail_after(60):
         while True:
             leader = leader_of(cluster)
             if leader in cluster.nodes:
@@ -464,7 +464,7 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
         async with three_nodes(tmp_path, **one_each) as cluster:
             await create(cluster)
             client = await cluster.node(1).connect()
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while (await client.ask(FindCoordinatorRequest(key="g"), 3)).error_code:
                     await trio.sleep(0.05)
             offsets = "__consumer_offsets"
@@ -482,7 +482,7 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
                 )
                 return int((await group.ask(request, 8)).topics[0].partitions[0].error_code)
 
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while await commit(1):
                     await trio.sleep(0.02)
             followers = [node_id for node_id in cluster.nodes if node_id != coordinator]

@@ -16,7 +16,7 @@ from kbroker.node import timestamp_lookup_queue
 from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.node.node_harness import batch, produce_request, run, running_node
+from tests.node.node_harness import Meanwhile, batch, produce_request, run, running_node
 
 
 def by_time(partitions: int, topic: str = "t", timestamp: int = 1000) -> ListOffsetsRequest:
@@ -119,7 +119,11 @@ def test_others_are_served_between_the_look_ups_of_a_request(tmp_path: Path, mon
     def counted(log: PartitionLog, timestamp: int) -> Any:
         nonlocal looked_up
         looked_up += 1
+        if looked_up == 1:
+            others[0].come((ApiVersionsRequest(client_software_name="test", client_software_version="1"), None))
         return real(log, timestamp)
+
+    others: list[Meanwhile] = []
 
     monkeypatch.setattr(PartitionLog, "offset_for_timestamp", counted)
 
@@ -128,12 +132,11 @@ def test_others_are_served_between_the_look_ups_of_a_request(tmp_path: Path, mon
             topic_id = await node.create_topic("t", 200)
             slow, other = await node.connect(), await node.connect()
             await slow.ask(produce_request("t", batch(b"x"), partition=199, topic_id=topic_id))
+            others.append(Meanwhile(node, other, lambda: looked_up, monkeypatch))
             for _ in range(10):  # as many as the client likes, one behind the other
                 await slow.send(by_time(200))
-            while not looked_up:
-                await trio.lowlevel.checkpoint()
-            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-            assert looked_up < 1000
+            await other.receive()
+            assert others[0].answered_at is not None and others[0].answered_at < 1000
             for _ in range(10):
                 offsets = [p.offset for p in (await slow.receive())[1].topics[0].partitions]
                 assert offsets == [-1] * 199 + [0]
