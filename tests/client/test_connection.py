@@ -29,7 +29,7 @@ def raw_peer(answer: bytes) -> Iterator[int]:
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(1000)
+                connection.recv(1 << 16)
                 connection.sendall(answer)
 
         thread = threading.Thread(target=serve, daemon=True)
