@@ -39,7 +39,7 @@ from kbroker.wire.messages.offset_commit import (
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
-from tests.doctor.conftest import QUIET, Doctor, create
+from tests.doctor.conftest import PATIENT, QUIET, Doctor, create
 
 Write = Callable[[Mapping[str, str]], Path]
 
@@ -268,8 +268,10 @@ def test_records_of_the_future(broker: RunningBroker, doctor: Doctor) -> None:
 def test_a_tiny_quota(broker: RunningBroker, doctor: Doctor) -> None:
     with Client(broker.bootstrap_servers) as client:
         alter_quotas(client, {"client-id": "batch"}, {"producer_byte_rate": 1024.0})
-        found = doctor("-b", broker.bootstrap_servers)
-        alter_quotas(client, {"client-id": "batch"}, {"producer_byte_rate": None})
+        try:
+            found = doctor("-b", broker.bootstrap_servers)
+        finally:
+            alter_quotas(client, {"client-id": "batch"}, {"producer_byte_rate": None})
     assert list(found) == ["throttling"] and found["throttling"][0]["about"] == "client-id batch"
 
 
@@ -312,7 +314,7 @@ def look(broker: RunningBroker, between: Callable[[], None]) -> list[str]:
             between()
 
     host, port = broker.bootstrap_servers.split(":")
-    cluster = ClusterLook([(host, int(port))], Probe(), look_again=0.01, progress=progress).take()
+    cluster = ClusterLook([(host, int(port))], Probe(), seconds=120, look_again=0.01, progress=progress).take()
     return [check.name for check, _ in examine(Facts(now_ms(), cluster=cluster), list(all_checks()))]
 
 
@@ -350,7 +352,7 @@ def test_checks_are_chosen(doctor: Doctor) -> None:
 
 
 def test_the_report_is_text(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "-b", broker.bootstrap_servers, "--look-again", "0"]) == 0
+    assert main(["doctor", "-b", broker.bootstrap_servers, "--look-again", "0", *PATIENT]) == 0
     assert f"nothing is wrong ({len(all_checks())} checks)" in capsys.readouterr().out
     assert main(["doctor", "-b", f"127.0.0.1:{free_ports(1)[0]}"]) == 1
     out = capsys.readouterr().out
