@@ -143,7 +143,8 @@ def _token_providers_may_answer_late() -> Iterator[None]:
     """As above; they are threads of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provider_http.Limits.__new__, "__defaults__", (120.0, 120.0))
-        patch.setitem(provider_http.ask.__kwdefaults__, "limits", provider_http.Limits())
+        defaults = {**(provider_http.ask.__kwdefaults__ or {}), "limits": provider_http.Limits()}
+        patch.setattr(provider_http.ask, "__kwdefaults__", defaults)
         yield
 
 
