@@ -15,6 +15,7 @@ pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installe
 
 from benchmarks.clients import Load, LoadError
 from benchmarks.steady_load import COUNTER, counter
+from tests.client.fake_broker import end_accepting
 
 REQUEST = struct.pack(">ihhi", 20, 0, 7, 0) + b"x" * 12
 
@@ -49,7 +50,7 @@ class Peer:
                 return
 
     def close(self) -> None:
-        self._listening.close()
+        end_accepting(self._listening, self._thread)
 
 
 @pytest.fixture(params=["C", "Python"])
