@@ -115,3 +115,9 @@ def test_no_answer_in_time() -> None:
         assert connection.closed
         with pytest.raises(ConnectionFailed, match="lost"):
             connection.send(ListGroupsRequest())
+
+
+def test_a_fake_broker_leaves_nobody_behind_who_would_listen_for_the_next() -> None:
+    with FakeBroker() as broker:
+        connect(broker.port).close()
+    assert not broker._accepting.is_alive()
