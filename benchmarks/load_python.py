@@ -133,7 +133,10 @@ def requests(
     done, start = 0, time.monotonic()
     for sock, request, _ in open_sockets.values():
         sock.sendall(request)
-    while time.monotonic() < start + float(seconds):
+    end = start + float(seconds)
+    while time.monotonic() < end or done < len(open_sockets):  # a peer that got no turn has still to answer
+        if time.monotonic() >= end:
+            _check_deadline()
         for descriptor, _event in poll.poll(1000):
             sock, request, response = open_sockets[descriptor]
             response += sock.recv(4096) or sys.exit("closed by the broker")

@@ -12,15 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from kbroker.node.rules import assignors, policies, selector, waited
+from kbroker.security.sasl.oauthbearer import http as provider_http
 from kbroker.testing import RunningBroker, running_broker
 
 ROOT = Path(__file__).parent.parent
 
-# How long an example takes says something of the machine; what is too slow shows in benchmarks.
-settings.register_profile("kbroker", deadline=None, max_examples=int(os.environ.get("KBROKER_EXAMPLES", "100")))
+# How long an example takes, or the making of it, says something of the machine; what is too slow shows in benchmarks.
+settings.register_profile(
+    "kbroker",
+    deadline=None,
+    max_examples=int(os.environ.get("KBROKER_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("kbroker")
 
 
@@ -129,6 +135,16 @@ def _threads_of_rules_may_begin_late() -> Iterator[None]:
     """As on a machine on which many tests run at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(waited, "START_SECONDS", 60)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _token_providers_may_answer_late() -> Iterator[None]:
+    """As above; they are threads of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provider_http.Limits.__new__, "__defaults__", (120.0, 120.0))
+        defaults = {**(provider_http.ask.__kwdefaults__ or {}), "limits": provider_http.Limits()}
+        patch.setattr(provider_http.ask, "__kwdefaults__", defaults)
         yield
 
 

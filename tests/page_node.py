@@ -29,4 +29,4 @@ def started_node(directory: Path, environment: Mapping[str, str]) -> Iterator[Pa
             yield path
         finally:
             node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=120)
+            node.communicate(timeout=600)

@@ -107,7 +107,7 @@ def test_setup_makes_certificates_that_fit_and_keeps_them(tmp_path: Path) -> Non
     }
     made: list[dict[Path, tuple[bytes, int]]] = []
     for _ in range(2):
-        done = subprocess.run(["sh", "-euc", text], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["sh", "-euc", text], env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
         made.append({path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files})
@@ -130,7 +130,7 @@ def test_setup_makes_certificates_that_fit_and_keeps_them(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("service", ["secure-setup", "secure-client"])
 def test_scripts_are_for_any_shell(service: str) -> None:
-    done = subprocess.run(["sh", "-n"], input=script(service), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["sh", "-n"], input=script(service), capture_output=True, text=True, timeout=600)
     assert script(service).strip() and done.returncode == 0, done.stderr
 
 

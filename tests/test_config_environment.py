@@ -127,7 +127,7 @@ def test_a_node_by_its_environment(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("kbroker ready: 127.0.0.1:")
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
         assert "for a JVM, without effect in kbroker: KAFKA_HEAP_OPTS" in errors
     assert "cluster.id=abcdefghijklmnopqrstuv" in (tmp_path / "data" / "meta.properties").read_text()
@@ -137,5 +137,5 @@ def test_no_cluster_of_one_by_mistake(tmp_path: Path) -> None:
     variables = node_variables(tmp_path)
     address = variables.pop("KAFKA_CONTROLLER_QUORUM_VOTERS").partition("@")[2]
     process = run_container(tmp_path, **variables, KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS=address)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 1 and "KAFKA_CONTROLLER_QUORUM_VOTERS" in errors.splitlines()[-1]

@@ -59,7 +59,7 @@ def test_the_session_is_as_the_page_shows_it(tmp_path: Path) -> None:
             shown += watcher.stdout.read()
     finally:
         node.send_signal(signal.SIGTERM)
-        node.communicate(timeout=120)
+        node.communicate(timeout=600)
     assert comparable(shown) == comparable(lines)
     again = [*COMMAND, "watch", "--read", str(file), "--api", "Produce", "--verbose"]
     text = subprocess.run(again, env=environment, capture_output=True, text=True, check=True).stdout

@@ -112,7 +112,7 @@ def test_a_start_script_of_testcontainers(container: Container, shell: str, scri
                 break
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.communicate(timeout=120)
+        process.communicate(timeout=600)
     text = "".join(lines)
     # What the modules wait for, in the words of their regular expressions.
     assert re.search(".*Transitioning from RECOVERY to RUNNING.*", text), text
@@ -127,13 +127,13 @@ def test_a_start_script_of_testcontainers(container: Container, shell: str, scri
 def test_launch_goes_by_the_file_alone(container: Container) -> None:
     (container.root / "bin/kbroker").write_text('#!/bin/sh\necho "$@"\nenv\n')
     variables = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_OPTS": "-Da -Db"}
-    output, _ = container.start("bash", "exec /etc/confluent/docker/launch", **variables).communicate(timeout=120)
+    output, _ = container.start("bash", "exec /etc/confluent/docker/launch", **variables).communicate(timeout=600)
     assert output.startswith("container -c ") and "KAFKA_" not in output and f"CLUSTER_ID={CLUSTER_ID}\n" in output
 
 
 def test_without_kraft_a_container_says_what_is_missing(container: Container) -> None:
     process = container.start("sh", ZOOKEEPER)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "kbroker has no ZooKeeper" in output and "Traceback" not in output, output
     assert "process.roles" in output.splitlines()[-1], output

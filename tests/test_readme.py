@@ -73,7 +73,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
         yield directory, address, environment | {"KBROKER_BOOTSTRAP": address}
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+        assert process.wait(600) == 0
         process.stdout.close()
 
 
@@ -107,7 +107,7 @@ def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: st
         command.append(str(path))
     else:
         command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(path)]
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

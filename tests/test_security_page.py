@@ -52,7 +52,7 @@ def place(tmp_path: Path, environment: dict[str, str]) -> Iterator[tuple[Path, d
         yield tmp_path, environment
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(600)
         process.stdout.close()
 
 
@@ -64,7 +64,7 @@ def test_the_blocks_in_their_order(place: tuple[Path, dict[str, str]]) -> None:
         if language not in ("sh", "python"):
             continue
         command = ["sh", "-eu", "-c", text] if language == "sh" else [sys.executable, "-c", text]
-        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
         told.append(done.stdout)
     assert "two pizzas" in told[0] and "User:billing" in told[1] and told[2] == "two pizzas\n"
@@ -158,7 +158,7 @@ def test_nodes_on_machines_of_their_own_are_one_cluster(tmp_path: Path, environm
         for node in nodes:
             node.send_signal(signal.SIGTERM)
         for node in nodes:
-            node.communicate(timeout=60)
+            node.communicate(timeout=600)
 
 
 def test_client_properties_are_those_of_the_client() -> None:

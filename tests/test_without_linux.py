@@ -82,5 +82,5 @@ def test_a_stock_client_is_served(tmp_path: Path) -> None:
     with started(tmp_path) as (process, address):
         assert read(address) == values
         process.terminate()
-        assert process.wait(120) == 0
+        assert process.wait(600) == 0
     assert "Traceback" not in (tmp_path / "stderr").read_text()

@@ -36,7 +36,7 @@ def topic_of(loop: Loop, name: str, partitions: int) -> Uuid:
     new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
     wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 7, told.append)
     wire.ask(FindCoordinatorRequest(key=name), 2, told.append)
-    loop.run_until(lambda: len(told) == 2, "the topics", 20)
+    loop.run_until(lambda: len(told) == 2, "the topics", 180)
     loop.close(wire)
     return Uuid(told[0].topics[0].topic_id)
 
@@ -48,15 +48,15 @@ def test_members_share_what_there_is_through_joins_and_leaves(address: tuple[str
     make = PROTOCOLS[protocol]
     for _ in range(3):
         make(loop, group).join()
-    loop.run_until(group.is_settled, "three to share", 20)
+    loop.run_until(group.is_settled, "three to share", 180)
     assert sorted(len(member.owned) for member in group.members) == [2, 2, 3]
     leaver = group.members[0]
     leaver.leave()
-    loop.run_until(lambda: leaver.finished, "one to leave", 20)
+    loop.run_until(lambda: leaver.finished, "one to leave", 180)
     drop([leaver])
-    loop.run_until(group.is_settled, "two to share", 20)
+    loop.run_until(group.is_settled, "two to share", 180)
     make(loop, group).join()
-    loop.run_until(group.is_settled, "three to share again", 20)
+    loop.run_until(group.is_settled, "three to share again", 180)
     assert set().union(*(member.owned for member in group.members)) == set(range(7))
     assert {partition: owner for partition, owner in group.owners.items() if partition not in owner.owned} == {}
 

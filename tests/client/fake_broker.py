@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,6 +32,20 @@ Answer = Callable[[Any, int], Any]
 SILENCE = object()
 
 
+def end_accepting(listener: socket.socket, thread: threading.Thread) -> None:
+    """Close a listener on which a thread waits, once that has ended.
+
+    Otherwise the port would still be listened on, and a thread that has to begin its wait again (a process that was
+    stopped and goes on does that) would do so on whatever has got the descriptor meanwhile: a later test's listener.
+    """
+    with suppress(OSError):  # it is no connection, where the system asks for one
+        listener.shutdown(socket.SHUT_RDWR)
+    if sys.platform != "linux":  # elsewhere closing wakes the thread
+        listener.close()
+    thread.join()
+    listener.close()
+
+
 class FakeBroker:
     """Broker 1 of a cluster of one, with the topic ``t`` of two partitions; ``answers``: request class -> answer.
 
@@ -46,7 +62,8 @@ class FakeBroker:
         self.port: int = self._listener.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._connections: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def __enter__(self) -> Self:
         return self
@@ -54,8 +71,10 @@ class FakeBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._listener.close()
+        end_accepting(self._listener, self._accepting)
         for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # its thread has an end, too
             connection.close()
 
     def names(self) -> list[str]:

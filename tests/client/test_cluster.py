@@ -45,7 +45,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.client.fake_broker import FakeBroker
+from tests.client.fake_broker import FakeBroker, with_time
 
 
 def client_of(broker: FakeBroker, timeout: float = 120) -> Client:
@@ -82,9 +82,10 @@ def test_an_advertised_address_that_is_wrong_is_named() -> None:
         response.brokers[0].port = 1
         return response
 
-    with FakeBroker() as broker, client_of(broker, 0.2) as client:
+    with FakeBroker() as broker, client_of(broker) as client:
         broker.answers[MetadataRequest] = metadata
         client.refresh(())
+        client.timeout = 0.2
         with pytest.raises(ConnectionFailed, match=r"broker 1 says that it is at 127\.0\.0\.1:1, but: cannot connect"):
             client.ask_node(1, ListGroupsRequest())
 
@@ -124,12 +125,15 @@ def test_a_leader_that_moved_is_asked_again_for_that_partition_only() -> None:
 
 
 def test_an_error_that_stays_is_given_per_partition_when_time_is_up() -> None:
-    with FakeBroker({ListOffsetsRequest: offsets_answer(itertools.repeat(6))}) as broker:
-        with client_of(broker, 0.3) as client:
-            found = list_offsets(client, {TopicPartition("t", 0): LATEST})
-        error = found[TopicPartition("t", 0)]
-        assert isinstance(error, ResponseError) and error.name == "NOT_LEADER_OR_FOLLOWER"
-        assert str(error).startswith("partition t-0: ")
+    def run(seconds: float) -> None:
+        with FakeBroker({ListOffsetsRequest: offsets_answer(itertools.repeat(6))}) as broker:
+            with client_of(broker, seconds) as client:
+                found = list_offsets(client, {TopicPartition("t", 0): LATEST})
+            error = found[TopicPartition("t", 0)]
+            assert isinstance(error, ResponseError) and error.name == "NOT_LEADER_OR_FOLLOWER"
+            assert str(error).startswith("partition t-0: ")
+
+    with_time(run, 0.3, 20)
 
 
 def test_an_error_for_good_is_not_tried_again() -> None:

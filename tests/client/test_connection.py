@@ -29,7 +29,7 @@ def raw_peer(answer: bytes) -> Iterator[int]:
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(1000)
+                connection.recv(1 << 16)
                 connection.sendall(answer)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -115,3 +115,9 @@ def test_no_answer_in_time() -> None:
         assert connection.closed
         with pytest.raises(ConnectionFailed, match="lost"):
             connection.send(ListGroupsRequest())
+
+
+def test_a_fake_broker_leaves_nobody_behind_who_would_listen_for_the_next() -> None:
+    with FakeBroker() as broker:
+        connect(broker.port).close()
+    assert not broker._accepting.is_alive()

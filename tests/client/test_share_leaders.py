@@ -26,7 +26,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
-from tests.client.fake_broker import FakeBroker
+from tests.client.fake_broker import FakeBroker, with_time
 
 GROUP = GroupDescription("g", "Share", "Empty", "share", "simple", 1, ())
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -90,7 +90,7 @@ def test_a_place_that_is_not_known_is_not_taken_for_none(
 ) -> None:
     """``--to-current`` went to the end there, and left out what was not done with."""
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((code, -1, -1))
-    with Client(broker.bootstrap, timeout=30) as client:
+    with Client(broker.bootstrap, timeout=120) as client:
         group = look_at_group(client, "g")
         with pytest.raises(ResponseError, match="partition t-1") as caught:
             plan_reset(client, group, group.partitions, strategy)
@@ -102,7 +102,7 @@ def test_a_place_that_is_not_known_is_not_taken_for_none(
 @pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
 def test_a_leader_that_is_there_again_is_asked_and_nothing_is_said_of_it(broker: FakeBroker, code: ErrorCode) -> None:
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((code, -1, -1), (0, 4, 5))
-    with Client(broker.bootstrap, timeout=30) as client:
+    with Client(broker.bootstrap, timeout=120) as client:
         offsets, unknown = settled_offsets(client, "g")
     assert unknown == {} and losses({}, unknown) == []
     assert offsets == {HERE: ShareOffset(3, 2), THERE: ShareOffset(4, 5)}
@@ -112,7 +112,7 @@ def test_a_leader_that_is_there_again_is_asked_and_nothing_is_said_of_it(broker:
 
 def test_a_group_with_leaders_everywhere_costs_one_question(broker: FakeBroker) -> None:
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((0, 4, 5))
-    with Client(broker.bootstrap, timeout=30) as client:
+    with Client(broker.bootstrap, timeout=120) as client:
         assert settled_offsets(client, "g")[1] == {}
     assert broker.names() == ["FindCoordinator", "DescribeShareGroupOffsets"]
 
@@ -126,15 +126,19 @@ def test_a_partition_that_has_no_leader_is_told_of_once_it_was_waited_for(broker
 
     broker.answers[MetadataRequest] = metadata
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((ErrorCode.LEADER_NOT_AVAILABLE, -1, -1))
-    with Client(broker.bootstrap, timeout=3) as client:
-        offsets, unknown = settled_offsets(client, "g")
-        assert set(unknown) == {THERE} and unknown[THERE].code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert [loss.text for loss in losses({}, unknown)] == [
-            "t-1: there is no leader: nobody can read or write there."
-        ]
-        assert offsets[HERE] == ShareOffset(3, 2) and offsets[THERE].start is None
-        broker.requests.clear()
-        rows: list[dict[str, Any]] = [{"topic": "t", "partition": 1}]
-        add_in_flight(client, GROUP, rows, unknown)
-        assert rows[0]["in_flight"] is None and "LEADER_NOT_AVAILABLE" in rows[0]["in_flight_problem"]
-        assert broker.requests == [], "it is not waited for again"
+
+    def run(seconds: float) -> None:
+        with Client(broker.bootstrap, timeout=seconds) as client:
+            offsets, unknown = settled_offsets(client, "g")
+            assert set(unknown) == {THERE} and unknown[THERE].code == ErrorCode.LEADER_NOT_AVAILABLE
+            assert [loss.text for loss in losses({}, unknown)] == [
+                "t-1: there is no leader: nobody can read or write there."
+            ]
+            assert offsets[HERE] == ShareOffset(3, 2) and offsets[THERE].start is None
+            broker.requests.clear()
+            rows: list[dict[str, Any]] = [{"topic": "t", "partition": 1}]
+            add_in_flight(client, GROUP, rows, unknown)
+            assert rows[0]["in_flight"] is None and "LEADER_NOT_AVAILABLE" in rows[0]["in_flight_problem"]
+            assert broker.requests == [], "it is not waited for again"
+
+    with_time(run, 1, 30)

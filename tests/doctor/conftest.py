@@ -14,7 +14,11 @@ from kbroker.cli import main
 from kbroker.client import Client, ResponseError
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.config.properties import format_properties
+from kbroker.doctor.gather import listeners
 from kbroker.testing import RunningBroker, running_broker
+
+PATIENT = ("--timeout", "120")
+"""Options with which a broker on a busy machine is not taken for one that does not answer."""
 
 QUIET = {"auto.create.topics.enable": "false"}
 """Properties of a development node about which the doctor says nothing."""
@@ -34,10 +38,11 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("KBROKER_BOOTSTRAP", raising=False)
     # Brokers of this process log, by handlers of earlier tests, too, whose streams are closed by now.
     monkeypatch.setattr(logging, "raiseExceptions", False)
+    monkeypatch.setattr(listeners, "_ANSWER_SECONDS", 120.0)  # of which --timeout may leave less
 
     def run(*words: object) -> dict[str, list[dict[str, Any]]]:
         capsys.readouterr()
-        code = main(["doctor", "--json", "--look-again", "0", *map(str, words)])
+        code = main(["doctor", "--json", "--look-again", "0", *PATIENT, *map(str, words)])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         document = json.loads(captured.out)

@@ -26,7 +26,7 @@ from kbroker.doctor.secrets import Secrets, hidden
 from kbroker.errors import FatalError
 from kbroker.testing import running_broker
 from kbroker.wire.record_batch import Record
-from tests.doctor.conftest import QUIET, create
+from tests.doctor.conftest import PATIENT, QUIET, create
 
 PLANTED = {
     "keystore": "planted-keystore-pass",
@@ -106,7 +106,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
             f"INFO started\nINFO password={PLANTED['logged']} given\nWARN {PLANTED['keystore']} was refused\n"
             f"INFO Authorization: Bearer {PLANTED['bearer']}\nINFO http://me:{PLANTED['url']}@proxy:1/\nINFO the end\n"
         )
-        words = ["bundle", str(output), "--config", str(config), "--log", str(log), "--look-again", "0"]
+        words = ["bundle", str(output), "--config", str(config), "--log", str(log), "--look-again", "0", *PATIENT]
         assert main([*words, "--command-config", str(client_file)]) == 0
     assert output.stat().st_mode & 0o777 == 0o600
     return members(output)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -16,8 +15,7 @@ from kbroker.cli import main
 from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.cli.secure_setup import login_line, pem_stores
-from kbroker.client import Client
-from kbroker.client.connection import Connection
+from kbroker.client import Client, ResponseError
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.quotas import alter_quotas
@@ -39,9 +37,17 @@ from kbroker.wire.messages.offset_commit import (
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
-from tests.doctor.conftest import QUIET, Doctor, create
+from kbroker.wire.schema import Request
+from tests.doctor.conftest import PATIENT, QUIET, Doctor, create
 
 Write = Callable[[Mapping[str, str]], Path]
+R = TypeVar("R")
+
+
+class Ask(Protocol):
+    """Asks the coordinator of a group, by a version of at most ``highest``."""
+
+    def __call__(self, request: Request[R], highest: int) -> R: ...
 
 
 @contextmanager
@@ -66,21 +72,23 @@ def produce(client: Client, name: str, *timestamps: int) -> None:
 
 
 @contextmanager
-def joined(broker: RunningBroker, group: str) -> Iterator[tuple[Connection, Any]]:
-    """A member that has joined a group, and is to lead it."""
-    host, port = broker.bootstrap_servers.split(":")
-    deadline = time.monotonic() + 180
-    connection = Connection(host, int(port), client_id="member", deadline=deadline)
-    try:
+def joined(broker: RunningBroker, group: str) -> Iterator[tuple[Ask, Any]]:
+    """A member that has joined a group, and is to lead it: its way to the coordinator, and the answer to it."""
+    with Client(broker.bootstrap_servers, timeout=180) as client:
+
+        def ask(request: Request[R], highest: int) -> R:
+            def check(response: Any) -> None:
+                if getattr(response, "error_code", 0):
+                    raise ResponseError(response.error_code, f"group {group}")
+
+            return client.ask_coordinator(group, request, check, highest=highest)
+
         request = join_request(
             group, "", [(ASSIGNOR, subscription("t"))], session_timeout_ms=600_000, rebalance_timeout_ms=600_000
         )
-        connection.send(request, version=3)
-        answer = connection.receive(deadline)
-        yield connection, answer
-        connection.request(LeaveGroupRequest(group_id=group, member_id=answer.member_id), deadline, version=2)
-    finally:
-        connection.close()
+        answer = ask(request, 3)
+        yield ask, answer
+        ask(LeaveGroupRequest(group_id=group, member_id=answer.member_id), 2)
 
 
 # --- Sound brokers --------------------------------------------------------------------------------------------------
@@ -268,8 +276,10 @@ def test_records_of_the_future(broker: RunningBroker, doctor: Doctor) -> None:
 def test_a_tiny_quota(broker: RunningBroker, doctor: Doctor) -> None:
     with Client(broker.bootstrap_servers) as client:
         alter_quotas(client, {"client-id": "batch"}, {"producer_byte_rate": 1024.0})
-        found = doctor("-b", broker.bootstrap_servers)
-        alter_quotas(client, {"client-id": "batch"}, {"producer_byte_rate": None})
+        try:
+            found = doctor("-b", broker.bootstrap_servers)
+        finally:
+            alter_quotas(client, {"client-id": "batch"}, {"producer_byte_rate": None})
     assert list(found) == ["throttling"] and found["throttling"][0]["about"] == "client-id batch"
 
 
@@ -312,7 +322,7 @@ def look(broker: RunningBroker, between: Callable[[], None]) -> list[str]:
             between()
 
     host, port = broker.bootstrap_servers.split(":")
-    cluster = ClusterLook([(host, int(port))], Probe(), look_again=0.01, progress=progress).take()
+    cluster = ClusterLook([(host, int(port))], Probe(), seconds=120, look_again=0.01, progress=progress).take()
     return [check.name for check, _ in examine(Facts(now_ms(), cluster=cluster), list(all_checks()))]
 
 
@@ -322,10 +332,10 @@ def test_a_group_that_does_not_end_its_rebalance(broker: RunningBroker) -> None:
 
 
 def test_a_consumer_that_does_not_get_on(broker: RunningBroker) -> None:
-    with topic(broker, "t") as client, joined(broker, "stuck") as (member, answer):
+    with topic(broker, "t") as client, joined(broker, "stuck") as (ask, answer):
         produce(client, "t", now_ms(), now_ms())
         request = sync_request("stuck", answer.generation_id, answer.member_id, shares("t", 1, answer))
-        member.request(request, time.monotonic() + 60, version=3)
+        ask(request, 3)
         at = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         commit = OffsetCommitRequest(
             group_id="stuck",
@@ -333,7 +343,7 @@ def test_a_consumer_that_does_not_get_on(broker: RunningBroker) -> None:
             member_id=answer.member_id,
             topics=[OffsetCommitRequestTopic(name="t", partitions=[at])],
         )
-        member.request(commit, time.monotonic() + 60, version=8)
+        assert ask(commit, 8).topics[0].partitions[0].error_code == 0
         assert look(broker, lambda: produce(client, "t", now_ms())) == ["consumer-stuck"]
         assert look(broker, lambda: None) == []
 
@@ -350,7 +360,7 @@ def test_checks_are_chosen(doctor: Doctor) -> None:
 
 
 def test_the_report_is_text(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "-b", broker.bootstrap_servers, "--look-again", "0"]) == 0
+    assert main(["doctor", "-b", broker.bootstrap_servers, "--look-again", "0", *PATIENT]) == 0
     assert f"nothing is wrong ({len(all_checks())} checks)" in capsys.readouterr().out
     assert main(["doctor", "-b", f"127.0.0.1:{free_ports(1)[0]}"]) == 1
     out = capsys.readouterr().out

@@ -522,7 +522,7 @@ def test_a_transaction_out_of_time_is_aborted_by_the_node(tmp_path: Path) -> Non
         interval = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10"}
         async with running_node(tmp_path, **interval) as node:
             await node.create_topic("t")
-            producer = await open_producer(node, timeout_ms=1)
+            producer = await open_producer(node, timeout_ms=500)  # with less, its first batch might come too late
             assert await producer.send(b"a") == 0
             with trio.fail_after(10):
                 while (await state(node)).transaction_state != "CompleteAbort":
@@ -601,7 +601,7 @@ def test_kafkas_tool_reads_the_transaction_log(tmp_path: Path, kafka_home: Path)
     log = tmp_path / "data" / "__transaction_state-0" / f"{0:020d}.log"
     command = ["java", *FAST_START, "-cp", f"{kafka_home}/libs/*", "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
-        [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=60
+        [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=600
     )
     assert re.findall(r'"transactionStatus":(\d)', done.stdout) == ["0", "1", "2", "4"], done.stdout + done.stderr
 

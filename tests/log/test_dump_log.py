@@ -22,7 +22,7 @@ from tests.log.log_helpers import NOW, TP
 
 def dump(home: Path, *arguments: str) -> str:
     tool = ["java", *FAST_START, "-cp", f"{home}/libs/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
-    done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=600)
     # Without a configuration log4j says so on standard error; everything else there is a complaint.
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Exception" not in done.stderr, done.stderr

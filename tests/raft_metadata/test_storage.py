@@ -228,7 +228,7 @@ def test_kafkas_dump_tool_reads_what_formatting_writes(tmp_path: Path) -> None:
     ):
         out = subprocess.run(
             [f"{home}/bin/kafka-dump-log.sh", "--cluster-metadata-decoder", "--files", str(tmp_path / name)],
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=600, check=True,
         ).stdout  # fmt: skip
         assert "isvalid: false" not in out
         for word in words:

@@ -61,7 +61,7 @@ def test_json_lines(records: Placed) -> None:
     assert list(placed(read_records(lines_of(data), options))) == without_offsets(records)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 @given(PLACED)
 def test_parquet(tmp_path: Path, records: Placed) -> None:
     pytest.importorskip("pyarrow")

@@ -24,7 +24,7 @@ from pathlib import Path
 from spark_examples.command import kbroker_process
 with kbroker_process(Path(sys.argv[1])) as bootstrap:
     print(bootstrap, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -67,7 +67,7 @@ SCRIPTS = sorted(
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_tells_how_a_script_is_called_and_what_each_option_is(script: str) -> None:
     command = [sys.executable, "-m", f"spark_examples.{script}", "--help"]
-    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600).stdout
     assert text.startswith(f"usage: python -m spark_examples.{script} ")
     options = " ".join(text.partition("\noptions:\n")[2].split())
     for name in set(re.findall(r"--[a-z-]+", text.partition("\n\n")[0])):

@@ -116,7 +116,8 @@ def offset_fetch(request: Any, version: int) -> OffsetFetchResponse:
 
 
 @pytest.fixture
-def broker() -> Iterator[FakeBroker]:
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
+    monkeypatch.setattr(looking, "PATIENCE", 60.0)
     with FakeBroker(partitions=MANY) as fake:
         fake.answers |= {
             DescribeClusterRequest: lambda request, version: DescribeClusterResponse(

@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import subprocess
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,13 +188,19 @@ def _missing(folder: Path) -> list[str]:
 
 
 def _resolve(maven: str, artifact: str, folder: Path) -> None:
-    """Copy one jar into ``folder``, from the local repository or from wherever Maven is set up to look."""
+    """Copy one jar into ``folder``, from the local repository or from wherever Maven is set up to look.
+
+    It is there as a whole or not at all: another run of the tests may look for it, too.
+    """
     command = [maven, "-B", "-q", "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{KAFKA_VERSION}"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise NoDefinitions(f"mvn could not resolve {artifact}: {done.stdout.strip()[-500:]}")
+    with tempfile.TemporaryDirectory(dir=folder) as apart:
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={apart}"], cwd=folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NoDefinitions(f"mvn could not resolve {artifact}: {done.stdout.strip()[-500:]}")
+        for jar in Path(apart).iterdir():
+            jar.replace(folder / jar.name)
 
 
 def kafka_definitions() -> Iterator[dict[str, Any]]:

@@ -6,10 +6,10 @@ import json
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from kbroker.client.properties import ClientProperties
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.oauthbearer import http as provider_http
+from kbroker.security.sasl.oauthbearer import retrieval
 from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
 from kbroker.security.sasl.oauthbearer.http import Limits, ProviderError, ask, parse_url
 from kbroker.security.sasl.oauthbearer.messages import parse_initial_response
@@ -252,7 +253,9 @@ def tls_server(provider: TokenProvider, context: ssl.SSLContext) -> Iterator[str
             thread.join()
 
 
-def test_a_provider_is_asked_again_where_that_may_help(provider: TokenProvider) -> None:
+def test_a_provider_is_asked_again_where_that_may_help(
+    provider: TokenProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[Answer] = [(503, {}, b""), (500, {}, b""), (200, {}, b'{"access_token": " abc "}')]
     provider.answers["/token"] = lambda: answers.pop(0)
     url = parse_url(provider.token_url)
@@ -260,16 +263,20 @@ def test_a_provider_is_asked_again_where_that_may_help(provider: TokenProvider) 
     def post(headers: Any, form: bytes) -> bytes:
         return ask(url, headers=headers, form=form)
 
-    get = from_endpoint(post, Credentials("alice", "alice-secret"), Backoff(0.001, 5.0))
+    get = from_endpoint(post, Credentials("alice", "alice-secret"), Backoff(0.001, 600.0))
     assert get() == "abc" and not answers
     answers[:] = [(400, {}, json.dumps({"error": "x"}).encode())]
     with pytest.raises(ProviderError, match="status 400"):
         get()
     provider.answers["/token"] = lambda: (503, {}, b"")
-    began = time.monotonic()
+    provider.requests.clear()
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+    monkeypatch.setattr(retrieval, "time", clock)
     with pytest.raises(ProviderError, match="status 503"):
-        from_endpoint(post, Credentials("alice", "alice-secret"), Backoff(0.001, 0.05))()
-    assert time.monotonic() - began < 5
+        from_endpoint(post, Credentials("alice", "alice-secret"), Backoff(1.0, 10.0))()
+    assert waits == [1.0, 2.0, 4.0], "another 8 seconds would be too long"
+    assert len(provider.requests) == 4
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"access_token": 7}', b'{"access_token": " "}', b"[" * 100_000])
