@@ -12,6 +12,7 @@ from compat_tests.case import eventually
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
 from kbroker.client import Client
+from kbroker.client.transactions import describe_producers
 from kbroker.types import TopicPartition
 from tests.hanging_transactions import write_unknown
 
@@ -104,16 +105,19 @@ def test_transactions(compare: Comparison, producers: None) -> None:
 
 
 @feature("kafka-transactions")
-def test_a_transaction_that_hangs(compare: Comparison) -> None:
-    """A broker that does not verify takes what no coordinator has heard of; the record is an hour old."""
+def test_a_transaction_that_hangs(compare: Comparison, producers: None) -> None:
+    """A broker that does not verify takes what no coordinator has heard of; the record is an hour old.
+
+    ``producers`` have had the partitions of the coordinators made: Apache Kafka's take a moment to be described.
+    """
     verifies = ("--alter", "--entity-type", "brokers", "--entity-default")
     name = "transaction.partition.verification.enable"
     compare.topic("hanging", 2)
     compare.server("kafka-configs", *verifies, "--add-config", f"{name}=false")
 
-    def write(side: Side) -> bool:
+    def write(side: Side) -> None:
         with Client(side.broker.bootstrap) as client:
-            return eventually(lambda: _written(client), "the broker does not verify")
+            eventually(lambda: _written(client), "the broker does not verify")
 
     try:
         compare.both(write)
@@ -135,8 +139,10 @@ def test_a_transaction_that_hangs(compare: Comparison) -> None:
 
 
 def _written(client: Client) -> bool:
+    """Whether the record is there, and its transaction open."""
+    partition = TopicPartition("hanging", 1)
     try:
-        write_unknown(client, TopicPartition("hanging", 1), time.time_ns() // 1_000_000 - 3_600_000)
+        write_unknown(client, partition, time.time_ns() // 1_000_000 - 3_600_000)
     except AssertionError:
         return False
-    return True
+    return any(each.start_offset == 0 for each in describe_producers(client, partition))
