@@ -165,7 +165,7 @@ def _await_known(cluster: ClusterServer, names: set[str], began: float) -> None:
 
 def _check_all(cluster: ClusterServer, names: list[str]) -> None:
     with cluster.client(timeout=60.0) as client:
-        found = {each.transactional_id for each in list_transactions(client, states=["Ongoing"])}
+        found = {each.transactional_id for each in list_transactions(client, states=["Ongoing"]).found}
     if not set(names) <= found:
         raise LoadError(f"{len(set(names) - found)} of {len(names)} transactions are not open any more")
 

@@ -98,7 +98,7 @@ _SOURCES = {
     " as that was seen; else the timestamp of the next record's batch. `>` is before a time that is at least so long",
     "partitions in trouble, troubles in words": "the metadata; they are those of [the console](console.md)",
     "open transactions": "their coordinators; what they hold up is the difference of high watermark and last stable"
-    " offset. One that its coordinator has forgotten is not seen: `kbroker txn producers` shows it",
+    " offset. One that its coordinator has forgotten is not seen: `kbroker txn find-hanging` finds it",
     "slow requests": "a page of [metrics](metrics.md) of kbroker, whose stages are explained there",
 }
 

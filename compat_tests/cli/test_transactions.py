@@ -60,4 +60,8 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
     [waits] = [each for each in seen["transactions"] if each["transactional_id"] == "cli-2"]
     assert (waits["state"], waits["partitions"], waits["holds_up_records"]) == ("Ongoing", [["cli-transactions", 0]], 1)
     assert seen["problems"] == [] and seen["offline"] == 0
+    searched = kb("txn", "find-hanging", "--topic", "cli-transactions", "--max-transaction-timeout", "0ms", "--json")
+    assert searched.json == [], "its coordinator will end it"
+    listed = kb("txn", "list", "--state", "Ongoing", "--json").json
+    assert "cli-2" in {each["transactional_id"] for each in listed["transactions"]} and listed["missing"] == []
     second.abort_transaction(120)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
 
+from compat_tests.case import eventually
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
+from kbroker.client import Client
+from kbroker.client.transactions import describe_producers
+from kbroker.types import TopicPartition
+from tests.hanging_transactions import write_unknown
 
 OWN = (
     (r"\b1[789]\d{11}\b", "TIME"),
@@ -20,6 +26,10 @@ OWN = (
     (r"(?m)^\d+ *\t(?=\d+ *\t-?\d+ *\t-?\d+ *\t)", "ID\t"),
 )
 """Ids and times are each broker's own; how long a transaction takes depends on the moment."""
+
+
+HANGING = (*OWN, (r"(?m)^(hanging *\t\d+ *\t)\d+( *\t.*\tTIME *\t)\d+ *$", r"\1ID\2MINUTES"))
+"""find-hanging: Topic, Partition, ProducerId, ProducerEpoch, CoordinatorEpoch, StartOffset, LastTimestamp, Duration."""
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +102,47 @@ def test_transactions(compare: Comparison, producers: None) -> None:
     for isolation, count in (("read_committed", "2"), ("read_uncommitted", "4")):
         compare.server("kafka-console-consumer", *read, "--isolation-level", isolation, "--max-messages", count)
     compare.server("kafka-get-offsets", "--topic", "transactions-tool")
+
+
+@feature("kafka-transactions")
+def test_a_transaction_that_hangs(compare: Comparison, producers: None) -> None:
+    """A broker that does not verify takes what no coordinator has heard of; the record is an hour old.
+
+    ``producers`` have had the partitions of the coordinators made: Apache Kafka's take a moment to be described.
+    """
+    verifies = ("--alter", "--entity-type", "brokers", "--entity-default")
+    name = "transaction.partition.verification.enable"
+    compare.topic("hanging", 2)
+    compare.server("kafka-configs", *verifies, "--add-config", f"{name}=false")
+
+    def write(side: Side) -> None:
+        with Client(side.broker.bootstrap) as client:
+            eventually(lambda: _written(client), "the broker does not verify")
+
+    try:
+        compare.both(write)
+    finally:
+        compare.server("kafka-configs", *verifies, "--delete-config", name)
+
+    def find(*options: str) -> None:
+        compare.server("kafka-transactions", "find-hanging", *options, ordered=False, aside=HANGING)
+
+    find("--topic", "hanging")
+    find("--topic", "hanging", "--partition", "0")
+    find("--topic", "hanging", "--partition", "1", "--broker-id", "1")
+    find("--broker-id", "1", "--max-transaction-timeout", "30")
+    find("--broker-id", "1", "--max-transaction-timeout", "90")
+    compare.server(
+        "kafka-transactions", "abort", "--topic", "hanging", "--partition", "1", "--start-offset", "0", aside=OWN
+    )
+    find("--topic", "hanging")
+
+
+def _written(client: Client) -> bool:
+    """Whether the record is there, and its transaction open."""
+    partition = TopicPartition("hanging", 1)
+    try:
+        write_unknown(client, partition, time.time_ns() // 1_000_000 - 3_600_000)
+    except AssertionError:
+        return False
+    return any(each.start_offset == 0 for each in describe_producers(client, partition))

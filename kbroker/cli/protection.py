@@ -34,6 +34,7 @@ READING: Final = frozenset(
         "topic list",
         "topic offsets",
         "txn describe",
+        "txn find-hanging",
         "txn list",
         "txn producers",
         "user list",

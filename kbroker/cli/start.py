@@ -153,6 +153,9 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
 _IMPORT_AFTER_SECONDS = 2.0
 """Clients come first after a start."""
 
+_LONG_START_SECONDS = 5.0
+"""Seconds after which a start has the collector on: by then it recovers logs, or waits for other nodes."""
+
 _COLLECT_AFTER = 20_000
 """Objects that may be made before the youngest are looked through for cycles."""
 
@@ -196,6 +199,7 @@ Beside = Callable[..., Awaitable[object]]
 def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
     # What start-up makes lives as long as the node: collecting garbage in it would only cost time, now and later.
+    # `_serve` turns the collector on again.
     gc.disable()
     set_up_logging(arguments.log_level)
     if arguments.audit_log is not None:
@@ -319,19 +323,42 @@ async def _serve(
             broker = Broker(config, RealEnv())
             if beside is not None:
                 await besides.start(beside, broker)
+            serves = trio.Event()
+            nursery.start_soon(_collect_in_a_long_start, serves)
             await nursery.start(broker.run)
+            serves.set()
             gc.freeze()
-            # Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them
-            # under way has the collector look for cycles that are not there.
-            gc.set_threshold(_COLLECT_AFTER)
             collector.freeze_survivors()
-            gc.enable()
+            _collect()
             print(ready_line(broker, config), flush=True)
             on_ready()
             if console is not None:
                 nursery.start_soon(console.run, broker, config)
             nursery.start_soon(_import_the_rest, _wanted_handlers(config, broker.lifecycle.is_alone))
         besides.cancel_scope.cancel()
+
+
+async def _collect_in_a_long_start(serves: trio.Event) -> None:
+    """Turn the collector on if the node still does not serve after `_LONG_START_SECONDS`.
+
+    It may recover long logs, or wait for its quorum, for as long as it takes, and let circles pile up meanwhile.
+    """
+    import trio
+
+    with trio.move_on_after(_LONG_START_SECONDS):
+        await serves.wait()
+        return
+    _collect()
+
+
+def _collect() -> None:
+    """Turn the collector on, and let it come seldom.
+
+    Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them under way has
+    the collector look for cycles that are not there.
+    """
+    gc.set_threshold(_COLLECT_AFTER)
+    gc.enable()
 
 
 def _wanted_handlers(config: BrokerConfig, is_alone: bool) -> set[Preload]:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import TYPE_CHECKING
 
-from kbroker.cli.common import add_cluster_arguments, add_yes, checked, cluster, confirm, not_negative
+from kbroker.cli.common import (
+    add_cluster_arguments,
+    add_yes,
+    checked,
+    cluster,
+    confirm,
+    not_negative,
+    report_failures,
+)
 from kbroker.cli.parser import Action, UsageError
 from kbroker.records_io.times import parse_duration
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
@@ -35,27 +47,31 @@ def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import list_transactions
 
     with cluster(arguments) as client:
-        found = list_transactions(client, states=arguments.state or (), longer_than_ms=arguments.longer_than)
+        listed = list_transactions(client, states=arguments.state or (), longer_than_ms=arguments.longer_than)
+    found, problems = listed.found, list(listed.missing.values())
     if arguments.json:
         print_json(
-            [
-                {
-                    "transactional_id": each.transactional_id,
-                    "coordinator": each.coordinator,
-                    "producer_id": each.producer_id,
-                    "state": each.state,
-                }
-                for each in found
-            ]
+            {
+                "transactions": [
+                    {
+                        "transactional_id": each.transactional_id,
+                        "coordinator": each.coordinator,
+                        "producer_id": each.producer_id,
+                        "state": each.state,
+                    }
+                    for each in found
+                ],
+                "missing": [{"broker": broker, "problem": problem} for broker, problem in listed.missing.items()],
+            }
         )
-        return 0
+        return report_failures(problems)
     print_table(
         ["transactional id", "coordinator", "producer id", "state"],
         [[each.transactional_id, plain(each.coordinator), plain(each.producer_id), each.state] for each in found],
         numbers=("coordinator", "producer id"),
         styles={index: "yellow" for index, each in enumerate(found) if each.state == "Ongoing"},
     )
-    return 0
+    return report_failures(problems)
 
 
 def _id_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +160,112 @@ def _producers(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _hanging_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", metavar="TOPIC", help="only in this topic")
+    parser.add_argument("--partition", type=not_negative, metavar="N", help="only in this partition of it")
+    parser.add_argument(
+        "--broker-id",
+        type=not_negative,
+        metavar="ID",
+        help="only in partitions with a replica on this broker, which is asked instead of their leaders",
+    )
+    parser.add_argument(
+        "--max-transaction-timeout",
+        type=checked(parse_duration, "a duration like 90s or 15m"),
+        default="15m",
+        metavar="DURATION",
+        help="only transactions whose last record is older than this (default 15m)",
+    )
+    add_cluster_arguments(parser)
+
+
+def _find_hanging(arguments: argparse.Namespace) -> int:
+    from kbroker.cli.output import plain, print_json, print_table, timestamp
+    from kbroker.client.open_transactions import hanging_among, open_in
+    from kbroker.client.transactions import producers_of
+
+    if arguments.partition is not None and arguments.topic is None:
+        raise UsageError("--partition goes with --topic")
+    limit: int = arguments.max_transaction_timeout
+    with cluster(arguments, task="looking for transactions that hang") as client:
+        partitions, problems = _searched(client, arguments.topic, arguments.partition, arguments.broker_id)
+        producers = producers_of(client, partitions, node_id=arguments.broker_id)
+        problems += [each for each in producers.values() if isinstance(each, Exception)]
+        now = time.time_ns() // 1_000_000
+        old = [each for each in open_in(producers) if now - each.producer.last_timestamp > limit]
+        found = hanging_among(client, old)
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
+                    "producer_id": each.producer.producer_id,
+                    "producer_epoch": each.producer.producer_epoch,
+                    "coordinator_epoch": each.producer.coordinator_epoch
+                    if each.producer.coordinator_epoch >= 0
+                    else None,
+                    "transaction_start_offset": each.start_offset,
+                    "last_timestamp": each.producer.last_timestamp,
+                    "duration_ms": now - each.producer.last_timestamp,
+                }
+                for each in found
+            ]
+        )
+        return report_failures(problems)
+    print_table(
+        ["topic", "partition", "producer id", "epoch", "coordinator epoch", "start offset", "last write", "minutes"],
+        [
+            [
+                each.partition.topic,
+                plain(each.partition.partition),
+                plain(each.producer.producer_id),
+                plain(each.producer.producer_epoch),
+                None if each.producer.coordinator_epoch < 0 else plain(each.producer.coordinator_epoch),
+                plain(each.start_offset),
+                timestamp(each.producer.last_timestamp),
+                plain((now - each.producer.last_timestamp) // 60_000),
+            ]
+            for each in found
+        ],
+        numbers=("partition", "producer id", "epoch", "coordinator epoch", "start offset", "minutes"),
+        wrap=("topic",),
+    )
+    return report_failures(problems)
+
+
+def _searched(
+    client: Client, topic: str | None, number: int | None, broker: int | None
+) -> tuple[list[TopicPartition], list[Exception]]:
+    """The partitions to search by the options, and why others of them cannot be: they have no leader."""
+    from kbroker.client.errors import ResponseError
+    from kbroker.client.topics import describe_topics, list_topics
+    from kbroker.errors import ErrorCode
+
+    if topic is None:
+        topics = list_topics(client)
+    else:
+        found = describe_topics(client, [topic])[topic]
+        if isinstance(found, ResponseError):
+            raise found
+        topics = [found]
+        if number is not None and all(each.partition != number for each in found.partitions):
+            partition = TopicPartition(topic, number)
+            raise ResponseError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition}")
+    partitions: list[TopicPartition] = []
+    problems: list[Exception] = []
+    for described in topics:
+        for each in described.partitions:
+            partition = TopicPartition(described.name, each.partition)
+            if number not in (None, each.partition) or (broker is not None and broker not in each.replicas):
+                continue
+            if broker is None and each.leader is None:
+                problems.append(ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition}"))
+            else:
+                partitions.append(partition)
+    return partitions, problems
+
+
 def _abort_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("transactional_id", nargs="?", metavar="ID", help="a transactional id")
     parser.add_argument("--topic", metavar="TOPIC", help="instead of an id: end the transaction in this topic alone")
@@ -192,11 +314,18 @@ ACTIONS = {
     "producers": Action(
         "show the producers of a partition, and where their open transactions begin", _partition_arguments, _producers
     ),
+    "find-hanging": Action(
+        "find open transactions that no coordinator knows of",
+        _hanging_arguments,
+        _find_hanging,
+        "They hold up consumers with read_committed until they are aborted by hand: kbroker txn abort --topic TOPIC\n"
+        "--partition N --start-offset OFFSET. Those whose ids you may not see look alike.",
+    ),
     "abort": Action(
         "abort a transaction that its producer does not end",
         _abort_arguments,
         _abort,
-        "With an id, its producer is fenced, and all of its partitions get the abort. With a partition and an offset\n"
-        "(see kbroker txn producers), only that partition does: for a transaction that its coordinator has forgotten.",
+        "With an id, its producer is fenced, and all of its partitions get the abort. With a partition and an offset,\n"
+        "only that partition does: for a transaction that its coordinator has forgotten (kbroker txn find-hanging).",
     ),
 }

@@ -310,9 +310,9 @@ class Client:
             asked.append((node_id, connection))
         return answers | {node_id: connection.receive(deadline) for node_id, connection in asked}
 
-    def all_nodes(self) -> list[int]:
+    def all_nodes(self, deadline: float | None = None) -> list[int]:
         """The ids of all brokers, asked for anew."""
-        self.refresh(())
+        self.refresh((), deadline)
         return sorted(self._known.brokers)
 
     def ask_controller(self, request: Request[R], check: Callable[[R], None], *, highest: int | None = None) -> R:

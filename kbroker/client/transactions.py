@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kbroker.client.cluster import Client, refuse
-from kbroker.client.errors import ApiNotServed, ResponseError, known
+from kbroker.client.cluster import FIRST_BACKOFF, Client, refuse
+from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut, ResponseError, known
 from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
@@ -26,8 +27,12 @@ from kbroker.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
 _TRANSACTION: Final = 1
 """The type of key that a transaction coordinator is found by."""
+_LAST_PART: Final = 0.1
+"""With less of the time left than this, brokers are not asked once more: those that do answer need some of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,14 @@ class TransactionListing:
     producer_id: int
     state: str
     coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The transactional ids that brokers coordinate, by name. ``missing``: broker -> why its own may not be there."""
+
+    found: tuple[TransactionListing, ...]
+    missing: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +80,67 @@ class ProducerState:
 
 
 def list_transactions(
-    client: Client, *, states: Sequence[str] = (), longer_than_ms: int | None = None
-) -> list[TransactionListing]:
-    """All transactional ids of all brokers, by name; of some states, or open for longer than a time, if asked."""
-    found: list[TransactionListing] = []
+    client: Client,
+    *,
+    states: Sequence[str] = (),
+    producer_ids: Collection[int] = (),
+    longer_than_ms: int | None = None,
+) -> Listed:
+    """All transactional ids of all brokers; of some states or producers, or open for longer than a time, if asked.
 
-    def requests(node_ids: Iterable[int]) -> Mapping[int, ListTransactionsRequest]:
-        deadline = client.deadline()
-        made = {}
-        for node_id in node_ids:
-            request = ListTransactionsRequest(state_filters=list(states))
-            if longer_than_ms is not None:
-                if client.node(node_id, deadline).version_for(ListTransactionsRequest) < 1:
-                    raise ApiNotServed(f"broker {node_id} is too old to list transactions by their duration")
-                request.duration_filter = longer_than_ms
-            made[node_id] = request
-        return made
+    A broker that does not answer is asked again until the deadline: if it is dead, its transactions have another
+    coordinator before long. ``ClientError`` if no broker answers.
+    """
+    request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
+    if longer_than_ms is not None:
+        request.duration_filter = longer_than_ms
+    deadline = client.deadline()
+    problems: dict[int, ClientError] = {}
+    pause = FIRST_BACKOFF
+    while True:
+        # One after the other, those that have failed last: a broker that does not answer takes a part of the time.
+        nodes = sorted(client.all_nodes(deadline), key=lambda node_id: (node_id in problems, node_id))
+        problems = {}
+        found: list[TransactionListing] = []
+        for index, node_id in enumerate(nodes):
+            now = time.monotonic()
+            slice_end = now + max(deadline - now, 0) / (len(nodes) - index + 1)
+            try:
+                found.extend(_ask_listings(client, node_id, request, slice_end))
+            except (ConnectionFailed, RequestTimedOut, ResponseError) as error:
+                if isinstance(error, ResponseError) and not error.retriable:
+                    raise
+                problems[node_id] = error
+        if not problems or time.monotonic() + max(pause, client.timeout * _LAST_PART) >= deadline:
+            break
+        pause = client.back_off(pause)
+    if problems and len(problems) == len(nodes):
+        raise next(iter(problems.values()))
+    missing = {node_id: str(error) for node_id, error in problems.items()}
+    missing |= _without_leader(client, nodes, deadline)
+    return Listed(tuple(sorted(found, key=lambda each: each.transactional_id)), missing)
 
-    def gather() -> None:
-        found.clear()
-        for node_id, response in client.ask_nodes(requests(client.all_nodes())).items():
-            found.extend(_listings(node_id, response))
 
-    client.retrying(gather, client.deadline())
-    return sorted(found, key=lambda each: each.transactional_id)
+def _ask_listings(
+    client: Client, node_id: int, request: ListTransactionsRequest, deadline: float
+) -> Iterable[TransactionListing]:
+    if request.duration_filter >= 0 and client.node(node_id, deadline).version_for(ListTransactionsRequest) < 1:
+        raise ApiNotServed(f"broker {node_id} is too old to list transactions by their duration")
+    return _listings(node_id, client.ask_together({node_id: request}, deadline)[node_id])
+
+
+def _without_leader(client: Client, alive: Collection[int], deadline: float) -> dict[int, str]:
+    """Broker -> why what it has coordinated has no coordinator: it is gone, and nobody else leads its partitions."""
+    lost: dict[int, list[int]] = {}
+    for topic in client.refresh([TRANSACTIONS_TOPIC], deadline):
+        for each in topic.partitions:
+            if each.leader_id not in alive:
+                for broker in [each for each in each.replica_nodes if each not in alive] or each.replica_nodes:
+                    lost.setdefault(broker, []).append(each.partition_index)
+    return {
+        broker: f"broker {broker} is not there: {len(numbers)} partitions of {TRANSACTIONS_TOPIC} have no leader"
+        for broker, numbers in sorted(lost.items())
+    }
 
 
 def transactions_of_node(client: Client, node_id: int, states: Sequence[str] = ()) -> list[TransactionListing]:
@@ -166,11 +216,14 @@ def describe_producers(client: Client, partition: TopicPartition) -> list[Produc
 
 
 def producers_of(
-    client: Client, partitions: Iterable[TopicPartition]
+    client: Client, partitions: Iterable[TopicPartition], *, node_id: int | None = None
 ) -> dict[TopicPartition, list[ProducerState] | ResponseError]:
-    """Partition -> the producers that its leader knows, by id, or why it cannot be asked."""
+    """Partition -> the producers that its leader knows, by id, or why it cannot be asked.
 
-    def make(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
+    ``node_id``: ask this broker instead, which may be a follower of the partitions.
+    """
+
+    def make(wanted: Iterable[TopicPartition]) -> DescribeProducersRequest:
         topics: dict[str, list[int]] = {}
         for topic, index in wanted:
             topics.setdefault(topic, []).append(index)
@@ -195,7 +248,13 @@ def producers_of(
                 states.sort(key=lambda state: state.producer_id)
                 yield TopicPartition(topic.name, each.partition_index), each.error_code, states
 
-    return ask_leaders(client, dict.fromkeys(partitions), make, read)
+    wanted = dict.fromkeys(partitions)
+    if node_id is None:
+        return ask_leaders(client, wanted, make, read)
+    return {
+        partition: ResponseError(code, f"partition {partition}") if code else states
+        for partition, code, states in (read(client.ask_node(node_id, make(wanted))) if wanted else ())
+    }
 
 
 def abort_hanging(client: Client, partition: TopicPartition, start_offset: int) -> ProducerState:

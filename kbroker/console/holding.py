@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
-from kbroker.client import Client, ClientError, ResponseError
+from kbroker.client import Client, ClientError
 from kbroker.client.errors import known
-from kbroker.client.transactions import ProducerState, describe_transaction, list_transactions, producers_of
+from kbroker.client.open_transactions import descriptions_of, open_in
+from kbroker.client.transactions import producers_of
 from kbroker.types import TopicPartition
-
-OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-_MAX_DESCRIBED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,49 +33,22 @@ def ask_holders(client: Client, partitions: Collection[TopicPartition]) -> dict[
 
     ``ResponseError`` if producers may not be seen.
     """
-    producers = known(producers_of(client, partitions))
-    found = {partition: _open_of(producers[partition]) for partition in partitions}
-    owners = _owners(client, {each.producer_id for holders in found.values() for each in holders})
-    return {
-        partition: [
-            Holder(
-                each.producer_id,
-                each.producer_epoch,
-                each.start_offset,
-                each.last_timestamp,
-                *owners.get(each.producer_id, (None, None)),
-            )
-            for each in holders
-        ]
-        for partition, holders in found.items()
-    }
-
-
-def _open_of(producers: Iterable[ProducerState]) -> list[Holder]:
-    holders = [
-        Holder(each.producer_id, each.producer_epoch, each.start_offset, each.last_timestamp)
-        for each in producers
-        if each.start_offset is not None
-    ]
-    return sorted(holders, key=lambda holder: holder.start_offset)
-
-
-def _owners(client: Client, producer_ids: Collection[int]) -> Mapping[int, tuple[str, int | None]]:
-    """Producer id -> transactional id, and since when its transaction is open, of those that coordinators tell of."""
-    if not producer_ids:
-        return {}
+    opened = open_in(known(producers_of(client, partitions)))
     try:
-        listed = list_transactions(client, states=OPEN_STATES)
+        described, _ = descriptions_of(client, opened)
     except ClientError:
-        return {}
-    owners: dict[int, tuple[str, int | None]] = {}
-    for each in listed:
-        if each.producer_id in producer_ids:
-            since: int | None = None
-            if len(owners) < _MAX_DESCRIBED:
-                try:
-                    since = describe_transaction(client, each.transactional_id).start_timestamp
-                except ResponseError:
-                    pass  # it has ended meanwhile
-            owners[each.producer_id] = (each.transactional_id, since)
-    return owners
+        described = {}
+    found: dict[TopicPartition, list[Holder]] = {partition: [] for partition in partitions}
+    for each in opened:
+        owner = described.get(each)
+        found[each.partition].append(
+            Holder(
+                each.producer.producer_id,
+                each.producer.producer_epoch,
+                each.start_offset,
+                each.producer.last_timestamp,
+                None if owner is None else owner.transactional_id,
+                None if owner is None else owner.start_timestamp,
+            )
+        )
+    return found

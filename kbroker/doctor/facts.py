@@ -17,7 +17,6 @@ from kbroker.client.troubles import QuorumNode
 from kbroker.types import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_TOPIC: Final = "__share_group_state"
 
 

@@ -55,9 +55,6 @@ FORGIVEN_MS = 1000
 """All brokers get so much more time than the controller has stood still."""
 
 
-_UNFENCING = BrokerState.FENCED, BrokerState.UNFENCED
-
-
 class _Suspect(NamedTuple):
     """A broker whose connection has ended."""
 
@@ -161,12 +158,10 @@ class SessionKeeper:
                 broker,
                 beat,
                 lambda: leads_any(view, broker_id),
+                lambda: bool(newly_failed(view, broker_id, beat.offline_log_dirs)),
                 view.image.brokers.values(),
             )
-            state = current_state(broker)
-            if (state, next_state) == _UNFENCING and newly_failed(view, broker_id, beat.offline_log_dirs):
-                next_state = state  # the next heartbeat unfences it: it must not be elected for what has just failed
-            records = list(_records(view, broker, state, next_state))
+            records = list(_records(view, broker, current_state(broker), next_state))
             records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
             return ControllerResult((next_state, view.next_offset + len(records) - 1), records)
 

@@ -119,6 +119,7 @@ class CoordinatorDriver(Generic[C]):
             self._unload(shard.index)
             if (self.TOPIC, shard.index) in self._manager.partitions:  # else it is just being dropped
                 self._begin_load(shard.index, shard.leader_epoch)
+                self._shards[shard.index].when_loaded += shard.when_loaded
 
     def failed(self, shard: Shard[C]) -> None:
         """Log the exception that is being handled, a mistake in the core or its log, and `reload`.
@@ -301,6 +302,18 @@ class CoordinatorDriver(Generic[C]):
         self._steps.process(shard, result)
         return True
 
+    def run_when_loaded(self, index: int, step: Callable[[C], CoordinatorResult[None] | None]) -> None:
+        """`run_unasked` on the shard of a partition, when it is loaded: now or later. Nothing if there is none."""
+        if index in self._shards:
+            self._steps.append_gathered(self._shards[index])
+        shard = self._shards.get(index)  # it is loaded anew if that failed
+        if shard is None:
+            return
+        if shard.loaded.is_set():
+            self.run_unasked(shard, step)
+        else:
+            shard.when_loaded.append(step)
+
     def after_step(self, shard: Shard[C]) -> None:
         """A step of the shard is done: keep the deadlines that it has set."""
         deadline_ms = shard.core.next_deadline()
@@ -340,6 +353,8 @@ class CoordinatorDriver(Generic[C]):
                 self._cannot_load(shard)
                 return
             shard.loaded.set()
+            while shard.when_loaded:
+                self.run_when_loaded(shard.index, shard.when_loaded.pop(0))
             self.loads.append((self._env.now(), self._env.now() - began))
             self._wake()
             if count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
@@ -25,9 +26,10 @@ class Shard(Generic[C]):
 
     ``gathered`` has steps whose records are neither appended nor replayed yet.
     ``gathers`` says that more are expected before the event loop comes round, which is when they are appended.
+    ``when_loaded`` has steps that no request has asked for, and that wait until the log has been replayed.
     """
 
-    __slots__ = ("core", "gathered", "gathers", "index", "leader_epoch", "loaded", "partition")
+    __slots__ = ("core", "gathered", "gathers", "index", "leader_epoch", "loaded", "partition", "when_loaded")
 
     def __init__(self, core: C, index: int, partition: Partition, leader_epoch: int) -> None:
         self.core = core
@@ -37,3 +39,4 @@ class Shard(Generic[C]):
         self.loaded = trio.Event()
         self.gathered: list[GatheredStep] = []
         self.gathers = False
+        self.when_loaded: list[Callable[[C], CoordinatorResult[None] | None]] = []

@@ -101,9 +101,12 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
             self._manager.start_soon(self._forget_topics, deleted)
 
     async def _forget_topics(self, deleted: Collection[tuple[str, Uuid]]) -> None:
-        """Forget the offsets of topics that are gone, those of one shard in a turn of the event loop."""
-        for shard in list(self._shards.values()):
-            self.run_unasked(shard, lambda core: core.on_topics_deleted(deleted))
+        """Forget the offsets of topics that are gone, those of one shard in a turn of the event loop.
+
+        A shard that is being loaded does so afterwards: nobody would tell it again.
+        """
+        for index in list(self._shards):
+            self.run_when_loaded(index, lambda core: core.on_topics_deleted(deleted))
             await trio.lowlevel.checkpoint()
 
     def end_transaction(

@@ -62,8 +62,8 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         super().on_image(delta, image)
         deleted = frozenset(delta.deleted_topics)
         if deleted:
-            for shard in list(self._shards.values()):
-                self.run_unasked(shard, lambda core: core.on_topics_deleted(deleted))
+            for index in list(self._shards):
+                self.run_when_loaded(index, lambda core: core.on_topics_deleted(deleted))
 
     def coordinator_of(self, key: SharePartitionKey) -> int:
         """The broker that keeps the state of a share partition; -1 if none does now."""

@@ -15,6 +15,7 @@ from kbroker.cli.cluster_state import summarise
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.groups import GroupListing, committed_by_node, groups_of_node
 from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.client.open_transactions import OPEN_STATES
 from kbroker.client.patience import patience
 from kbroker.client.record_times import times_of_records
 from kbroker.client.share_groups import SHARE, share_lags
@@ -58,8 +59,6 @@ TIMES_AS_LONG: Final = 20
 
 SCRAPE_SECONDS: Final = 5.0
 """Pages of metrics are asked for no more often: a node forgets half of its quantiles with each."""
-
-_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 ONCE: Final = 10
@@ -287,7 +286,7 @@ class _OneLook:
     def _transactions(self, nodes: Iterable[int]) -> tuple[tuple[OpenTransaction, ...], int]:
         listed: dict[int, list[Any]] = {}
         for node in nodes:
-            found = self._ask(node, partial(transactions_of_node, self._client, node, _OPEN))
+            found = self._ask(node, partial(transactions_of_node, self._client, node, OPEN_STATES))
             if found:
                 listed[node] = found
         count = sum(map(len, listed.values()))

@@ -382,3 +382,33 @@ def test_what_apache_kafka_will_drop_is_warned_of(caplog: pytest.LogCaptureFixtu
     assert said({"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092", "num.partitions": "3"}) == [
         "set on a broker, but Apache Kafka 5.0 will read them on controllers alone: num.partitions"
     ]
+
+
+class NeverServes:
+    """A node that recovers its logs for an hour, and tells when the collector has come on."""
+
+    def __init__(self, *_: object) -> None:
+        self.lifecycle = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        began = trio.current_time()
+        assert not gc.isenabled()
+        while not gc.isenabled() and trio.current_time() < began + 3600:
+            await trio.sleep(1)
+        raise FatalError(f"after {trio.current_time() - began:.0f} s")
+
+
+def test_the_collector_comes_on_in_a_start_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.node.broker.Broker", NeverServes)
+    threshold = gc.get_threshold()
+    gc.disable()
+    try:
+        with pytest.raises(BaseExceptionGroup) as raised:
+            trio.run(
+                start._serve, BrokerConfig({}), False, None, None, lambda: None,
+                clock=trio.testing.MockClock(autojump_threshold=0),
+            )  # fmt: skip
+    finally:
+        gc.enable()
+        gc.set_threshold(*threshold)
+    assert re.fullmatch(r"after [5-7] s", str(find_fatal(raised.value)))

@@ -28,17 +28,16 @@ from kbroker.doctor.gather.listeners import Probe
 from kbroker.sim.classic_member import ASSIGNOR, join_request, shares, subscription, sync_request
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.leave_group import LeaveGroupRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.record_batch import Record
 from kbroker.wire.schema import Request
 from tests.doctor.conftest import PATIENT, QUIET, Doctor, create
+from tests.hanging_transactions import write_unknown
 
 Write = Callable[[Mapping[str, str]], Path]
 R = TypeVar("R")
@@ -290,23 +289,7 @@ def test_a_time_that_brokers_do_not_allow(broker: RunningBroker, doctor: Doctor,
 
 def test_a_transaction_that_no_coordinator_knows(broker: RunningBroker, doctor: Doctor) -> None:
     with topic(broker, "held") as client:
-        given = client.ask_coordinator(
-            "lost",
-            InitProducerIdRequest(transactional_id="lost", transaction_timeout_ms=60_000),
-            lambda _: None,
-            key_type=1,
-        )
-        batch = build_batch(
-            [Record(0, now_ms(), b"k", b"v")],
-            producer_id=given.producer_id,
-            producer_epoch=given.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        data = TopicProduceData(name="held", partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
-        request = ProduceRequest(transactional_id="lost", acks=-1, timeout_ms=5000, topic_data=[data])
-        [answer] = client.ask_node(1, request, highest=11).responses[0].partition_responses
-        assert answer.error_code == 0
+        write_unknown(client, TopicPartition("held", 0), now_ms())
         found = doctor("-b", broker.bootstrap_servers)
         assert list(found) == ["hanging-transactions"]
         remedy = found["hanging-transactions"][0]["remedy"]

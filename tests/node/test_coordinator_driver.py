@@ -13,6 +13,8 @@ import trio.testing
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.node import coordinator_driver
+from kbroker.node.coordinator_loading import replay_log
 from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.image import MetadataDelta
 from kbroker.raft_metadata.image.loader import ImageLoader
@@ -362,6 +364,75 @@ def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(tmp_p
             client = await node.connect()
             asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
             assert (await client.ask(asked, 9)).groups[0].topics == []
+
+    run(test)
+
+
+def hold_loads(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """Coordinators' partitions are not read before the event is set."""
+    may_load = trio.Event()
+
+    async def held(*given: Any) -> tuple[int, int]:
+        await may_load.wait()
+        return await replay_log(*given)
+
+    monkeypatch.setattr(coordinator_driver, "replay_log", held)
+    return may_load
+
+
+def test_a_shard_that_is_being_loaded_forgets_a_deleted_topic_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is loaded again meanwhile, too."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            groups = await ready(node)
+            may_load = hold_loads(monkeypatch)
+            groups.reload(groups._loaded_shard("g"))
+            admin = await node.connect()
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+            assert (await admin.ask(gone, 6)).responses[0].error_code == 0
+            await trio.testing.wait_all_tasks_blocked()
+            groups.reload(groups._shards[groups.partition_for("g")])
+            may_load.set()
+            await trio.testing.wait_all_tasks_blocked()
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+            assert (await admin.ask(asked, 9)).groups[0].topics == []
+
+    run(test)
+
+
+def test_a_coordinator_that_takes_over_while_a_topic_is_deleted_keeps_none_of_its_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "__consumer_offsets"
+
+    async def test() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            third = cluster.leader()
+            assert third is not None
+            first, second = (node_id for node_id in cluster.nodes if node_id != third)
+            controller = await cluster.controller_client(third)
+            for topic, leader in (("t", third), (name, first)):
+                await create(controller, topic, leader, second)
+            await cluster.topics_everywhere(["t", name])
+            client = await cluster.node(first).connect()
+            while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+                await trio.sleep(0.01)
+            may_load = hold_loads(monkeypatch)
+            groups = cluster.node(second).groups
+            await move(controller, name, second)
+            await cluster.until(lambda: bool(groups._shards))
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+            assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+            await cluster.until(lambda: bool(groups._shards[0].when_loaded))
+            may_load.set()
+            client = await cluster.node(second).connect()
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+            while (answer := (await client.ask(asked, 9)).groups[0]).error_code:
+                await trio.sleep(0.01)
+            assert answer.topics == []
 
     run(test)
 

@@ -17,9 +17,14 @@ def broker(broker_id: int, *, fenced: bool = False, stops: bool = False) -> Brok
 
 
 def next_state(
-    sessions: BrokerSessions, of: BrokerImage, beat: Heartbeat, *others: BrokerImage, leads: bool = False
+    sessions: BrokerSessions,
+    of: BrokerImage,
+    beat: Heartbeat,
+    *others: BrokerImage,
+    leads: bool = False,
+    loses_directory: bool = False,
 ) -> BrokerState:
-    return sessions.next_state(of, beat, lambda: leads, [of, *others])
+    return sessions.next_state(of, beat, lambda: leads, lambda: loses_directory, [of, *others])
 
 
 def beat(offset: int = 99, **wants: bool) -> Heartbeat:
@@ -31,6 +36,7 @@ def test_a_fenced_broker_is_unfenced_once_it_has_read_its_registration() -> None
     fenced = broker(1, fenced=True)
     assert next_state(sessions, fenced, beat(49)) is BrokerState.FENCED
     assert next_state(sessions, fenced, beat(50)) is BrokerState.UNFENCED
+    assert next_state(sessions, fenced, beat(50), loses_directory=True) is BrokerState.FENCED
     assert next_state(sessions, fenced, beat(50, want_fence=True)) is BrokerState.FENCED
     assert next_state(sessions, fenced, beat(50, want_shut_down=True)) is BrokerState.SHUTDOWN_NOW
 
@@ -38,6 +44,7 @@ def test_a_fenced_broker_is_unfenced_once_it_has_read_its_registration() -> None
 def test_who_leads_nothing_may_go_at_once() -> None:
     sessions = BrokerSessions(1000)
     assert next_state(sessions, broker(1), beat()) is BrokerState.UNFENCED
+    assert next_state(sessions, broker(1), beat(), loses_directory=True) is BrokerState.UNFENCED
     assert next_state(sessions, broker(1), beat(want_fence=True)) is BrokerState.FENCED
     assert next_state(sessions, broker(1), beat(want_shut_down=True)) is BrokerState.SHUTDOWN_NOW
     both = beat(want_shut_down=True, want_fence=True)

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from kbroker.client import Client, ResponseError
+from kbroker.client.open_transactions import OPEN_STATES
 from kbroker.client.topics import LATEST, list_offsets
 from kbroker.client.transactions import (
     abort_hanging,
@@ -15,7 +16,7 @@ from kbroker.client.transactions import (
 )
 from kbroker.console.api.topics import find_topic
 from kbroker.console.call import Call, Refused
-from kbroker.console.holding import OPEN_STATES, ask_holders
+from kbroker.console.holding import ask_holders
 from kbroker.records_io.json_types import Json
 from kbroker.types import TopicPartition
 
@@ -31,8 +32,8 @@ async def list_all(call: Call) -> Json:
 
 
 def _list(client: Client, words: list[str], only_open: bool) -> Json:
-    found = list_transactions(client, states=OPEN_STATES if only_open else ())
-    chosen = [each for each in found if all(word in each.transactional_id.lower() for word in words)]
+    listed = list_transactions(client, states=OPEN_STATES if only_open else ())
+    chosen = [each for each in listed.found if all(word in each.transactional_id.lower() for word in words)]
     chosen.sort(key=lambda each: (each.state not in OPEN_STATES, each.transactional_id))
     rows: list[Json] = []
     described = 0
@@ -57,7 +58,13 @@ def _list(client: Client, words: list[str], only_open: bool) -> Json:
                 row["since"], row["timeout"] = told.start_timestamp, told.timeout_ms
                 row["partitions"] = [str(partition) for partition in told.partitions]
         rows.append(row)
-    return {"rows": rows, "total": len(chosen), "all": len(found), "now": time.time_ns() // 1_000_000}
+    return {
+        "rows": rows,
+        "total": len(chosen),
+        "all": len(listed.found),
+        "missing": list(listed.missing.values()),
+        "now": time.time_ns() // 1_000_000,
+    }
 
 
 async def list_held(call: Call) -> Json:

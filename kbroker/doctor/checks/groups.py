@@ -106,8 +106,8 @@ def hanging_transactions(facts: Facts) -> Iterator[Finding]:
             f"partition {entry.partition}",
             f"A transaction hangs in {entry.partition} from offset {entry.start_offset}: consumers with"
             " read_committed do not get past it.",
-            f"DescribeProducers: producer {entry.producer_id} has it open. No coordinator has an open transaction"
-            " of this producer.",
+            f"DescribeProducers: producer {entry.producer_id} has it open. No coordinator has a transaction of this"
+            " producer with this partition.",
             f"kbroker txn abort --topic {topic} --partition {number} --start-offset {entry.start_offset}",
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kbroker.client.transactions import TRANSACTIONS_TOPIC
 from kbroker.client.troubles import MISSING, Trouble, topic_troubles
 from kbroker.doctor.facts import (
     OFFSETS_TOPIC,
     SHARE_TOPIC,
-    TRANSACTIONS_TOPIC,
     ClusterFacts,
     Facts,
     number_of,

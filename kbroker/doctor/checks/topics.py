@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.doctor.facts import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Facts, number_of
+from kbroker.client.transactions import TRANSACTIONS_TOPIC
+from kbroker.doctor.facts import OFFSETS_TOPIC, Facts, number_of
 from kbroker.doctor.findings import Finding, Severity, check
 
 _FUTURE_MS: Final = 3_600_000

@@ -24,9 +24,9 @@ class ReachedClient(Client):
         super().__init__(bootstrap, client_id=client_id, timeout=timeout, security=security)
         self._reached = frozenset(reached)
 
-    def all_nodes(self) -> list[int]:
+    def all_nodes(self, deadline: float | None = None) -> list[int]:
         """The ids of the brokers that were reached."""
-        return [node_id for node_id in super().all_nodes() if node_id in self._reached]
+        return [node_id for node_id in super().all_nodes(deadline) if node_id in self._reached]
 
     def leader(self, partition: TopicPartition) -> int | None:
         """The answer of the base, None for a leader that was not reached."""

@@ -38,7 +38,7 @@ class HeartbeatState(NamedTuple):
 class BrokerState(enum.Enum):
     """The state of a broker; each heartbeat may move it on.
 
-    FENCED -> UNFENCED when it has seen its own registration.
+    FENCED -> UNFENCED when it has seen its own registration, and has not just lost a log directory.
     UNFENCED -> CONTROLLED_SHUTDOWN when it wants to stop and leads something: others become leaders.
     CONTROLLED_SHUTDOWN -> SHUTDOWN_NOW when it leads nothing and all active brokers know that.
     Any -> SHUTDOWN_NOW when it wants to stop and leads nothing. UNFENCED -> FENCED when it asks for it.
@@ -139,16 +139,21 @@ class BrokerSessions:
         broker: BrokerImage,
         beat: Heartbeat,
         leads_any: Callable[[], bool],
+        loses_directory: Callable[[], bool],
         brokers: Iterable[BrokerImage],
     ) -> BrokerState:
-        """The state that the heartbeat moves the broker to. ``brokers`` are all registered ones."""
+        """The state that the heartbeat moves the broker to. ``brokers`` are all registered ones.
+
+        ``loses_directory`` says whether it is the heartbeat by which a log directory is known to have failed.
+        """
         state = current_state(broker)
         if state is BrokerState.FENCED:
             if beat.want_shut_down:
                 return BrokerState.SHUTDOWN_NOW
             # The epoch is the offset of its registration: a broker that has read it has read all before it.
             caught_up = not beat.want_fence and beat.metadata_offset >= broker.epoch
-            return BrokerState.UNFENCED if caught_up else state
+            # With a directory lost, the next heartbeat unfences it: it must not be elected for what has just failed.
+            return BrokerState.UNFENCED if caught_up and not loses_directory() else state
         if state is BrokerState.UNFENCED:
             if beat.want_fence:
                 return BrokerState.SHUTDOWN_NOW if beat.want_shut_down else BrokerState.FENCED

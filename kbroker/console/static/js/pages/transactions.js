@@ -15,6 +15,7 @@ export async function show(main, params, scope) {
   filter.dataset.filter = "";
   filter.value = params.filter ?? "";
   const open = tick("open only", params.open === "true");
+  const gaps = h("div", { role: "status" });
   const seen = new Course();
   const course = h("div");
   const load = async () => {
@@ -25,6 +26,7 @@ export async function show(main, params, scope) {
       const rows = open.input.checked ? told.rows.filter((row) => row.open) : told.rows;
       const fits = open.input.checked ? rows.length : told.total;
       fill(count, fits === told.all ? plural(told.all, "transactional id") : `${number(fits)} of ${number(told.all)}`);
+      refill(gaps, told.missing.length ? h("p", { class: "note" }, `Some may be missing: ${told.missing.join("; ")}.`) : null);
       refill(body, drawTable({ ...told, rows }, load));
       if (seen.take(told, words)) drawCourse(course, seen.events);
     } catch (error) {
@@ -48,6 +50,7 @@ export async function show(main, params, scope) {
       "Readers of committed records stop at the first record of an open transaction. One that its coordinator has",
       " forgotten is on the tab Groups of its topic.",
     ),
+    gaps,
     body,
     course,
   );
