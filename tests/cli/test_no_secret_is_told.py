@@ -43,6 +43,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "topic describe": ("orders",),
     "topic offsets": ("orders",),
     "group list": (),
+    "txn find-hanging": (),
     "txn list": (),
     "txn producers": ("orders", "0"),
     "config describe": ("broker", "1", "-a", "-d"),
