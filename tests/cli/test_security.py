@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.client import Client
+from kbroker.client.acls import delete_acls
+from kbroker.client.properties import ClientProperties
+from kbroker.client.security import security_of
+from kbroker.client.tokens import describe_tokens, expire_token
 from kbroker.config.properties import format_properties
+from kbroker.security.authorizer.acls import AclFilter
 from kbroker.testing import RunningBroker, running_broker
 
 AsUser = Callable[..., str]
@@ -23,8 +29,8 @@ def broker() -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def as_user(broker: RunningBroker, tmp_path: Path) -> AsUser:
-    """The file of client properties of a user."""
+def as_user(broker: RunningBroker, tmp_path: Path) -> Iterator[AsUser]:
+    """The file of client properties of a user. The rules and tokens of a test end with it, even if it fails midway."""
 
     def write(user: str, mechanism: str = "PLAIN", **replaced: str) -> str:
         given = broker.client_properties(user if user in broker.security.users else None, mechanism=mechanism)
@@ -34,7 +40,18 @@ def as_user(broker: RunningBroker, tmp_path: Path) -> AsUser:
         path.write_text(format_properties(given, "of a test"))
         return str(path)
 
-    return write
+    yield write
+    for user in ("admin", "alice"):
+        with Client(broker.bootstrap_servers, security=security_of(properties_of(broker, user))) as client:
+            if user == "admin":
+                delete_acls(client, [AclFilter()])
+            for token in describe_tokens(client):
+                if token.owner.name == user:
+                    expire_token(client, token)
+
+
+def properties_of(broker: RunningBroker, user: str) -> ClientProperties:
+    return ClientProperties(broker.client_properties(user, mechanism="PLAIN"))
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

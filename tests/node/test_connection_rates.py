@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import trio
@@ -15,7 +16,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
-from tests.node.node_harness import Client, configuration
+from tests.node.node_harness import Client, Node, configuration
 from tests.node.test_client_quotas import node, run, set_quota, settled
 
 TWO_LISTENERS = {
@@ -92,6 +93,30 @@ def test_many_addresses_are_forgotten_again(tmp_path: Path) -> None:
     assert len(case.rates._addresses) <= KEPT_ADDRESSES + 1
 
 
+def counted(running: Node, question: str) -> list[int]:
+    """The answers in milliseconds that the node's listeners get from now on when they ask its rates."""
+    rates, told = running.broker.services.connection_rates, list[int]()
+    asked = getattr(rates, question)
+
+    def ask(*about: str) -> int:
+        told.append(asked(*about))
+        return told[-1]
+
+    setattr(rates, question, ask)
+    return told
+
+
+async def until_counted(told: list[int]) -> None:
+    """The node has seen a connection that comes too early, and keeps it waiting."""
+    # The clock stands still: only real time can limit this.
+    ends = time.monotonic() + 120
+    while not told:
+        assert time.monotonic() < ends, "the node does not see the connection"
+        await settled()
+    assert told[-1] > 0
+    await settled()
+
+
 def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(tmp_path: Path) -> None:
     async def test(clock: MockClock) -> None:
         async with node(tmp_path, clock) as running:
@@ -99,6 +124,7 @@ def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(tmp_path
             clients = [await running.connect() for _ in range(10)]
             for client in clients:
                 await client.ask(MetadataRequest(topics=[]))
+            told = counted(running, "refusal_ms")
             refused = await running.connect()
             ended: list[bool] = []
 
@@ -107,7 +133,7 @@ def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(tmp_path
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ends)
-                await settled()
+                await until_counted(told)
                 assert not ended
                 clock.jump(1)
             assert ended == [True]
@@ -137,6 +163,7 @@ def test_a_node_waits_before_it_takes_more(tmp_path: Path) -> None:
             assert answer.responses[0].error_code == 0, answer
             for _ in range(10):
                 await (await running.connect("CLIENTS")).ask(MetadataRequest(topics=[]))
+            told = counted(running, "wait_ms")
             late = await running.connect("CLIENTS")
             answers: list[object] = []
 
@@ -145,7 +172,7 @@ def test_a_node_waits_before_it_takes_more(tmp_path: Path) -> None:
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask)
-                await settled()
+                await until_counted(told)
                 assert not answers
                 clock.jump(1)
             await (await running.connect()).ask(MetadataRequest(topics=[]))

@@ -82,7 +82,7 @@ def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog:
                 await cluster.await_leader()
                 admin = await logged_in(await cluster.node(1).connect(), provider.token("alice"))
                 topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
-                created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+                created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
                 assert created.topics[0].error_code == 0
                 await cluster.topics_everywhere(["t"])
 
@@ -100,7 +100,7 @@ def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.Lo
                 token = provider.token("alice", exp=1 << 32)
                 admin = await logged_in(await cluster.node(1).connect(), token)
                 topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
-                created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+                created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
                 # A request is forwarded once more if the node's own token ends while the controller answers.
                 assert created.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
                 await cluster.topics_everywhere(["t"])

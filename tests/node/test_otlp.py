@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
 from kbroker.metrics.otlp import NAMES, PERCENTILES
@@ -44,7 +45,7 @@ def environment() -> Iterator[None]:
     """Short waits of the exporter, and no proxy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
-        patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
         patch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token")
         patch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.version=9")
@@ -220,8 +221,8 @@ def _await_log(caplog: pytest.LogCaptureFixture, text: str) -> None:
 
 def test_a_receiver_that_is_down_and_comes(caplog: pytest.LogCaptureFixture) -> None:
     it = Receiver()
-    with running_receiver(it) as endpoint:
-        port = int(endpoint.rpartition(":")[2])
+    [port] = free_ports(1)
+    endpoint = f"http://127.0.0.1:{port}"
     with caplog.at_level(logging.INFO, "kbroker.node.metrics.otlp"), running_broker(otlp(endpoint)) as broker:
         _await_log(caplog, "metrics cannot be exported to")
         produce(broker.bootstrap_servers, "meanwhile")

@@ -202,7 +202,7 @@ def sent_with_token(broker: RunningBroker, token: str) -> str | None:
     producer = ck.Producer(properties)
     delivered: list[Any] = []
     producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
-    until(lambda: producer.poll(0.05) or delivered or failures, "the client hears of its token")
+    until(lambda: (producer.poll(0.05), delivered or failures)[1], "the client hears of its token")
     producer.purge()
     producer.poll(0)
     return None if delivered and delivered[0] is None else failures[0].name()

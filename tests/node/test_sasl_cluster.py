@@ -126,7 +126,7 @@ def test_nodes_log_in_to_one_another(
             admin = await logged_in(cluster.node(1))
             created = await admin.ask(
                 CreateTopicsRequest(
-                    topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=3)], timeout_ms=5000
+                    topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=3)], timeout_ms=60_000
                 )
             )
             assert created.topics[0].error_code == 0
