@@ -307,7 +307,7 @@ def run(test: Callable[[], Awaitable[None]], *, patient: bool = True) -> None:
     """Run a test's coroutine with a limit that only a hang meets; by a ``patient`` clock, or by the machine's."""
 
     async def limited() -> None:
-        with trio.fail_after(120):
+        with trio.fail_after(120 if patient else 600):
             await test()
 
     if patient:

@@ -56,11 +56,11 @@ class Started:
 
     def wait(self) -> None:
         """Until it ends by itself."""
-        self._process.wait(60)
+        self._process.wait(240)
 
     def __exit__(self, *error: object) -> None:
         self._process.send_signal(signal.SIGTERM)
-        _, self.errors = self._process.communicate(timeout=60)
+        _, self.errors = self._process.communicate(timeout=240)
         self.code = self._process.returncode
 
 
@@ -72,7 +72,7 @@ def kbroker(*arguments: str, cwd: Path, input: str = "") -> subprocess.Completed
         input=input,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 

@@ -252,7 +252,7 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
-    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + 60)
+    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + SECONDS)
     arguments = ["watch", "-b", f"127.0.0.1:{port_of(broker)}", "--connections"]
     assert main(arguments) == 0
     output = capfdbinary.readouterr().out.decode()
@@ -265,7 +265,7 @@ def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.C
 
     before = told()
     assert abs(before["since_ms"] / 1000 - time.time()) < 600 and len(before["run"]) == 8
-    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + 60)
+    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + SECONDS)
     after = told()
     assert after["requests"] == before["requests"] + 1 and after["bytes_received"] > before["bytes_received"]
     connection.close()
@@ -273,7 +273,7 @@ def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.C
 
 def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
     def status(path: str, **headers: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=SECONDS)
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         connection.close()
@@ -377,7 +377,7 @@ def test_metrics_count_what_is_watched() -> None:
             produce(node.bootstrap_servers, "both", 5)
             watched.named("Produce", 5)
         port = node.in_broker(lambda node: node.metrics_port)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         connection.request("GET", "/metrics")
         page = connection.getresponse().read().decode()
         connection.close()
@@ -423,7 +423,7 @@ def test_logins_are_seen_without_their_secrets() -> None:
         security = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
         client: dict[str, Any] = {"bootstrap.servers": node.bootstrap_servers, **security}
         admin = AdminClient(client | {"sasl.password": SECRET, "client.id": "alice-client"})
-        admin.list_topics(timeout=60)
+        admin.list_topics(timeout=SECONDS)
         operation = AlterConfigOpType.SET
         entry = ConfigEntry("listener.name.clients.ssl.key.password", SECRET, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
@@ -492,7 +492,7 @@ def assert_nodes_are_told_from_clients(
 ) -> None:
     """On the listener that clients have, too, and by what has been asked, not by names."""
     address = ("127.0.0.1", int(cluster.bootstrap_servers.partition(",")[0].rpartition(":")[2]))
-    client = Connection(*address, client_id="broker-2-fetcher-0", deadline=time.monotonic() + 60)
+    client = Connection(*address, client_id="broker-2-fetcher-0", deadline=time.monotonic() + SECONDS)
     arguments = ["watch", "-b", ",".join(f"127.0.0.1:{port}" for port in ports), "--connections", "--json"]
 
     def told(*more: str) -> tuple[list[dict[str, Any]], str]:
@@ -521,7 +521,7 @@ def create_through(bootstrap: str, name: str, replicas: int = 3) -> None:
     deadline = time.monotonic() + SECONDS
     connection = Connection("127.0.0.1", port, client_id="maker", deadline=deadline)
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
-    answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), deadline)
+    answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=1000 * SECONDS), deadline)
     assert answer.topics[0].error_code == 0
     connection.close()
 

@@ -58,7 +58,7 @@ def page_of(broker: RunningBroker) -> Iterator[str]:
 
 
 def ask(address: str, path: str, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=60)
+    connection = http.client.HTTPConnection(address, timeout=240)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     text = response.read().decode()
@@ -83,7 +83,7 @@ def work(broker: RunningBroker, topic: str) -> None:
 
 def test_a_page_is_fed_by_events(broker: RunningBroker) -> None:
     with page_of(broker) as address:
-        connection = http.client.HTTPConnection(address, timeout=60)
+        connection = http.client.HTTPConnection(address, timeout=240)
         connection.request("GET", "/events")
         response = connection.getresponse()
         assert response.headers["Content-Type"] == "text/event-stream"

@@ -61,7 +61,9 @@ def page(broker: RunningBroker) -> Values:
         consumer.poll(0.1)
         assert time.monotonic() < deadline
     consumer.commit(offsets=[TopicPartition("limited", 0, 0)], asynchronous=False)
-    scraped = scrape(port_of(broker))
+    active = ("kafka_server_group_coordinator_metrics_num_partitions", (("state", "active"),))
+    while (scraped := scrape(port_of(broker))).get(active, 0) < 50:  # some may be loaded later than the group's
+        assert time.monotonic() < deadline
     consumer.close()
     producer.abort_transaction(120)
     return scraped

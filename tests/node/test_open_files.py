@@ -30,7 +30,7 @@ def test_clients_that_only_stay_take_no_disk_offline(tmp_path: Path, files: int)
         ports = (node.port, int(re.findall(r"CONTROLLER://127\.0\.0\.1:(\d+)", node.log)[-1]))
         idle = [await trio.open_tcp_stream("127.0.0.1", port) for port in ports for _ in range(files)]
         topic = CreatableTopic(name="t", num_partitions=files, replication_factor=1)
-        assert (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[0].error_code == 0
+        assert (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=100_000))).topics[0].error_code == 0
         for index in range(files):
             answer = await client.ask(produce_request("t", batch(b"v"), partition=index), 12)
             assert answer.responses[0].partition_responses[0].error_code == 0

@@ -498,8 +498,10 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
                     response = await reader.ask(OffsetFetchRequest(groups=[asked]), 9)
                     found.append(response.groups[0].topics[0].partitions[0].committed_offset)
 
+                log = replica(cluster, coordinator, offsets).log
+                end = log.log_end_offset
                 nursery.start_soon(commit, 2)
-                await trio.testing.wait_all_tasks_blocked(0.02)
+                await cluster.until(lambda: log.log_end_offset > end)
                 nursery.start_soon(fetch)
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 assert found == []

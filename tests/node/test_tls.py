@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from kbroker.config import BrokerConfig
 from kbroker.env import RealEnv
 from kbroker.errors import FatalError
-from kbroker.node import listeners
+from kbroker.node import listeners, refusal_log
 from kbroker.node.listener import ConnectionLimits
 from kbroker.node.security import NodeSecurity
 from kbroker.node.tls import ListenerTls
@@ -133,7 +133,9 @@ def test_a_large_fetch_comes_in_pieces(broker: RunningBroker, files: Path, size:
     assert consume(conf(broker, files) | more, f"large-{size}", len(values)) == values
 
 
-def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
+def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusal_log, "INTERVAL_SECONDS", 1000.0)  # what comes later than that has a line of its own
+
     def ask(data: bytes) -> bytes:
         with socket.create_connection((broker.host, broker.port), 120) as plain:
             plain.sendall(data)
@@ -142,12 +144,19 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker) -> None:
             except ConnectionResetError:
                 return b""
 
+    def refused(node: Any) -> list[int]:
+        return [1 + told.untold for server in node.listeners for told in server.refusals._told.values()]
+
     for server in broker.in_broker(lambda node: node.listeners):
         server.refusals.clear()
     before = len(logged(broker))
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")
+    deadline = time.monotonic() + 180
+    while broker.in_broker(refused) != [6]:  # a client may know of it before the log does
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     said = [record for record in logged(broker)[before:] if "refused a connection" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
     assert "SSL handshake failed: it does not speak TLS" in said[0].getMessage()
@@ -271,7 +280,8 @@ def test_certificates_of_everybody_are_warned_of() -> None:
     del given["ssl.truststore.certificates"]
     with running_broker(given) as broker:
         texts = [record.getMessage() for record in broker.logs if record.levelno == logging.WARNING]
-    assert len(texts) == 1 and "every authority that this machine trusts" in texts[0]
+    # A busy machine may be warned of as well.
+    assert len([text for text in texts if "every authority that this machine trusts" in text]) == 1
 
 
 @pytest.mark.parametrize(

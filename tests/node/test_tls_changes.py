@@ -88,7 +88,7 @@ def test_each_listener_has_its_own_stores(tmp_path: Path) -> None:
     with running_broker(given) as broker:
         host, port = broker.address("OUTSIDE").split(":")
         with (
-            socket.create_connection((host, int(port)), 10) as plain,
+            socket.create_connection((host, int(port)), 120) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             assert dict(part[0] for part in client.getpeercert()["subject"]) == {"commonName": "outside"}  # type: ignore
