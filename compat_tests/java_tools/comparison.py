@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,12 @@ RULES: tuple[Rule, ...] = (
 )
 """Replacements, in order, of text that differs between runs of one broker with any tool."""
 
+PATIENCE: Mapping[str, Sequence[str]] = {
+    "kafka-console-producer": ("--request-timeout-ms", "60000"),
+    "kafka-consumer-groups": ("--timeout", "120000"),
+}
+"""Options of tools that otherwise give up on a broker that stands for a few seconds: 1.5, and 5."""
+
 _ALTERNATIVES = re.compile(r"(takes one of these options: )(.*)")
 """Alternative options in an error, in the order of a hash set, which differs between JVMs."""
 
@@ -52,7 +58,7 @@ class Side:
 
     def run(self, name: str, *arguments: str, stdin: str = "", process: bool = False) -> Output:
         """Run a tool, the places in its arguments filled in; as a process of its own if that is asked for."""
-        filled = [self.fill(argument) for argument in arguments]
+        filled = [self.fill(argument) for argument in (*arguments, *PATIENCE.get(name, ()))]
         if not process:
             return self.tools.run(name, *filled, stdin=stdin)
         result = tool(name, *filled, stdin=stdin)

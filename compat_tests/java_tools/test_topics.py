@@ -64,7 +64,7 @@ def test_create(compare: Comparison) -> None:
     create("--topic", "create-no", "--replica-assignment", "1:1,1", exit=1)
     create("--topic", "create-no", "--replica-assignment", "1", "--partitions", "2", exit=1)
     create("--partitions", "2", exit=1)
-    compare.server(TOOL, "--list")
+    compare.server_until(r"(?m)^create\.dots$", TOOL, "--list")
 
 
 @feature("kafka-topics --list, --describe")

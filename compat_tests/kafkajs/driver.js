@@ -21,6 +21,9 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   decompress: async (buffer) => Buffer.from(zstd.decompress(buffer)),
 })
 
+// Half a minute: a coordinator's topic is made, a leader is elected, a machine stands for a few seconds.
+const PATIENCE = { retries: 34, initialRetryTime: 50, maxRetryTime: 1000 }
+
 const CODECS = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 }
 const encode = (value) => (value === null || value === undefined ? null : Buffer.from(value).toString('base64'))
 const decode = (value) => (value === null ? null : Buffer.from(value, 'base64'))
@@ -63,7 +66,7 @@ const kafkas = {}
 const kafka = (command) =>
   (kafkas[keyOf(command)] ||= new Kafka({
     clientId: 'compat', brokers: command.bootstrap.split(','), logLevel: logLevel.NOTHING,
-    retry: { retries: 6, initialRetryTime: 50 }, connectionTimeout: 30000, ...secured(command.security),
+    retry: PATIENCE, connectionTimeout: 30000, ...secured(command.security),
   }))
 
 const admins = {}
@@ -199,7 +202,7 @@ const OPS = {
   async produce(c) {
     const producer = kafka(c).producer({
       createPartitioner: Partitioners.DefaultPartitioner, idempotent: c.idempotent, allowAutoTopicCreation: true,
-      retry: { retries: c.idempotent ? Number.MAX_SAFE_INTEGER : 8, initialRetryTime: 50 },
+      retry: { ...PATIENCE, ...(c.idempotent ? { retries: Number.MAX_SAFE_INTEGER } : {}) },
     })
     await producer.connect()
     try {
@@ -236,7 +239,7 @@ const OPS = {
     const producer = kafka(c).producer({
       createPartitioner: Partitioners.DefaultPartitioner, idempotent: c.idempotent || transactional,
       ...(transactional ? { transactionalId: c.transactional_id } : {}),
-      retry: { retries: c.idempotent || transactional ? Number.MAX_SAFE_INTEGER : 8, initialRetryTime: 50 },
+      retry: { ...PATIENCE, ...(c.idempotent || transactional ? { retries: Number.MAX_SAFE_INTEGER } : {}) },
     })
     await producer.connect()
     try {

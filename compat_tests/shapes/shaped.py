@@ -22,7 +22,7 @@ from kbroker.types import random_uuid, uuid_to_str
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 180
-STOP_SECONDS = 60
+STOP_SECONDS = 180
 DEVELOPMENT = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "10"}
 
 

@@ -25,7 +25,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if not request.config.getoption("--containers"):
         pytest.skip("only with --containers")
     with running_engine() as engine:
-        engine.run("build", "--network=host", "-t", IMAGE, ".", timeout=900)
+        engine.run("build", "--network=host", "-t", IMAGE, ".", timeout=1800)
         try:
             yield engine
         finally:
@@ -34,7 +34,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 def _run(engine: Engine, directory: Path, *command: str) -> None:
     """A language's test runner in a copy of the recipe: they write beside it."""
-    done = subprocess.run(command, cwd=directory, env=engine.environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=directory, env=engine.environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
 
 
@@ -65,7 +65,7 @@ def test_kafkas_tools(engine: Engine) -> None:
     container = engine.run("run", "-d", IMAGE)
     try:
         topics = ("exec", container, "/opt/kafka/bin/kafka-topics.sh", "--bootstrap-server", "localhost:9092")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while engine.attempt(*topics, "--list").returncode:
             assert time.monotonic() < deadline, engine.run("logs", container)
         assert engine.run(*topics, "--create", "--topic", "orders") == "Created topic orders."

@@ -12,8 +12,9 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker
-from compat_tests.case import await_group_configs, eventually
+from compat_tests.case import eventually
 from compat_tests.coordinators import await_group_coordinators, await_share_coordinators
+from compat_tests.wire_differential.configured import configure, configured
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.generator import id_marker
 from compat_tests.wire_differential.judged import beside_apache_kafka
@@ -23,7 +24,6 @@ from kbroker.wire.messages import alter_share_group_offsets as alter_offsets
 from kbroker.wire.messages import delete_share_group_offsets as delete_offsets
 from kbroker.wire.messages import delete_share_group_state as delete_state
 from kbroker.wire.messages import describe_share_group_offsets as offsets
-from kbroker.wire.messages import incremental_alter_configs as configs
 from kbroker.wire.messages import initialize_share_group_state as initialize
 from kbroker.wire.messages import read_share_group_state as read_state
 from kbroker.wire.messages import read_share_group_state_summary as read_summary
@@ -75,22 +75,6 @@ def pair(broker: Broker) -> Iterator[Pair]:
         for talk in talks:
             stack.callback(talk.close)
         yield Pair(*talks)
-
-
-def configure(kind: int, name: str, **values: str) -> configs.IncrementalAlterConfigsRequest:
-    pairs = [configs.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in values.items()]
-    resource = configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=pairs)
-    return configs.IncrementalAlterConfigsRequest(resources=[resource])
-
-
-def configured(talk: Dialogue, group: str, **values: str) -> None:
-    """Set properties of a group, and wait until the broker goes by them.
-
-    Apache Kafka tells of a change a moment before all its parts have it, and publishes one after the other.
-    """
-    for name in (group, f"after-{group}"):
-        assert not talk.ask(configure(32, name, **values), 1).responses[0].error_code
-        await_group_configs(talk.bootstrap, name, {key.replace("_", "."): value for key, value in values.items()})
 
 
 def prepared(bootstrap: str) -> Dialogue:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from compat_tests.brokers import Broker
 from compat_tests.case import eventually
 from compat_tests.coordinators import await_group_coordinators
+from compat_tests.wire_differential.configured import configured
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.coordinator.partitioner import partition_for
@@ -22,11 +23,6 @@ from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbea
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.offset_commit import (
@@ -41,7 +37,6 @@ from kbroker.wire.messages.streams_group_topology_description_update import (
 from kbroker.wire.records.versioned import decode_group_key, decode_versioned, group_record_classes, read_version
 
 GROUP = "streams-wd"
-GROUP_RESOURCE = 32
 SESSION_MS = 600_000
 LONG_SESSIONS = f"group.streams.max.session.timeout.ms={SESSION_MS}"
 """Members beat when it is their turn in the conversation, however long the others take."""
@@ -121,12 +116,8 @@ def prepared(bootstrap: str) -> Dialogue:
     talk = Dialogue(bootstrap)
     made = CreateTopicsRequest(topics=[CreatableTopic(name="sw-in", num_partitions=4, replication_factor=1)])
     assert talk.ask(made, 7).topics[0].error_code == 0
-    wanted = {"initial.rebalance.delay.ms": 0, "assignment.interval.ms": 0, "session.timeout.ms": SESSION_MS}
-    configs = [
-        AlterableConfig(name=f"streams.{name}", config_operation=0, value=str(value)) for name, value in wanted.items()
-    ]
-    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=GROUP, configs=configs)
-    assert talk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+    wanted = {"initial_rebalance_delay_ms": 0, "assignment_interval_ms": 0, "session_timeout_ms": SESSION_MS}
+    configured(talk, GROUP, **{f"streams_{name}": str(value) for name, value in wanted.items()})
     await_group_coordinators(bootstrap)
     return talk
 
