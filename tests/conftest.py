@@ -140,7 +140,7 @@ def _threads_of_rules_may_begin_late() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _token_providers_may_answer_late() -> Iterator[None]:
-    """As above; they are threads of the tests."""
+    """The same, for threads of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provider_http.Limits.__new__, "__defaults__", (120.0, 120.0))
         defaults = {**(provider_http.ask.__kwdefaults__ or {}), "limits": provider_http.Limits()}

@@ -119,7 +119,7 @@ def test_a_form_is_not_opened_over_another_page(open_page: OpenPage, world: Worl
 
 
 def test_the_heading_keeps_the_focus_though_it_is_drawn_anew(open_page: OpenPage, world: World) -> None:
-    """Whoever hears the page is there when it has been entered, and goes on from there."""
+    """The focus is there when a page has been entered, for people who hear it, and they go on from there."""
     page = open_page(f"#/groups?filter={world.group}")
     page.clock.install()
     page.reload()

@@ -67,7 +67,7 @@ def test_none_is_early_none_is_lost_and_order_is_kept(gaps: list[int], speed: fl
 
 
 def test_no_record_is_sent_before_all_that_are_an_hour_older_are_acknowledged() -> None:
-    """Whatever has held the replay up: partitions are written one after the other."""
+    """The replay may have been held up by anything: partitions are written one after the other."""
     moments = [0, 1_000_000, 3_500_000, 3_600_000, 3_700_000, 90_000_000, 90_000_001]
     sent: list[int] = []
     acknowledged = 0
