@@ -114,7 +114,7 @@ NOTE_WHAT_IS_DRAWN = """(() => {
     own.call(this, name, (event) => (work(event), requestAnimationFrame(() => setTimeout(note))));
   };
 })()"""
-"""How many requests the page was told of, a frame and a turn ago."""
+"""The number of requests that the page was told of, a frame and a turn ago."""
 
 
 def test_a_request_is_chosen_though_others_come_while_the_mouse_is_down(

@@ -491,6 +491,7 @@ def assert_nodes_are_told_from_clients(
     cluster: RunningCluster, ports: list[int], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """On the listener that clients have, too, and by what has been asked, not by names."""
+    create_through(cluster.bootstrap_servers, "led-by-each", partitions=3)  # so that each is asked by followers
     address = ("127.0.0.1", int(cluster.bootstrap_servers.partition(",")[0].rpartition(":")[2]))
     client = Connection(*address, client_id="broker-2-fetcher-0", deadline=time.monotonic() + SECONDS)
     arguments = ["watch", "-b", ",".join(f"127.0.0.1:{port}" for port in ports), "--connections", "--json"]
@@ -510,17 +511,20 @@ def assert_nodes_are_told_from_clients(
     assert re.fullmatch(
         r"kbroker: \d+ connections of brokers and controllers are left out: --internal lists them, too\n", left_out
     )
-    nodes = [row for row in told("--internal")[0] if row["kind"] == "node"]
+    everywhere = {f"127.0.0.1:{port}" for port in ports}
+    nodes: list[dict[str, Any]] = []
+    while {row["explorer"] for row in nodes} != everywhere and time.monotonic() < deadline:
+        nodes = [row for row in told("--internal")[0] if row["kind"] == "node"]
+    assert {row["explorer"] for row in nodes} == everywhere
     assert {row["listener"] for row in nodes} == {rows[0]["listener"], "CONTROLLER"}
-    assert {row["explorer"] for row in nodes} == {f"127.0.0.1:{port}" for port in ports}
     client.close()
 
 
-def create_through(bootstrap: str, name: str, replicas: int = 3) -> None:
+def create_through(bootstrap: str, name: str, replicas: int = 3, partitions: int = 1) -> None:
     port = int(bootstrap.rpartition(":")[2])
     deadline = time.monotonic() + SECONDS
     connection = Connection("127.0.0.1", port, client_id="maker", deadline=deadline)
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
     answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=1000 * SECONDS), deadline)
     assert answer.topics[0].error_code == 0
     connection.close()
