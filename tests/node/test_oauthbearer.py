@@ -136,12 +136,12 @@ def test_new_keys_of_the_provider_are_asked_for_when_a_token_needs_them(
 
 
 def test_a_session_ends_with_its_token_and_goes_on_with_another(tmp_path: Path, provider: TokenProvider) -> None:
-    provider.lifetime = 1.5
+    provider.lifetime = 10  # seconds, within which a slow machine shows two others
 
     async def test(node: Node) -> None:
         renewed, lifetime = await let_in(node, provider.token("alice"))
         left, _ = await let_in(node, provider.token("bob"))
-        assert 0 < lifetime <= 1500
+        assert 0 < lifetime <= 10_000
         stranger, _ = await let_in(node, provider.token("carol"))
         provider.lifetime = 3600
         assert (await renewed.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)).error_code == 0
@@ -152,7 +152,7 @@ def test_a_session_ends_with_its_token_and_goes_on_with_another(tmp_path: Path, 
         response = await shown(stranger, provider.token("alice"))
         assert response.error_code == E.SASL_AUTHENTICATION_FAILED
         assert "Cannot change principals" in response.error_message
-        with trio.fail_after(20):
+        with trio.fail_after(180):
             while True:
                 try:
                     await left.ask(MetadataRequest(topics=[]), 12)
