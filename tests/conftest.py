@@ -140,7 +140,7 @@ def _threads_of_rules_may_begin_late() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _token_providers_may_answer_late() -> Iterator[None]:
-    """The same, for threads of the tests."""
+    """The token providers of tests are threads, which may get no turn for longer than a node waits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provider_http.Limits.__new__, "__defaults__", (120.0, 120.0))
         defaults = {**(provider_http.ask.__kwdefaults__ or {}), "limits": provider_http.Limits()}

@@ -84,6 +84,14 @@ def test_groups_that_are_not_asked_for_their_lags_are_told_of(open_page: OpenPag
     expect(page.get_by_text("Of 1,234 groups 200 were asked for their lags.")).to_be_visible()
 
 
+def test_coordinators_that_were_not_asked_are_told_of(open_page: OpenPage) -> None:
+    page = open_page("#/topics")
+    told = {"rows": [], "total": 0, "all": 0, "missing": ["broker 2 is not there"], "now": 0}
+    page.route("**/api/transactions?**", lambda route: route.fulfill(json=told))
+    page.goto(f"{page.url.split('#')[0]}#/transactions?filter=x")
+    expect(page.get_by_text("Some may be missing: broker 2 is not there.")).to_be_visible()
+
+
 def test_nothing_is_done_with_a_page_that_is_left(open_page: OpenPage, world: World) -> None:
     """The next topic is slow to be told; a form that opened meanwhile would be about the last one."""
     page = open_page(f"#/topic?name={world.orders}")

@@ -135,7 +135,8 @@ def _without_leader(client: Client, alive: Collection[int], deadline: float) -> 
     for topic in client.refresh([TRANSACTIONS_TOPIC], deadline):
         for each in topic.partitions:
             if each.leader_id not in alive:
-                for broker in [each for each in each.replica_nodes if each not in alive] or each.replica_nodes:
+                gone = [replica for replica in each.replica_nodes if replica not in alive]
+                for broker in gone or each.replica_nodes:
                     lost.setdefault(broker, []).append(each.partition_index)
     return {
         broker: f"broker {broker} is not there: {len(numbers)} partitions of {TRANSACTIONS_TOPIC} have no leader"
