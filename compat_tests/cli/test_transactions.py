@@ -63,5 +63,5 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
     searched = kb("txn", "find-hanging", "--topic", "cli-transactions", "--max-transaction-timeout", "0ms", "--json")
     assert searched.json == [], "its coordinator will end it"
     listed = kb("txn", "list", "--state", "Ongoing", "--json").json
-    assert "cli-2" in {each["transactional_id"] for each in listed["transactions"]} and listed["missing"] == []
+    assert "cli-2" in {each["transactional_id"] for each in listed}
     second.abort_transaction(120)

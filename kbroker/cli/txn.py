@@ -51,18 +51,15 @@ def _list(arguments: argparse.Namespace) -> int:
     found, problems = listed.found, list(listed.missing.values())
     if arguments.json:
         print_json(
-            {
-                "transactions": [
-                    {
-                        "transactional_id": each.transactional_id,
-                        "coordinator": each.coordinator,
-                        "producer_id": each.producer_id,
-                        "state": each.state,
-                    }
-                    for each in found
-                ],
-                "missing": [{"broker": broker, "problem": problem} for broker, problem in listed.missing.items()],
-            }
+            [
+                {
+                    "transactional_id": each.transactional_id,
+                    "coordinator": each.coordinator,
+                    "producer_id": each.producer_id,
+                    "state": each.state,
+                }
+                for each in found
+            ]
         )
         return report_failures(problems)
     print_table(
