@@ -6,6 +6,7 @@ PY := $(VENV)/bin/python
 PORT ?= 9092
 ARGS ?=
 ONLY ?= compat_tests
+PART ?= 1/1
 SEEDS ?= 200
 
 # Any CPython from 3.11 on; the versions in the order in which they are measured most. Of one version, a build with the
@@ -21,7 +22,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run console test test-py313 soak check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
+.PHONY: help run console test test-py313 gate everything soak check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +88,12 @@ test-py313: ## The same tests on Python 3.13, if there is one
 	if [ -z "$$python" ]; then echo "skipped: no Python 3.13 on this machine"; \
 	else $(MAKE) --no-print-directory test VENV=.cache/venv-3.13 PYTHON="$$python"; fi
 
+gate: $(VENV)/.dev ## What a change must pass, as .ci/run does; what failed is run again, alone (ARGS='--only nodes')
+	$(PY) -m tests.gate first $(ARGS)
+
+everything: $(VENV)/.dev ## All tests that there are, with a table of what was skipped and why (PART=2/3 for one of three machines)
+	$(PY) -m tests.gate everything --part $(PART) $(ARGS)
+
 soak: $(VENV)/.dev ## Clusters, quorums, transactions and logs with many seeds, kills and full disks (SEEDS=200)
 	KBROKER_SIM_SEEDS=$(SEEDS) KBROKER_SIM_CLUSTER_SEEDS=$(SEEDS) KBROKER_TRANSACTION_SEEDS=$(SEEDS)0 \
 		$(PY) -m pytest tests/sim tests/transactions/test_delayed_requests.py $(ARGS)
@@ -114,9 +121,10 @@ compat-spark: $(VENV)/.spark ## All of Spark's tests, on kbroker and on Apache K
 works-with: $(VENV)/.dev ## Programs around Kafka by a recipe each, installed on first use (ONLY=compat_tests/works_with/faust)
 	$(PY) -m pytest $(if $(filter file,$(origin ONLY)),compat_tests/works_with,$(ONLY)) --works-with $(ARGS)
 
-kafka: $(VENV)/.dev ## Fetch Apache Kafka and its tools into .cache, for the tests that ask them (needs Maven)
+kafka: $(VENV)/.dev ## Fetch Apache Kafka, its tools and Spark's connector into .cache, for the tests that ask them (needs Maven)
 	@$(PY) -c "from compat_tests.apache_kafka import SERVER_VERSION, kafka_home; print(kafka_home(), kafka_home(SERVER_VERSION))"
 	@$(PY) -m compat_tests.class_archive || echo "no archives of classes: JVMs start slower"
+	@$(PY) -m spark_examples.connector
 
 bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
 	@$(PY) -m compileall -q kbroker  # as an installed package is: start-up is measured too

@@ -67,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("tests.flaky")
     config.addinivalue_line("markers", "feature(client, group, title): the cell of docs/compatibility.md")
     config.addinivalue_line("markers", "nodes(N, ...): judged on a broker of N nodes, and on each further number")
     config.stash[_RESULTS] = {}

@@ -1,0 +1,124 @@
+"""The gate runs again what failed, alone, and the mark `flaky` has an end: judged by real runs of make and pytest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.gate.__main__ import Run, run, run_again
+from tests.gate.steps import FIRST, REST, ROOT, Step, part_of
+
+STEP = Step("some tests", ("test",), minutes=1)
+
+TESTS = """
+from pathlib import Path
+
+def fails_once(name):
+    seen = Path(__file__).with_name(name)
+    if not seen.exists():
+        seen.touch()
+        raise AssertionError("not yet")
+
+def test_that_fails_once():
+    fails_once("once")
+
+def test_that_passes():
+    pass
+"""
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Callable[[str], Run]:
+    """Judges a file of tests as a step of the gate is judged."""
+
+    def judge(tests: str) -> Run:
+        (tmp_path / "test_some.py").write_text(tests)
+        (tmp_path / "Makefile").write_text(f"test:\n\t{sys.executable} -m pytest test_some.py\n")
+        done = run(STEP, tmp_path, root=tmp_path)
+        run_again([done], tmp_path, root=tmp_path)
+        return done
+
+    return judge
+
+
+def test_what_passes_alone_does_not_refuse(judged: Callable[[str], Run]) -> None:
+    done = judged(TESTS)
+    assert not done.refuses
+    assert [case.name for case in done.unsteady] == ["test_some::test_that_fails_once"]
+    assert "not yet" in done.unsteady[0].text
+    assert "unsteady" in done.row()
+
+
+def test_what_fails_twice_refuses(judged: Callable[[str], Run]) -> None:
+    done = judged(TESTS + "\n\ndef test_that_fails():\n    assert 1 == 2\n")
+    assert done.refuses
+    assert [case.name for case in done.unsteady] == ["test_some::test_that_fails_once"]
+
+
+def test_more_than_ten_failures_are_no_accident(judged: Callable[[str], Run]) -> None:
+    many = "".join(f"\n\ndef test_number_{number}():\n    fails_once('{number}')\n" for number in range(10))
+    assert judged(TESTS + many).refuses
+    assert not judged(TESTS.replace('"once"', '"first"') + many.replace("number_9", "no_number")).refuses
+
+
+@pytest.mark.parametrize(
+    "end", ["import os, signal; os.kill(os.getpid(), signal.SIGINT)", "import os; os._exit(1)", "raise SystemExit(1)"]
+)
+def test_a_run_that_came_to_no_end_refuses(judged: Callable[[str], Run], end: str) -> None:
+    done = judged(TESTS + f"\n\ndef test_the_end():\n    {end}\n\n\ndef test_after_it():\n    pass\n")
+    assert done.refuses
+
+
+def test_a_file_that_cannot_be_read_refuses(judged: Callable[[str], Run]) -> None:
+    assert judged("import no_such_module\n").refuses
+
+
+@pytest.mark.parametrize("outcome", ["assert True", "assert 1 == 2"])
+@pytest.mark.parametrize(
+    ("since", "refused_by"),
+    [
+        (timedelta(days=0), ""),
+        (timedelta(days=14), ""),
+        (timedelta(days=15), "over 14 days"),
+        (timedelta(days=-2), "a day to come"),
+    ],
+    ids=["new", "old", "too old", "not yet"],
+)
+def test_a_flaky_test_is_excused_for_two_weeks(tmp_path: Path, since: timedelta, refused_by: str, outcome: str) -> None:
+    day = date.today() - since
+    (tmp_path / "test_some.py").write_text(
+        f"import pytest\n@pytest.mark.flaky(since='{day}', why='a port is taken')\ndef test_it():\n    {outcome}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.flaky", "-ra", "--strict-markers", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (refused_by in done.stdout) and (done.returncode == 1) == bool(refused_by), done.stdout
+    if not refused_by and outcome == "assert 1 == 2":
+        assert f"flaky since {day}, a port is taken: assert 1 == 2" in done.stdout
+
+
+def test_no_folder_falls_between_the_steps() -> None:
+    """The step for all others leaves out just those folders that other steps name."""
+    words = [word for step in [*FIRST, *REST] for argument in step.arguments for word in argument.split()]
+    named = {
+        Path(word.removeprefix("ONLY=")).as_posix() for word in words if "ONLY=" in word or word[:13] == "compat_tests/"
+    }
+    left_out = {word.partition("--ignore=")[2] for word in words if "--ignore=compat_tests/" in word}
+    assert left_out and left_out <= named
+    assert all((ROOT / path).is_dir() for path in left_out)
+    assert {"tests/node"} == named - left_out - {word for word in named if "::" in word}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_parts_are_the_whole(count: int) -> None:
+    steps = [*FIRST, *REST]
+    parts = [step.name for number in range(1, count + 1) for step in part_of(steps, number, count)]
+    assert sorted(parts) == sorted(step.name for step in steps)
