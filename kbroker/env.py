@@ -342,7 +342,7 @@ class EpollPoller:
 
 
 class RealNetwork:
-    """TCP. Without ``use_epoll`` or ``use_sendfile`` it does what it does where there is no such thing."""
+    """TCP. Either flag set to False has it behave as on a system without epoll or sendfile (for tests)."""
 
     def __init__(self, *, use_sendfile: bool | None = None, use_epoll: bool | None = None) -> None:
         self.use_sendfile = can_sendfile() if use_sendfile is None else use_sendfile

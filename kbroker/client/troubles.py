@@ -20,7 +20,7 @@ _SHOWN_PARTITIONS: Final = 8
 _SHOWN_TOPICS: Final = 5
 
 MISSING: Final = "missing-"
-"""The key of a trouble of brokers that are not there begins so, their ids follow."""
+"""Key prefix for missing brokers, followed by their ids."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The shape that the group and the transaction coordinator share: pure cores that return records and replies."""
+"""The shape that all coordinators have in common: pure cores that return records and replies."""

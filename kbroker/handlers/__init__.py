@@ -1,6 +1,7 @@
-"""One module per API: look up, call a core, shape the reply.
+"""A module for each API (for the quorum's APIs one together), and what handlers share.
 
-Each is imported when its API is first asked for (``registration``); ``load_handlers`` imports them all.
+A handler looks up, calls a core, and shapes the reply. Its module is imported when its API is first asked for
+(``registration``); ``load_handlers`` imports all modules.
 """
 
 from __future__ import annotations

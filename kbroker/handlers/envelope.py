@@ -82,7 +82,7 @@ async def _served(entry: Registration, request: Any, ctx: RequestContext) -> Any
 
 
 def _framed(response: object, header: RequestHeader) -> bytes:
-    """Response header and body. A response that cannot be encoded is an error of what is inside the Envelope."""
+    """Returns response header and body; of a response that cannot be encoded, an error response in its place."""
     key, version = header.api_key, header.api_version
     try:
         parts = encode_parts(response, version)

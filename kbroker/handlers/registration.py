@@ -5,7 +5,8 @@ The rows are at the end of this file, and a handler module attaches its function
     @handler(HeartbeatRequest)
     async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse: ...
 
-A node starts without importing sixty modules of which its clients need ten: the module comes with the first request.
+A node starts without importing more than eighty modules of which its clients need ten: a module comes with the first
+request.
 An API without a row is not advertised, and a request for it closes the connection.
 """
 

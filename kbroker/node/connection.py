@@ -289,7 +289,7 @@ class Connection:
             self._expect(self._reader.rest)
 
     def look(self) -> None:
-        """Be woken now for what has come of a large frame, if anything has: its client may be slow."""
+        """Stop waiting for more of a large frame: read the bytes that are there (for slow clients)."""
         if self._expect is not None and not self.closed:
             self._expect(0)
 

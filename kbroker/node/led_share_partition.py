@@ -200,7 +200,7 @@ class LedSharePartition:
         self._became_idle.set()
 
     async def _keep_again(self, core: SharePartition) -> None:
-        """Have dead letters kept that could not be, after a pause, unless another broker leads meanwhile."""
+        """Retry persisting dead letters after a pause, if this broker still leads the partition."""
         await trio.sleep(_PAUSE_SECONDS)
         self._waits_to_keep = False
         if self.is_current:

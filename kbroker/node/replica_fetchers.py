@@ -124,7 +124,7 @@ class ReplicaFetchers:
     # --- leaders that may be dead -----------------------------------------------------------------------------
 
     def suspect(self, leader: int) -> None:
-        """A leader has closed the connection, or refuses one."""
+        """Mark a leader as suspect for a while: it closed or refused a connection."""
         self._suspects[leader] = self.env.now() + SUSPICION_SECONDS
 
     def clear(self, leader: int) -> None:

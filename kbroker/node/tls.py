@@ -61,7 +61,7 @@ class ListenerTls:
             raise FatalError(f"listener {listener}: {error.message}") from None
         self._warned_at_ms = -_DAY_MS
         self._is_in_use = False
-        """Whether properties set at run time have been looked at: those of the node's last life need no permission."""
+        """False until the first image: properties set at run time before a restart are not validated again."""
         asks = serves and values["ssl.client.auth"] != "none"
         if asks and not self.material.has_trust_store:
             logger.warning(

@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.gate.cases import MOST_FAILURES, Case, failed, read_cases, skips, unsteady
 from tests.gate.steps import FIRST, INSTALL_313, INSTALLS, REST, ROOT, Step, part_of
 
-ROWS = 4
+ROWS = 3
 """Steps that run at a time: tests of nodes, of clients and of clusters wait most of their time."""
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Step:
-    """A command that make runs; `minutes` is how long it takes beside three others on two processors.
+    """A command that make runs; `minutes` is how long it takes beside two others on two processors.
 
     Tests skip that need an `optional` step which failed.
     """
@@ -71,8 +71,7 @@ INSTALLS = [
 """Run side by side before all else; two steps would each make what they share."""
 
 FIRST = [
-    Step("test, nodes", ("test", "ONLY=tests/node"), 12),
-    Step("test, others", ("test", "ARGS=--ignore=tests/node"), 14, {"KBROKER_SIM_CLUSTER_SEEDS": "1"}),
+    Step("test", ("test", "WORKERS=3"), 14),
     Step("compat, a client of each family", ("compat", f"ONLY={_directories(FAMILIES)}"), 8),
     Step("compat, wire", ("compat", f"ONLY={_directories(WIRE)}"), 6),
     Step("check", ("check",), 4),

@@ -46,7 +46,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.messages import describe_quorum
 from kbroker.wire.messages.describe_quorum import DescribeQuorumResponse
 
-SEEDS = int(os.environ.get("KBROKER_SIM_CLUSTER_SEEDS", "2"))
+SEEDS = int(os.environ.get("KBROKER_SIM_CLUSTER_SEEDS", "1"))
 
 
 LONG = {

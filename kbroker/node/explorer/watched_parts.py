@@ -26,7 +26,7 @@ UNASKED: Final = 0
 COUNT: Final = 1
 """They are counted as not shown where they are not seen."""
 LOOK: Final = 2
-"""Whether to see one is decided when it is there."""
+"""Decide for each request whether to record it."""
 
 
 class Watch(Protocol):

@@ -16,7 +16,7 @@ from kbroker.metrics.histogram import Histogram
 SLOW_NS: Final = 1_000_000
 """Turns that take longer are all observed."""
 SAMPLE: Final = 16
-"""Of the others, one in so many is, and stands for them."""
+"""Of shorter turns, one in so many is measured, and counted as often."""
 PAUSE_NS: Final = 5_000_000
 """The least time between two calls of ``sampled``: what it has measured costs as much as a request."""
 

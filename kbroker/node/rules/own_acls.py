@@ -40,7 +40,7 @@ class OwnAcls:
         return found
 
     async def create(self, acls: Sequence[Acl], requester: Requester) -> list[ApiError | None]:
-        """Add ACLs; the error of each. Those that cannot be are not shown to the rule."""
+        """Create ACLs through the rule; returns an error or None for each ACL. Invalid ACLs never reach the rule."""
         problems = [_problem(acl) for acl in acls]
         valid = tuple(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
         if not valid:

@@ -37,7 +37,7 @@ class SelectorRule:
         self._kept: Kept[int] = Kept(rule, now)
 
     def of_request(self, ctx: RequestContext, rack: str) -> tuple[ReplicaSelector, Hashable]:
-        """The selector for one Fetch of a consumer in a rack, "" if it has none; `FetchParams.selection`."""
+        """Returns the selector for a consumer's Fetch; `rack` is "" without one (`FetchParams.selection`)."""
         client_id, listener, principal = ctx.header.client_id or "", ctx.connection.listener_name, ctx.principal
 
         def select(partition: TopicPartition, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:

@@ -103,7 +103,7 @@ class GssapiServer:
         return context.wrap(bytes([NO_LAYER]) + MAX_MESSAGE.to_bytes(3, "big"))
 
     def _finish(self, context: Context, choice: bytes) -> None:
-        """Judge the layer that the client takes; who it wants to be is not asked, as in Kafka: it is who it is."""
+        """Judge the client's security layer. As in Kafka, the ticket's principal counts, no authorization id."""
         if len(choice) < 4 or not choice[0] & NO_LAYER:
             raise SaslError("the client wants a security layer, and there is none (use TLS)")
         try:

@@ -1,0 +1,87 @@
+"""Names the test files that depend, by the graph of imports, on what has changed since `main`: `make test CHANGED=1`.
+
+A test that names a command (``start``) depends on the command's module: it may start it as a process.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import grimp
+
+from kbroker.cli import COMMANDS
+from tests.gate.steps import ROOT
+
+BY_NAME = {
+    "kbroker.handlers.registration": "kbroker.handlers",
+    "kbroker.shortcuts.cache": "kbroker.shortcuts",
+    "kbroker.wire.records.versioned": "kbroker.wire.records",
+    "kbroker.wire.registry": "kbroker.wire.messages",
+    "kbroker.cli.kafka_tools.__main__": "kbroker.cli.kafka_tools",
+    "kbroker.node.compaction_pool": "kbroker.node.compaction_worker",
+}
+"""Modules that import others by their names, which the graph does not see, and the package of these."""
+
+
+def dependents(changed: Iterable[str]) -> list[str]:
+    """Returns the test files, as paths from the root of the repository, that depend on one of the `changed` paths.
+
+    Nobody imports what is no Python, nor a conftest: if one in `kbroker/` or `tests/` has changed, all tests depend on
+    it, and the tests right in `tests/`, which are those of pages and of the package as a whole, on any other.
+    """
+    files = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tests").rglob("*.py")}
+    tests = sorted(path for path in files if Path(path).name.startswith("test_"))
+    unimported = [path for path in changed if not path.endswith(".py") or path.endswith("conftest.py")]
+    if any(path.startswith(("kbroker/", "tests/")) and not path.endswith(".md") for path in unimported):
+        return tests
+    graph = grimp.build_graph("kbroker", cache_dir=str(ROOT / ".import_linter_cache"))
+    for importer, package in BY_NAME.items():
+        for module in graph.find_descendants(package) | {package}:
+            if module != importer:
+                graph.add_import(importer=importer, imported=module)
+    affected = {_module(path) for path in changed}
+    for module in affected & graph.modules:
+        affected |= graph.find_downstream_modules(module)
+    imports = {_module(path): _imports(file) for path, file in files.items()}
+    while more := {module for module, names in imports.items() if names & affected} - affected:
+        affected |= more
+    return [path for path in tests if _module(path) in affected or (unimported and path.count("/") == 1)]
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imports(path: Path) -> set[str]:
+    """Returns the modules that a file may import: of a name in a package it is not told whether it is one."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and node.value in COMMANDS:
+            names.add(COMMANDS[node.value].module)
+    return names
+
+
+def changes() -> list[str]:
+    """Returns the paths that differ from the commit at which the branch left `main`, new files included."""
+
+    def git(*words: str) -> list[str]:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    [base] = git("merge-base", "HEAD", "main")
+    return git("diff", "--name-only", base) + git("ls-files", "--others", "--exclude-standard")
+
+
+if __name__ == "__main__":
+    changed = changes()
+    paths = dependents(changed)
+    print(f"{len(changed)} changed files; {len(paths)} files of tests depend on them", file=sys.stderr)
+    print(" ".join(paths))
