@@ -407,6 +407,7 @@ class Broker:
             nursery.start_soon(LeaderBalancer(metadata, config).run)
             nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
         level = metadata.image.features.metadata_version  # what is registered is of this level at least
+        self._registrations.check_log_dirs()
         await self._registrations.register()
         if level < DIRECTORIES:
             self._registrations.refresh(nursery)
