@@ -127,14 +127,16 @@ def _format(config: BrokerConfig, cluster_id: str) -> None:
         found = [read_meta_properties(disk, path) for path in paths]
     except (CorruptCheckpoint, OSError) as error:
         raise FatalError(str(error)) from error
-    other = next((each.cluster_id for each in found if each is not None and each.cluster_id != cluster_id), None)
-    if other is not None:
-        raise FatalError(f"CLUSTER_ID is {cluster_id}, and there are log directories of the cluster {other}")
+    for path, properties in zip(paths, found, strict=True):
+        owner = owner_of(path)
+        if properties is None and owner is not None:
+            raise refuse(path, owner)
+        if properties is not None and properties.cluster_id != cluster_id:
+            raise FatalError(
+                f"CLUSTER_ID is {cluster_id}, and {path} is of the cluster {properties.cluster_id}: it belongs to {owner}"
+            )
     if None not in found:
         return
-    for path, properties in zip(paths, found, strict=True):
-        if properties is None and (owner := owner_of(path)) is not None:
-            raise refuse(path, owner)
     if config.is_controller and not config.controller_quorum_voters:
         # Each node would make itself a cluster of one.
         raise FatalError(

@@ -119,6 +119,15 @@ class LogDir:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way of the log of {topic_partition}")
         return path
 
+    def check_present(self) -> None:
+        """Raise ``OSError`` if the directory is gone, or is another by now: its lock is not the file that we hold."""
+        if self.lock is not None:
+            try:
+                self.lock.check()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise OSError(f"it was removed, or its disk unmounted ({LOCK_FILE}: {reason})") from error
+
     def mark_offline(self, error: BaseException) -> None:
         """Note that the directory failed: nothing is written there any more, and its next start verifies all."""
         if self.offline is None:

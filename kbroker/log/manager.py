@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
-from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
     CLEANER_OFFSETS,
@@ -59,6 +59,8 @@ class LogManager:
         self.log_dirs = log_dirs
         self.on_offline: list[Callable[[], None]] = []
         """Called when a log dir has failed. Must not wait."""
+        self.metadata_dir: LogDir | None = None
+        """That of the metadata log, if this node has it locked, too; perhaps one of ``log_dirs``."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As the checkpoints had them on opening."""
         self.failed: dict[TopicPartition, str] = {}
@@ -128,12 +130,13 @@ class LogManager:
         node_id: int | None = None,
         rng: random.Random | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+        metadata_log_dir: str | None = None,
     ) -> LogManager:
         """Lock and identify the log dirs; no log is open yet.
 
         With ``cluster_id`` and ``node_id`` each ``meta.properties`` is held against them; a directory that
         has none gets one. A directory that fails goes offline; ``FatalError`` if one is locked or belongs to someone
-        else.
+        else. So with ``metadata_log_dir``, which may be one of them: without it there is no node.
         """
         rng = rng if rng is not None else random.SystemRandom()
         capacity = max(64, raise_file_limit() * 3 // 8) if isinstance(disk, OsDisk) else 512
@@ -141,9 +144,14 @@ class LogManager:
         paths = [resolve(os.fspath(path)) for path in log_dirs]
         dirs = [LogDir(disk, path, OpenFiles(disk, max(16, capacity // len(paths)))) for path in paths]
         manager = cls(dirs, disk, rng, producer_id_expiration_ms)
+        if metadata_log_dir is not None:
+            path = resolve(metadata_log_dir)
+            own = LogDir(disk, path, OpenFiles(disk, 16))
+            manager.metadata_dir = next((log_dir for log_dir in dirs if log_dir.path == path), own)
         try:
-            for log_dir in dirs:
+            for log_dir in manager._locked():
                 log_dir.open(cluster_id, node_id, rng)
+            manager.check_metadata_dir()
         except BaseException:
             manager._unlock()
             raise
@@ -183,11 +191,12 @@ class LogManager:
             self._dir_of.setdefault(tp, log_dir)
         self._is_open = True  # not before: a clean stop would leave its marker without logs that were left out
         if all(log_dir.offline is not None for log_dir in self.log_dirs):
-            raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
+            raise LogDirFailure("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
     def _adopt(self, log: PartitionLog, log_dir: LogDir) -> None:
         log.on_rolled = self._on_rolled
         log.before_truncation = self._before_truncation
+        log.before_creation = log_dir.check_present
         self._logs[log.topic_partition] = log
         self._dir_of[log.topic_partition] = log_dir
 
@@ -400,10 +409,38 @@ class LogManager:
         for callback in self.on_offline:
             callback()
 
+    def find_gone(self) -> bool:
+        """Take log dirs offline that are not there any more; whether any is. ``FatalError`` if the node cannot go on."""
+        found = self._mark_gone()
+        if found:
+            self.check_metadata_dir()
+            self.check_any_online()
+        return found
+
+    def _mark_gone(self) -> bool:
+        found = False
+        for log_dir in self._locked():
+            if log_dir.offline is None:
+                try:
+                    log_dir.check_present()
+                except OSError as error:
+                    self.mark_offline(log_dir, error)
+                    found = True
+        return found
+
+    def _locked(self) -> list[LogDir]:
+        own = self.metadata_dir
+        return self.log_dirs if own is None or own in self.log_dirs else [*self.log_dirs, own]
+
+    def check_metadata_dir(self) -> None:
+        """``FatalError`` when the log dir of the metadata log has failed."""
+        if self.metadata_dir is not None and self.metadata_dir.offline is not None:
+            raise LogDirFailure(f"the log dir of the metadata log has failed: {self.metadata_dir.offline}")
+
     def check_any_online(self) -> None:
         """``FatalError`` when every log dir has failed: there is nothing left to serve from."""
         if all(log_dir.offline is not None for log_dir in self.log_dirs):
-            raise FatalError("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
+            raise LogDirFailure("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
         """Begin the flushes that are due: of sealed segments, and of logs with ``flush.messages`` or ``flush.ms``.
@@ -473,6 +510,7 @@ class LogManager:
 
         Logs that were never taken in are left as they are.
         """
+        self._mark_gone()
         if not self._is_open:
             self.release()
             return
@@ -499,5 +537,5 @@ class LogManager:
         self._unlock()
 
     def _unlock(self) -> None:
-        for log_dir in self.log_dirs:
+        for log_dir in self._locked():
             log_dir.unlock()
