@@ -6,7 +6,7 @@ The numbers are the wire protocol's (class ``org.apache.kafka.common.protocol.Er
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
+from typing import ClassVar, Self
 
 
 class ErrorCode(IntEnum):
@@ -185,3 +185,11 @@ class ApiError(Exception):
 
 class FatalError(Exception):
     """Start-up cannot go on; the text is one readable line for the person who started the node."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class LogDirFailure(FatalError):
+    """The node's last log directory has failed, or that of its metadata log: its disk is to be looked after."""
+
+    exit_code = 3

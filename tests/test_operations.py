@@ -44,7 +44,7 @@ def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="logger" | "log"), attr=level)) if level in LEVELS:
                 yield level, node
-            case ast.Call(func=ast.Name(id="FatalError")):
+            case ast.Call(func=ast.Name(id="FatalError" | "LogDirFailure")):
                 yield "FatalError", node
 
 

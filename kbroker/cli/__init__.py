@@ -64,7 +64,7 @@ def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code (0 done, 1 could not, 2 wrong usage)."""
+    """Run the command line; the exit code (0 done, 1 could not, 2 wrong usage, 3 a log directory failed)."""
     parser, words = build_parser(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(words)
     try:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except OSError:
             _forget_output()
-        return 1
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

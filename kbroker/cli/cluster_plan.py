@@ -109,7 +109,7 @@ def plan_cluster(
     voters = ",".join(f"{index + 1}@{HOST}:{ports[count + index]}" for index in range(controllers))
     plans = []
     for index in range(count):
-        directory = data / f"node-{index + 1}"
+        directory = node_directory(data, index + 1)
         is_controller = index < controllers
         listeners = f"{'PLAINTEXT' if secure is None else 'SASL_SSL'}://{HOST}:{ports[index]}"
         if is_controller:
@@ -134,6 +134,26 @@ def plan_cluster(
             )
         )
     return plans
+
+
+def node_directory(data: Path, node_id: int) -> Path:
+    """The log directory of a node of the cluster that is in ``data``."""
+    return data / f"node-{node_id}"
+
+
+def secure_setup(data: Path, count: int, *, wanted: bool) -> SecureSetup | None:
+    """The parts of a secure cluster of ``count`` nodes, if one is ``wanted``.
+
+    :class:`FatalError` if the directory is another command's, or has another kind of cluster, or one that runs.
+    """
+    from kbroker.cli.data_owners import SECURITY, check_for_cluster
+
+    check_for_cluster(data, (node_directory(data, index + 1) for index in range(count)), secure=wanted)
+    if not wanted:
+        return None
+    from kbroker.cli.secure_setup import SecureSetup
+
+    return SecureSetup(data / SECURITY)
 
 
 def with_explorers(plans: Sequence[NodePlan], port: int) -> list[NodePlan]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.cli.config_warnings import warn_about
+from kbroker.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
 from kbroker.cli.start import add_overrides, parse_overrides, serve, set_up_logging
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.environment import (
@@ -23,9 +24,6 @@ from kbroker.errors import FatalError
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
 SECRETS: Final = Path("/etc/kafka/secrets")
 """Where stores and passwords are mounted."""
-
-DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
-"""The cluster id of Apache Kafka's image when CLUSTER_ID is not set."""
 
 DEFAULTS: Final = {
     "process.roles": "broker,controller",
@@ -87,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     config = BrokerConfig.from_properties(with_provided(properties))
     warn_about(config)
-    _format(config, os.environ.get("CLUSTER_ID", "").strip() or DEFAULT_CLUSTER_ID)
+    _format(config, os.environ.get("CLUSTER_ID", "").strip() or CONTAINER_CLUSTER_ID)
     return serve(config, on_ready=lambda: _tell_ready(config))
 
 
@@ -124,10 +122,19 @@ def _format(config: BrokerConfig, cluster_id: str) -> None:
     from kbroker.raft_metadata.storage import format_log_dirs
 
     disk = OsDisk()
+    paths = sorted({*config.log_dirs, config.metadata_log_dir})
     try:
-        found = [read_meta_properties(disk, path) for path in sorted({*config.log_dirs, config.metadata_log_dir})]
+        found = [read_meta_properties(disk, path) for path in paths]
     except (CorruptCheckpoint, OSError) as error:
         raise FatalError(str(error)) from error
+    for path, properties in zip(paths, found, strict=True):
+        owner = owner_of(path)
+        if properties is None and owner is not None:
+            raise refuse(path, owner)
+        if properties is not None and properties.cluster_id != cluster_id:
+            raise FatalError(
+                f"CLUSTER_ID is {cluster_id}, and {path} is of the cluster {properties.cluster_id}: it belongs to {owner}"
+            )
     if None not in found:
         return
     if config.is_controller and not config.controller_quorum_voters:
@@ -136,9 +143,6 @@ def _format(config: BrokerConfig, cluster_id: str) -> None:
             "controller.quorum.voters (KAFKA_CONTROLLER_QUORUM_VOTERS) is not set and the log directories are not"
             " formatted: set it, or format them with kbroker format"
         )
-    other = next((each.cluster_id for each in found if each is not None and each.cluster_id != cluster_id), None)
-    if other is not None:
-        raise FatalError(f"CLUSTER_ID is {cluster_id}, and there are log directories of the cluster {other}")
     format_log_dirs(
         disk,
         config.log_dirs,

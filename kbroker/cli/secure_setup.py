@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles, write_secret
+from kbroker.cli.data_owners import PASSWORDS
 from kbroker.config import read_properties_file
 from kbroker.config.properties import format_properties
 from kbroker.errors import FatalError
@@ -36,7 +37,6 @@ CLIENT: Final = "client"
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's own."""
 
-_PASSWORDS_FILE: Final = "passwords.properties"
 _TOKEN_KEY_FILE: Final = "delegation-tokens.key"
 _TO_GRANT_FILE: Final = "rights-to-grant"
 _RENEW_BEFORE: Final = timedelta(days=30)
@@ -86,7 +86,7 @@ class SecureSetup:
         """User -> password."""
 
     def _read_passwords(self) -> dict[str, str]:
-        path = self.directory / _PASSWORDS_FILE
+        path = self.directory / PASSWORDS
         if path.exists():
             found = read_properties_file(path)
             if missing := [user for user in (BROKER, ADMIN, CLIENT) if not found.get(user)]:

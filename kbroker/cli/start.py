@@ -250,7 +250,7 @@ def serve(
         message = without_values(str(error), config.raw.values())
         if message == str(error):
             raise
-        raise FatalError(message) from None
+        raise type(error)(message) from None
     return 0
 
 

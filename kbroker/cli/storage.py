@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.cli.data_owners import check_for_node
 from kbroker.cli.parser import UsageError
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.errors import FatalError
@@ -153,10 +154,11 @@ def _scram_records(entries: list[str]) -> list[UserScramCredentialRecord]:
 def format_if_needed(config: BrokerConfig) -> None:
     """Make a development node's directories ready, as a cluster of one, if they are not yet.
 
-    ``FatalError`` for a directory whose node has served before: formatted again it would be another node's, which waits
+    ``FatalError`` for a directory that belongs to another command (``kbroker.cli.data_owners``), and for one whose node has served before: formatted again it would be another node's, which waits
     for the one that it was.
     """
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
+    check_for_node(directories)
     ready = [directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))]
     if len(ready) == len(directories):
         return

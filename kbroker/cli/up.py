@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare, with_explorers
+from kbroker.cli.cluster_plan import DEFAULT_PORT, READY, NodePlan, plan_cluster, prepare, secure_setup, with_explorers
 from kbroker.cli.common import not_negative, positive
+from kbroker.cli.data_owners import is_cluster
 from kbroker.cli.start import add_overrides, parse_overrides, quiet_exit
 from kbroker.cli.up_table import Node, State, caption, row, table
 from kbroker.errors import FatalError
@@ -63,7 +64,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help=f"port of the first node (default {DEFAULT_PORT}); 0 takes free ports",
     )
     parser.add_argument(
-        "--data", type=Path, default=Path("kbroker-data"), metavar="DIR", help="where data goes (./kbroker-data)"
+        "--data", type=Path, metavar="DIR", help="where data goes (./kbroker-cluster, with --secure ./kbroker-secure)"
     )
     add_overrides(parser, "set a property of every node")
     parser.add_argument("--restart", action="store_true", help="start a node that dies again")
@@ -84,10 +85,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the cluster until SIGTERM or SIGINT."""
-    secure = _secure_setup(arguments.data, arguments.secure)
+    data = arguments.data or _default_data(arguments.secure)
+    secure = secure_setup(data, arguments.nodes, wanted=arguments.secure)
     plans = plan_cluster(
         arguments.nodes,
-        arguments.data,
+        data,
         port=arguments.port,
         properties=parse_overrides(arguments.override),
         secure=secure,
@@ -103,18 +105,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if supervisor.failed else 0
 
 
-def _secure_setup(data: Path, wanted: bool) -> SecureSetup | None:
-    """The parts of a secure cluster; :class:`FatalError` where a cluster would become another kind than it has been."""
-    directory = data / "security"
-    if not wanted:
-        if directory.exists():
-            raise FatalError(f"{data} has a secure cluster: give --secure, or another --data")
-        return None
-    if not directory.exists() and any(data.glob("node-*/meta.properties")):
-        raise FatalError(f"{data} has a cluster without security, which has no users: take another --data")
-    from kbroker.cli.secure_setup import SecureSetup
-
-    return SecureSetup(directory)
+def _default_data(secure: bool) -> Path:
+    """The directory without ``--data``: of its kind alone, so that neither meets the other, nor ``kbroker start``."""
+    chosen = Path("kbroker-secure" if secure else "kbroker-cluster")
+    earlier = Path("kbroker-data")  # where releases before had it
+    return earlier if not chosen.exists() and is_cluster(earlier, secure=secure) else chosen
 
 
 class Supervisor:

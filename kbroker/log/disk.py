@@ -11,6 +11,7 @@ have dropped the dirty pages. What to do then is the caller's decision (the log 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -82,6 +83,10 @@ class DiskLock(Protocol):
 
     def release(self) -> None: ...
 
+    def check(self) -> None:
+        """Raise ``OSError`` if the file that is locked is not the one of that name any more."""
+        ...
+
 
 class Disk(Protocol):
     """A file system. Paths are text; directories of a path must exist unless said otherwise."""
@@ -112,6 +117,10 @@ class Disk(Protocol):
 
     def make_dirs(self, path: str) -> None:
         """Create a directory and its parents; fine if it exists."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Create a directory in one that is there; fine if it exists."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -250,6 +259,7 @@ class _OsLock:
     _held: ClassVar[set[tuple[int, int]]] = set()
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         info = os.fstat(self._fd)
         self._key = (info.st_dev, info.st_ino)
@@ -263,6 +273,11 @@ class _OsLock:
             os.close(self._fd)
             raise BlockingIOError(f"{path} is locked by another process") from error
         self._held.add(self._key)
+
+    def check(self) -> None:
+        info = os.stat(self._path)
+        if (info.st_dev, info.st_ino) != self._key:
+            raise FileNotFoundError(errno.ENOENT, "another file has its name", self._path)
 
     def release(self) -> None:
         if self._fd >= 0:
@@ -300,12 +315,16 @@ class OsDisk:
 
     def make_dirs(self, path: str) -> None:
         try:
+            self.make_dir(path)
+        except FileNotFoundError:
+            os.makedirs(path, 0o700, exist_ok=True)
+
+    def make_dir(self, path: str) -> None:
+        try:
             os.mkdir(path, 0o700)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 raise
-        except FileNotFoundError:
-            os.makedirs(path, 0o700, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

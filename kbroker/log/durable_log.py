@@ -7,7 +7,7 @@ that the disk refused; the log dir is then to go offline.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kbroker.log.checkpoint_files import write_partition_metadata
 from kbroker.log.disk import Disk
@@ -26,6 +26,7 @@ class DurableLog(LogReader):
 
     __slots__ = (
         "_on_disk",
+        "before_creation",
         "config",
         "directory",
         "disk",
@@ -62,6 +63,8 @@ class DurableLog(LogReader):
         self.generation = 0
         """Changes whenever something that the log held becomes something else: a truncation, a rename."""
         self._on_disk = on_disk
+        self.before_creation: Callable[[], None] | None = None
+        """Called before the directory is made; may raise ``OSError``."""
 
     # -- on and off the disk
 
@@ -73,7 +76,9 @@ class DurableLog(LogReader):
     def ensure_on_disk(self) -> None:
         """Create the directory with ``partition.metadata`` and the first segment's files, unless that was done."""
         if not self._on_disk:
-            self.disk.make_dirs(self.directory)
+            if self.before_creation is not None:
+                self.before_creation()
+            self.disk.make_dir(self.directory)
             if self.topic_id is not None:
                 write_partition_metadata(self.disk, self.directory, self.topic_id)
             self._segments[-1].create_files()

@@ -132,6 +132,11 @@ class _FakeLock:
     def __init__(self, disk: FakeDisk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self._node = disk._file(path)
+
+    def check(self) -> None:
+        if self._disk._file(self._path) is not self._node:
+            raise FileNotFoundError(errno.ENOENT, "another file has its name", self._path)
 
     def release(self) -> None:
         self._disk.locks.discard(self._path)
@@ -355,6 +360,10 @@ class FakeDisk:
             if isinstance(node, _File):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             directory = node
+
+    def make_dir(self, path: str) -> None:
+        self._parent(path)  # which is there
+        self.make_dirs(path)
 
     def rename(self, old: str, new: str) -> None:
         source, old_name = self._parent(old)

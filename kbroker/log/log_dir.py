@@ -7,10 +7,11 @@ import os
 import random
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from kbroker.errors import FatalError
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import (
+    META_PROPERTIES,
     CorruptCheckpoint,
     MetaProperties,
     read_clean_shutdown,
@@ -29,7 +30,7 @@ LOCK_FILE = ".lock"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
-_MARKED = re.compile(r"^(\S+)-(\d+)\.(\w+)(-delete|-stray|-future)\Z", re.ASCII)
+_MARKED = re.compile(r"^(\S+)-(\d+)\.([0-9a-f]{32})(-delete|-stray|-future)\Z", re.ASCII)
 _LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)\Z", re.ASCII)
 _MAX_NAME = 255
 
@@ -40,10 +41,23 @@ def parse_marked_name(name: str) -> tuple[TopicPartition, str] | None:
     return (TopicPartition(found[1], int(found[2])), found[4]) if found is not None else None
 
 
+def is_log_dir(names: Collection[str]) -> bool:
+    """Whether a directory with these names in it is a log dir itself: some node's, and never a log of this one."""
+    return META_PROPERTIES in names or LOCK_FILE in names
+
+
 def parse_log_dir_name(name: str) -> TopicPartition | None:
     """The partition whose log a directory of this name holds, or ``None``."""
     found = _LOG_NAME.match(name)
     return TopicPartition(found[1], int(found[2])) if found is not None else None
+
+
+def check_unclaimed(disk: Disk, path: str, own: Collection[str] = ()) -> None:
+    """``FatalError`` if a directory is not to become a log dir, as there are others in it that are not ``own``."""
+    for name in disk.list_dir(path) if disk.is_dir(path) else ():
+        inner = os.path.join(path, name)
+        if inner not in own and disk.exists(os.path.join(inner, META_PROPERTIES)):
+            raise FatalError(f"{path} cannot be a log directory: {name} in it is one, of another node")
 
 
 class LogDir:
@@ -98,6 +112,22 @@ class LogDir:
         end = f"-{topic_partition.partition}.{rng.randbytes(16).hex()}{suffix}"
         return os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(end)] + end)
 
+    def new_path(self, topic_partition: TopicPartition) -> str:
+        """The directory of a log that is to be made here. KAFKA_STORAGE_ERROR if something else has its name."""
+        path = os.path.join(self.path, str(topic_partition))
+        if self._disk.exists(path):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way of the log of {topic_partition}")
+        return path
+
+    def check_present(self) -> None:
+        """Raise ``OSError`` if the directory is gone, or is another by now: its lock is not the file that we hold."""
+        if self.lock is not None:
+            try:
+                self.lock.check()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise OSError(f"it was removed, or its disk unmounted ({LOCK_FILE}: {reason})") from error
+
     def mark_offline(self, error: BaseException) -> None:
         """Note that the directory failed: nothing is written there any more, and its next start verifies all."""
         if self.offline is None:
@@ -119,6 +149,7 @@ class LogDir:
                 ) from None
             properties = read_meta_properties(disk, path)
             if properties is None and cluster_id is not None and node_id is not None:
+                check_unclaimed(disk, path)
                 properties = MetaProperties(cluster_id, node_id, random_uuid(rng))
                 write_meta_properties(disk, path, properties)
             if properties is not None:

@@ -6,13 +6,12 @@ and, after a clean stop, a marker; all as Apache Kafka 4.3.1 has them.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
-from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
     CLEANER_OFFSETS,
@@ -23,6 +22,7 @@ from kbroker.log.checkpoint_files import (
 from kbroker.log.compaction.cleaner_offsets import CleanerOffsets
 from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, write_all
 from kbroker.log.dirs.due_flushes import DueFlushes
+from kbroker.log.dirs.found_logs import FoundLogs, IsOwn, of_another_history
 from kbroker.log.dirs.marked_directories import MarkedDirectories
 from kbroker.log.dirs.move_registry import LogMoves
 from kbroker.log.dirs.removals import Removals, RemovalTask
@@ -36,9 +36,10 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid
 
-logger = logging.getLogger(__name__)
-
-_STRAY = "%s/%s is not a log of this node any more; it is renamed"
+_OF_OTHERS = (
+    "it has logs, and the cluster's metadata, which have never had this directory, know none of their topics; nothing"
+    " in it is touched"
+)
 
 
 class LogManager:
@@ -58,20 +59,23 @@ class LogManager:
         self.log_dirs = log_dirs
         self.on_offline: list[Callable[[], None]] = []
         """Called when a log dir has failed. Must not wait."""
+        self.metadata_dir: LogDir | None = None
+        """That of the metadata log, if this node has it locked, too; perhaps one of ``log_dirs``."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As the checkpoints had them on opening."""
         self.failed: dict[TopicPartition, str] = {}
-        """Logs that could not be opened: which file, and why."""
+        """Logs that could not be opened, and directories that have a log's name and are none: which, and why."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._is_open = False
         """Whether the logs were taken in."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        self._contested: list[tuple[PartitionLog, LogDir]] = []
-        """Logs of another topic of the name than the one in ``_logs``; until :meth:`set_stray_aside`."""
         self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
         self._removals = Removals(disk, self._retention_failed)
         self._marked = MarkedDirectories(disk, rng, self._flushes, self._removals)
+        self._found = FoundLogs(
+            self._logs, self._dir_of, self.failed, self._marked, adopt=self._adopt, mark_offline=self.mark_offline
+        )
         self._checkpoints = CheckpointTasks(self._with_moving)
         self.cleaner_offsets = CleanerOffsets(self._dir_of, self._checkpoints, self._removals)
         self.moves = LogMoves(
@@ -126,12 +130,13 @@ class LogManager:
         node_id: int | None = None,
         rng: random.Random | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+        metadata_log_dir: str | None = None,
     ) -> LogManager:
         """Lock and identify the log dirs; no log is open yet.
 
         With ``cluster_id`` and ``node_id`` each ``meta.properties`` is held against them; a directory that
         has none gets one. A directory that fails goes offline; ``FatalError`` if one is locked or belongs to someone
-        else.
+        else. So with ``metadata_log_dir``, which may be one of them: without it there is no node.
         """
         rng = rng if rng is not None else random.SystemRandom()
         capacity = max(64, raise_file_limit() * 3 // 8) if isinstance(disk, OsDisk) else 512
@@ -139,9 +144,14 @@ class LogManager:
         paths = [resolve(os.fspath(path)) for path in log_dirs]
         dirs = [LogDir(disk, path, OpenFiles(disk, max(16, capacity // len(paths)))) for path in paths]
         manager = cls(dirs, disk, rng, producer_id_expiration_ms)
+        if metadata_log_dir is not None:
+            path = resolve(metadata_log_dir)
+            own = LogDir(disk, path, OpenFiles(disk, 16))
+            manager.metadata_dir = next((log_dir for log_dir in dirs if log_dir.path == path), own)
         try:
-            for log_dir in dirs:
+            for log_dir in manager._locked():
                 log_dir.open(cluster_id, node_id, rng)
+            manager.check_metadata_dir()
         except BaseException:
             manager._unlock()
             raise
@@ -170,49 +180,23 @@ class LogManager:
 
     def take_in(self, loaded: LoadedLogs) -> None:
         """Hold the logs that were opened. ``FatalError`` if no log dir works."""
-        self.failed = loaded.failed
+        self.failed.update(loaded.failed)
         self.high_watermarks.update(loaded.high_watermarks)
         self.moves.interrupted = loaded.interrupted_moves
         for path in loaded.doomed:
             self._removals.add_directory(path)
         for log, log_dir in loaded.logs:
-            self._add(log, log_dir)
+            self._found.add(log, log_dir)
         for tp, log_dir in loaded.dir_of.items():
             self._dir_of.setdefault(tp, log_dir)
         self._is_open = True  # not before: a clean stop would leave its marker without logs that were left out
         if all(log_dir.offline is not None for log_dir in self.log_dirs):
-            raise FatalError("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
-
-    def _add(self, log: PartitionLog, log_dir: LogDir) -> None:
-        other = self._logs.get(log.topic_partition)
-        if other is not None and other.topic_id != log.topic_id:
-            # One is of a topic that was deleted while its log dir was offline. Which, `set_stray_aside` is told.
-            self._contested.append((log, log_dir))
-        else:
-            self._adopt_longer(log, log_dir)
-
-    def _adopt_longer(self, log: PartitionLog, log_dir: LogDir) -> None:
-        tp = log.topic_partition
-        other = self._logs.get(tp)
-        if other is not None:
-            # The node stopped at the last step of a move: both have what was durable, one perhaps more.
-            other_dir = self._dir_of[tp]
-            if log.log_end_offset <= other.log_end_offset:
-                log, log_dir, other, other_dir = other, other_dir, log, log_dir
-            logger.warning(
-                "the log of %s is in two log dirs; %s, up to offset %d, is kept, and %s, up to offset %d, is set aside",
-                tp,
-                log_dir.path,
-                log.log_end_offset,
-                other_dir.path,
-                other.log_end_offset,
-            )
-            self._rename_stray(other, other_dir)
-        self._adopt(log, log_dir)
+            raise LogDirFailure("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
     def _adopt(self, log: PartitionLog, log_dir: LogDir) -> None:
         log.on_rolled = self._on_rolled
         log.before_truncation = self._before_truncation
+        log.before_creation = log_dir.check_present
         self._logs[log.topic_partition] = log
         self._dir_of[log.topic_partition] = log_dir
 
@@ -299,7 +283,7 @@ class LogManager:
             )
         log_dir = self.moves.take_preferred(topic_partition) or self._least_loaded()
         log = opening.create_log(
-            os.path.join(log_dir.path, str(topic_partition)),
+            log_dir.new_path(topic_partition),
             topic_partition,
             topic_id,
             config,
@@ -331,48 +315,12 @@ class LogManager:
         return min(open_to_new, key=lambda log_dir: counts[id(log_dir)])
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Forget a log and rename its directory for removal (:meth:`removal_task`), also of one that could not be
-        opened. Fine if there is none.
+        """Forget a log and rename its directory for removal (:meth:`removal_task`). Fine if there is none.
 
+        One that could not be opened is set aside: it would be taken for that of the next topic of this name.
         Readers that hold a region of it are not disturbed. ``OSError`` if the rename fails.
         """
-        self._set_aside(topic_partition, DELETE_SUFFIX)
-
-    def set_stray_aside(self, expected: Callable[[TopicPartition, Uuid | None], bool]) -> list[TopicPartition]:
-        """Rename logs that the cluster's metadata does not know, for a person to look at (suffix ``-stray``,
-        as Kafka does); answer which. Without a topic id are logs that were never flushed, and those that could not be
-        opened."""
-        found: dict[TopicPartition, Uuid | None] = dict.fromkeys(self.failed)
-        found.update((tp, log.topic_id) for tp, log in self._logs.items())
-        strays = [tp for tp, topic_id in sorted(found.items()) if not expected(tp, topic_id)]
-        for tp in strays:
-            log_dir = self._dir_of[tp]
-            logger.warning(_STRAY, log_dir.path, tp)
-            try:
-                self._set_aside(tp, STRAY_SUFFIX)
-            except OSError as error:
-                self.mark_offline(log_dir, error)
-        contested, self._contested = self._contested, []
-        for log, log_dir in contested:
-            if expected(log.topic_partition, log.topic_id):
-                self._adopt_longer(log, log_dir)  # there may be one that does not know its topic
-            else:
-                logger.warning(_STRAY, log_dir.path, log.topic_partition)
-                self._rename_stray(log, log_dir)
-                strays.append(log.topic_partition)
-        for tp in strays:
-            self.high_watermarks.pop(tp, None)
-        return strays
-
-    def _rename_stray(self, log: PartitionLog, log_dir: LogDir) -> None:
-        log_dir.cleaner_offsets.pop(log.topic_partition, None)
-        try:
-            self._marked.set_aside(log, log_dir, STRAY_SUFFIX)
-        except OSError as error:
-            self.mark_offline(log_dir, error)
-
-    def _set_aside(self, tp: TopicPartition, suffix: str) -> None:
-        could_not_be_opened = self.failed.pop(tp, None) is not None
+        tp = topic_partition
         move = self.moves.of(tp)
         if move is not None:
             move.abandon()
@@ -382,10 +330,31 @@ class LogManager:
             return
         log_dir.cleaner_offsets.pop(tp, None)
         if log is not None:
-            self._marked.set_aside(log, log_dir, suffix)
-        elif could_not_be_opened:
-            # Or it would be taken for that of the next topic of this name.
-            self._marked.set_directory_aside(os.path.join(log_dir.path, str(tp)), tp, log_dir, suffix)
+            self._marked.set_aside(log, log_dir, DELETE_SUFFIX)
+        elif self.failed.pop(tp, None) is not None:
+            self._marked.set_directory_aside(os.path.join(log_dir.path, str(tp)), tp, log_dir, STRAY_SUFFIX)
+
+    def set_stray_aside(self, is_own: IsOwn) -> list[TopicPartition]:
+        """Keep the logs that the cluster's metadata have here, and set the others aside or leave them where they are
+        (``FoundLogs``); answer which. Without a topic id are logs that were never flushed."""
+        strays = self._found.sort_out(is_own)
+        for tp in strays:
+            self.high_watermarks.pop(tp, None)
+        return strays
+
+    def refuse_other_histories(self, known: Collection[Uuid], topic_ids: Container[Uuid]) -> None:
+        """Take log dirs offline whose logs were not made under these metadata: of a ``known`` dir they were.
+
+        ``FatalError`` if no log dir is left.
+        """
+        for log_dir in self.log_dirs:
+            if log_dir.offline is None and log_dir.directory_id not in known:
+                try:
+                    if of_another_history(self.disk, log_dir, topic_ids):
+                        self.mark_offline(log_dir, FileExistsError(_OF_OTHERS))
+                except OSError as error:
+                    self.mark_offline(log_dir, error)
+        self.check_any_online()
 
     def removal_task(self, now_ms: int) -> RemovalTask | None:
         """Take what was renamed for removal ``file.delete.delay.ms`` ago: directories, segments. ``None`` without any.
@@ -440,10 +409,38 @@ class LogManager:
         for callback in self.on_offline:
             callback()
 
+    def find_gone(self) -> bool:
+        """Take log dirs offline that are not there any more; whether any is. ``FatalError`` if the node cannot go on."""
+        found = self._mark_gone()
+        if found:
+            self.check_metadata_dir()
+            self.check_any_online()
+        return found
+
+    def _mark_gone(self) -> bool:
+        found = False
+        for log_dir in self._locked():
+            if log_dir.offline is None:
+                try:
+                    log_dir.check_present()
+                except OSError as error:
+                    self.mark_offline(log_dir, error)
+                    found = True
+        return found
+
+    def _locked(self) -> list[LogDir]:
+        own = self.metadata_dir
+        return self.log_dirs if own is None or own in self.log_dirs else [*self.log_dirs, own]
+
+    def check_metadata_dir(self) -> None:
+        """``FatalError`` when the log dir of the metadata log has failed."""
+        if self.metadata_dir is not None and self.metadata_dir.offline is not None:
+            raise LogDirFailure(f"the log dir of the metadata log has failed: {self.metadata_dir.offline}")
+
     def check_any_online(self) -> None:
         """``FatalError`` when every log dir has failed: there is nothing left to serve from."""
         if all(log_dir.offline is not None for log_dir in self.log_dirs):
-            raise FatalError("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
+            raise LogDirFailure("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
     def flush_tasks(self, now_ms: int) -> list[FlushTask]:
         """Begin the flushes that are due: of sealed segments, and of logs with ``flush.messages`` or ``flush.ms``.
@@ -473,7 +470,7 @@ class LogManager:
     def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of a log dir, and those that may be there after a crash."""
         logs = self.logs_in(log_dir)
-        logs += [log for log, place in self._contested if place is log_dir]
+        logs += [log for log, place in self._found.contested if place is log_dir]
         logs += [move.future for move in self.moves.to(log_dir)]
         return logs
 
@@ -513,11 +510,12 @@ class LogManager:
 
         Logs that were never taken in are left as they are.
         """
+        self._mark_gone()
         if not self._is_open:
             self.release()
             return
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
-        close_logs(logs + self._contested, self.disk, self.mark_offline)
+        close_logs(logs + self._found.contested, self.disk, self.mark_offline)
         self.checkpoint(high_watermarks)
         for log_dir in self.log_dirs:
             if log_dir.offline is None and not self._failed_in(log_dir):
@@ -529,7 +527,7 @@ class LogManager:
         self.release()
 
     def _failed_in(self, log_dir: LogDir) -> bool:
-        return any(self._dir_of.get(tp) is log_dir for tp in self.failed)
+        return any(self._dir_of.get(tp) is log_dir and tp not in self._logs for tp in self.failed)
 
     def release(self) -> None:
         """Let go of files and locks without a word to the disk, as after a crash or a test."""
@@ -539,5 +537,5 @@ class LogManager:
         self._unlock()
 
     def _unlock(self) -> None:
-        for log_dir in self.log_dirs:
+        for log_dir in self._locked():
             log_dir.unlock()

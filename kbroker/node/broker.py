@@ -168,6 +168,7 @@ class Broker:
             node_id=config.node_id,
             rng=env.rng,
             producer_id_expiration_ms=config.producer_id_expiration_ms,
+            metadata_log_dir=config.metadata_log_dir,
         )
         load = partial(
             manager.load,
@@ -386,6 +387,7 @@ class Broker:
     async def _start_parts(self, nursery: trio.Nursery) -> None:
         config, metadata = self.config, self.metadata
         self.security.start(nursery)
+        nursery.start_soon(self.replica_manager.log_dirs.watch)
         await nursery.start(metadata.run)
         if not metadata.is_alone or self.opening is not None:
             # The others must reach this node before there can be a leader, and while its logs are opened.
@@ -407,6 +409,7 @@ class Broker:
             nursery.start_soon(LeaderBalancer(metadata, config).run)
             nursery.start_soon(TokenExpiry(metadata, config, self.env).run)
         level = metadata.image.features.metadata_version  # what is registered is of this level at least
+        self._registrations.check_log_dirs()
         await self._registrations.register()
         if level < DIRECTORIES:
             self._registrations.refresh(nursery)

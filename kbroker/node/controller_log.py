@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.env import Env
-from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.later import Later
 from kbroker.node.image_publisher import ImagePublisher
 from kbroker.node.quorum import MetadataLog, Quorum
@@ -134,7 +134,7 @@ class ControllerLog:
             raise ApiError(ErrorCode.POLICY_VIOLATION, str(error)) from None
         except OSError as error:
             self._quorum.fail(
-                FatalError(f"cannot write the metadata log in {self._directory}: {error.strerror or error}")
+                LogDirFailure(f"cannot write the metadata log in {self._directory}: {error.strerror or error}")
             )
             raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller cannot write its log.") from None
         assert last == expected

@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from kbroker.env import Env
-from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.errors import ApiError, ErrorCode, FatalError, LogDirFailure
 from kbroker.later import Later
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
@@ -165,7 +165,7 @@ class RaftRunner:
         try:
             await self._env.run_blocking(self._quorum_file.write, state, self.log.kraft_version, self.core.voters.ids)
         except OSError as error:
-            raise FatalError(f"cannot write {self._quorum_file.path}: {error.strerror or error}") from error
+            raise LogDirFailure(f"cannot write {self._quorum_file.path}: {error.strerror or error}") from error
 
     async def _take_snapshot(self, chunk: SnapshotChunk) -> None:
         log = self.log
@@ -194,7 +194,7 @@ class RaftRunner:
                     work.end()
         except OSError as error:
             # Never tried again: the kernel may have dropped the pages and report success the second time.
-            raise FatalError(f"cannot flush the metadata log: {error.strerror or error}") from error
+            raise LogDirFailure(f"cannot flush the metadata log: {error.strerror or error}") from error
 
     async def flush(self) -> None:
         """Flush the log and report it to the core, unless the log was truncated meanwhile."""
@@ -296,5 +296,7 @@ def failure_of(error: BaseException) -> FatalError | None:
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(failure_of, error.exceptions)), None)
     if isinstance(error, OSError):
-        return FatalError(f"metadata log: {error.filename or ''} {error.strerror or error}".replace("  ", " "))
+        return LogDirFailure(f"metadata log: {error.filename or ''} {error.strerror or error}".replace("  ", " "))
+    if isinstance(error, LogDirFailure):
+        return LogDirFailure(str(error))
     return FatalError(str(error)) if isinstance(error, FatalError | CorruptSnapshot) else None

@@ -32,6 +32,17 @@ class Registrations:
         self._listeners = listeners
         self._log_manager = log_manager
 
+    def check_log_dirs(self) -> None:
+        """Have log directories go offline whose logs these metadata, as they are before `register`, cannot speak of.
+
+        A quorum that has lost its log, or another with the same cluster id, has not deleted the topics that it does not
+        know. ``FatalError`` if no directory is left.
+        """
+        image = self._metadata.image
+        own = image.brokers.get(self._config.node_id)
+        if self._config.is_broker and (own is None or own.log_dirs):  # or the level is one that has no directories
+            self._log_manager.refuse_other_histories(() if own is None else own.log_dirs, image.topics.by_id)
+
     async def register(self) -> None:
         """Register as a controller and as a broker, where the node is that."""
         config, metadata = self._config, self._metadata

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import trio
+
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.dirs.description import LogDescription, LogDirDescription
 from kbroker.types import TopicPartition
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from kbroker.node.partition import Partition
     from kbroker.node.partition_table import PartitionTable
     from kbroker.node.progress import Progress
+
+
+WATCH_SECONDS = 0.5
+"""Between two looks whether the log dirs are still there."""
 
 
 class ReplicaLogDirs:
@@ -125,6 +131,17 @@ class ReplicaLogDirs:
             self._log_manager.mark_offline(log_dir, error)
         if failed:
             self.take_partitions_offline()
+
+    async def watch(self, interval: float = WATCH_SECONDS) -> None:
+        """Take log dirs offline that are removed, or whose disks are unmounted, until cancelled.
+
+        What is open is still written and read then, and nobody would ever find it. ``FatalError`` if the node cannot go
+        on without it.
+        """
+        while True:
+            await trio.sleep(interval)
+            if self._log_manager.find_gone():
+                self.take_partitions_offline()
 
     # --- failures ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ import random
 from collections.abc import Mapping, Sequence
 
 from kbroker.errors import FatalError
+from kbroker.log.checkpoint_files import META_PROPERTIES, CorruptCheckpoint, MetaProperties, read_meta_properties
 from kbroker.log.disk import Disk, write_atomically
+from kbroker.log.log_dir import check_unclaimed
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS
 from kbroker.raft_metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -34,7 +36,6 @@ from kbroker.wire.records.metadata import (
     UserScramCredentialRecord,
 )
 
-META_PROPERTIES = "meta.properties"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
@@ -129,7 +130,8 @@ def format_log_dirs(
     ``initial_controllers`` names all of them, this node among them if it is a controller; with neither, the quorum
     is that of ``controller.quorum.voters`` or to be joined. ``scram_records`` are users that the cluster begins with
     (KIP-900). ``meta.properties`` is written last: it marks the directory as complete. :class:`FatalError` if a
-    directory is formatted already (unless ``ignore_formatted``) or cannot be written.
+    directory is formatted already (unless ``ignore_formatted``, and it is this node's), has those of others in it, or
+    cannot be written.
     """
     directories = list(dict.fromkeys([metadata_log_dir, *log_dirs]))
     features = bootstrap_records(feature_levels)
@@ -138,14 +140,21 @@ def format_log_dirs(
     records = [*features, *scram_records]
     formatted: list[str] = []
     for directory in directories:
-        marker = os.path.join(directory, META_PROPERTIES)
-        if disk.exists(marker):
+        found = _formatted_as(disk, directory)
+        if found is not None:
             if not ignore_formatted:
                 raise FatalError(
                     f"Log directory {directory} is already formatted. Use --ignore-formatted to ignore this directory "
                     "and format the others."
                 )
+            if (found.cluster_id, found.node_id) != (cluster_id, node_id):
+                raise FatalError(
+                    f"{directory} belongs to node {found.node_id} of cluster {found.cluster_id}, not to node {node_id}"
+                    f" of {cluster_id}"
+                )
             continue
+        check_unclaimed(disk, directory, directories)
+        marker = os.path.join(directory, META_PROPERTIES)
         directory_id = random_uuid(rng)
         try:
             disk.make_dirs(directory)
@@ -167,6 +176,15 @@ def format_log_dirs(
             raise FatalError(f"cannot format {directory}: {error.strerror or error}") from error
         formatted.append(directory)
     return formatted
+
+
+def _formatted_as(disk: Disk, directory: str) -> MetaProperties | None:
+    try:
+        return read_meta_properties(disk, directory)
+    except CorruptCheckpoint as error:
+        raise FatalError(str(error)) from error
+    except OSError as error:
+        raise FatalError(f"cannot format {directory}: {error.strerror or error}") from error
 
 
 def _write_voters(disk: Disk, metadata_dir: str, voters: VoterSet, now_ms: int) -> None:

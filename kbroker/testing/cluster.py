@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from kbroker.cli.cluster_plan import plan_cluster, prepare
+from kbroker.cli.cluster_plan import plan_cluster, prepare, secure_setup
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
 from kbroker.errors import FatalError
@@ -71,10 +71,7 @@ class RunningCluster(Accessible):
         given = {name: _text(name, value) for name, value in (properties or {}).items()}
         self._secure: SecureSetup | None = None
         try:
-            if secure:
-                from kbroker.cli.secure_setup import SecureSetup
-
-                self._secure = SecureSetup(self.data_dir / "security")
+            self._secure = secure_setup(self.data_dir, count, wanted=secure)
             plans = plan_cluster(count, self.data_dir, port=port, properties=given, secure=self._secure)
             prepare(plans, self._secure)
         except BaseException:

@@ -205,8 +205,9 @@ def test_a_log_without_a_topic_id_is_of_the_topic_that_is_there() -> None:
     kept = manager.get_log(A)
     assert kept is not None
     assert kept.directory == "/three/a.b_c-d-0"
-    for path in ("/one", "/two"):
-        assert [name.endswith("-stray") for name in disk.list_dir(path) if name.startswith("a.")] == [True]
+    [other] = [name for name in disk.list_dir("/one") if name.startswith("a.")]
+    assert other.endswith("-stray")
+    assert str(A) in disk.list_dir("/two"), "nothing says whose it is"
 
 
 def test_a_log_that_may_be_in_an_offline_directory_is_not_made_anew() -> None:
@@ -411,12 +412,81 @@ def test_strays_are_set_aside() -> None:
     disk.write_bytes("/data/c-2/partition.metadata", b"nonsense")
     manager = start(disk)
     assert manager.set_stray_aside(lambda tp, topic_id: tp == A and topic_id == ID) == [B, C]
-    for name in ("b-11.", "c-2."):
-        assert [found.endswith("-stray") for found in disk.list_dir("/data") if found.startswith(name)] == [True]
+    [stray] = [found for found in disk.list_dir("/data") if found.startswith("b-11.")]
+    assert stray.endswith("-stray")
+    assert "c-2" in disk.list_dir("/data"), "nothing says whose it is"
+    with pytest.raises(ApiError, match="c-2/partition.metadata"):
+        manager.create_log(C, ID, LogConfig())
     manager.close()
     manager = start(disk)
+    assert all(log_dir.was_clean for log_dir in manager.log_dirs)
     assert [log.topic_partition for log in manager] == [A]
-    assert not manager.failed
+
+
+@pytest.mark.parametrize("mark", ["meta.properties", ".lock", "notes.txt"])
+def test_what_is_no_log_is_left_where_it_is(mark: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Also with a log's name, or that of one which is to be removed, and whatever is in it besides."""
+    disk = FakeDisk()
+    start(disk).close()
+    marked = f"gone-0.{'a' * 32}-delete"
+    places = [str(C), marked, f"old-1.{'b' * 32}-future"]
+    for name in places:
+        disk.make_dirs(f"/data/{name}/orders-0")
+        disk.write_bytes(f"/data/{name}/{mark}", b"x")
+    manager = start(disk)
+    manager.set_stray_aside(lambda tp, topic_id: False)
+    delete_expired(manager, NOW)
+    if mark == "notes.txt":
+        places = [str(C)]
+    for name in places:
+        assert disk.list_dir(f"/data/{name}") == sorted([mark, "orders-0"])
+    assert [record.message.startswith("/data/c-2 is left where it is") for record in caplog.records] == [True]
+    with pytest.raises(ApiError) as caught:
+        manager.create_log(C, ID, LogConfig())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    manager.delete_log(C)
+    assert disk.exists(f"/data/c-2/{mark}")
+
+
+def test_a_log_is_not_made_where_something_has_its_name() -> None:
+    disk = FakeDisk()
+    manager = start(disk, "/one", "/two")
+    fill(manager, A, b"x")
+    log = manager.get_log(A)
+    assert log is not None
+    held = manager.log_dir_of(A)
+    [other] = [log_dir for log_dir in manager.log_dirs if log_dir is not held]
+    disk.make_dirs(f"{other.path}/{A}")
+    disk.make_dirs(f"/one/{C}")
+    disk.make_dirs(f"/two/{C}")
+    with pytest.raises(ApiError, match="is in the way"):
+        manager.moves.begin(log, other, now_ms=NOW)
+    with pytest.raises(ApiError, match="is in the way"):
+        manager.create_log(C, ID, LogConfig())
+    assert [log_dir.offline for log_dir in manager.log_dirs] == [None, None]
+
+
+def test_logs_that_were_made_under_other_metadata_are_not_touched() -> None:
+    """Metadata that never had the directory, and know none of its topics, have not deleted them."""
+    disk = FakeDisk()
+    for path in ("/one", "/two"):
+        manager = start(disk, path)
+        fill(manager, A if path == "/one" else B, b"x")
+        manager.close()
+    names = disk.list_dir("/one")
+    manager = start(disk, "/one", "/two")
+    known = manager.log_dirs[1].directory_id = random_uuid(RNG)
+    manager.refuse_other_histories([known], [])
+    assert [log_dir.offline is not None for log_dir in manager.log_dirs] == [True, False]
+    manager.set_stray_aside(lambda tp, topic_id: False)
+    manager.close()
+    assert disk.list_dir("/one") == [name for name in names if name != ".kafka_cleanshutdown"]
+    assert [name for name in disk.list_dir("/two") if name.endswith("-stray")]
+    manager = start(disk, "/one")
+    manager.refuse_other_histories([], [ID])
+    assert manager.log_dirs[0].offline is None, "a dir that comes from elsewhere, with a log that is known"
+    with pytest.raises(FatalError, match="know none of their topics"):
+        manager.refuse_other_histories([], [])
 
 
 def test_another_topic_of_the_name_is_refused() -> None:
@@ -607,7 +677,8 @@ def test_segments_that_are_cut_off_are_only_renamed_until_the_manager_removes_th
     assert read_all(log)[-1] == (log.log_end_offset - 1, b"x")
 
 
-def test_a_log_that_could_not_be_opened_is_deleted_as_any_other() -> None:
+def test_a_log_that_could_not_be_opened_is_set_aside_when_its_topic_is_deleted() -> None:
+    """Nothing proves that it is that topic's, and it must not be in the way of the next of its name."""
     disk = FakeDisk()
     manager = start(disk)
     fill(manager, A, b"old")
@@ -618,7 +689,7 @@ def test_a_log_that_could_not_be_opened_is_deleted_as_any_other() -> None:
     assert manager.get_log(A) is None
     assert not disk.exists("/data/a.b_c-d-0")
     delete_expired(manager, NOW)
-    assert not [name for name in disk.list_dir("/data") if name.startswith("a.b_c-d")]
+    assert [name.endswith("-stray") for name in disk.list_dir("/data") if name.startswith("a.b_c-d")] == [True]
     fill(manager, A, b"new")
     log = manager.get_log(A)
     assert log is not None

@@ -36,6 +36,8 @@ class CheckpointTasks:
         number = self._number
 
         def run() -> None:
+            if log_dir.offline is None:
+                log_dir.check_present()
             for name, offsets in work:
                 if log_dir.offline is None:
                     log_dir.write_offsets(name, offsets, number)

@@ -38,15 +38,18 @@ class MarkedDirectories:
 
         Readers that hold a region of it are not disturbed.
         """
+        old, is_on_disk = log.directory, log.is_on_disk
+        self.leave(log)
+        if is_on_disk:
+            path = log_dir.marked_path(log.topic_partition, suffix, self._rng)
+            log.directory = path
+            self._rename(old, path, log.config.file_delete_delay_ms)
+
+    def leave(self, log: PartitionLog) -> None:
+        """Let a log go, and its directory keep its name."""
         self._flushes.forget(log)
         self._removals.forget(log)
-        if not log.is_on_disk:
-            log.renamed(log.directory)
-            return
-        path = log_dir.marked_path(log.topic_partition, suffix, self._rng)
-        old = log.directory
-        log.renamed(path)
-        self._rename(old, path, log.config.file_delete_delay_ms)
+        log.renamed(log.directory)
 
     def set_directory_aside(
         self, directory: str, topic_partition: TopicPartition, log_dir: LogDir, suffix: str

@@ -82,7 +82,7 @@ class LogMoves:
         """Begin to move a log to ``target``; ``None`` if it is there, or was never written (its files will be).
 
         A move to another place is called off. KAFKA_STORAGE_ERROR while any log dir is offline: the log may be in
-        there too. The log's segments must not be held by anyone.
+        there too; or if something has the log's name there. The log's segments must not be held by anyone.
         """
         tp = log.topic_partition
         present = self._under_way.get(tp)
@@ -96,6 +96,7 @@ class LogMoves:
         offline = [log_dir.path for log_dir in self._log_dirs if log_dir.offline is not None]
         if offline:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is not moved while {', '.join(offline)} is offline")
+        target.new_path(tp)
         if not log.is_on_disk:
             self.prefer(tp, target)
             self._make_anew(log, now_ms)

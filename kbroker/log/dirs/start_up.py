@@ -13,19 +13,25 @@ from kbroker.log.checkpoint_files import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
     remove_clean_shutdown,
 )
 from kbroker.log.disk import Disk, OsDisk
+from kbroker.log.file_names import SEGMENT_SUFFIXES
 from kbroker.log.log_config import LogConfig
-from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir, parse_log_dir_name, parse_marked_name
+from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir, is_log_dir, parse_log_dir_name, parse_marked_name
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.recovery import MAX_OFFSET
 from kbroker.types import METADATA_TOPIC, TopicPartition
 from kbroker.value_types import NamedTuple, dataclass, field
 
 logger = logging.getLogger(__name__)
+
+
+LEFT = "%s is left where it is: it %s"
+"""The warning about a directory that nothing proves to be this node's."""
 
 
 class _ToLoad(NamedTuple):
@@ -140,6 +146,8 @@ class LoadedLogs:
     """Also of logs that could not be opened."""
     failed: dict[TopicPartition, str] = field(default_factory=dict)
     """Logs that could not be opened: which file, and why."""
+    left: set[str] = field(default_factory=set)
+    """Directories that have a log's name and are none; in ``failed``, too, as they are in its way."""
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     doomed: list[str] = field(default_factory=list)
     """Directories that are to be removed."""
@@ -191,7 +199,8 @@ def load_logs(
         for pair in pairs:
             load_dir(*pair)
     for item in work:
-        loaded.dir_of.setdefault(item.topic_partition, item.log_dir)
+        if item.path not in loaded.left:
+            loaded.dir_of.setdefault(item.topic_partition, item.log_dir)
     return loaded
 
 
@@ -206,19 +215,28 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
     work = []
     for name in disk.list_dir(log_dir.path):
         path = os.path.join(log_dir.path, name)
-        marked = parse_marked_name(name)
+        marked, found = parse_marked_name(name), _log_in(name)
+        if (marked is None and found is None) or not disk.is_dir(path):
+            continue
         if marked is not None:
             tp, suffix = marked
-            if suffix in (DELETE_SUFFIX, FUTURE_SUFFIX):
+            if suffix in (DELETE_SUFFIX, FUTURE_SUFFIX) and not is_log_dir(disk.list_dir(path)):
                 loaded.doomed.append(path)
-            if suffix == FUTURE_SUFFIX:
-                loaded.interrupted_moves[tp] = log_dir
-            continue
-        found = _log_in(name)
-        if found is not None and disk.is_dir(path):
+                if suffix == FUTURE_SUFFIX:
+                    loaded.interrupted_moves[tp] = log_dir
+        elif found is not None:
             clean = cleaned.get(found) if cleaned is not None else MAX_OFFSET
             work.append(_ToLoad(log_dir, path, found, recovery_points.get(found, 0), starts.get(found, 0), clean))
     return work
+
+
+def _why_no_log(names: list[str]) -> str | None:
+    """The reason why a directory with these names in it is no log of this node; ``None`` if it may be one."""
+    if is_log_dir(names):
+        return "is a log directory itself"
+    if names and not any(name == PARTITION_METADATA or name.endswith(SEGMENT_SUFFIXES) for name in names):
+        return "has no log in it"
+    return None
 
 
 def _load(
@@ -230,10 +248,17 @@ def _load(
     loaded: LoadedLogs,
     progress: DirProgress,
 ) -> PartitionLog | None:
+    tp = item.topic_partition
     try:
+        why = _why_no_log(disk.list_dir(item.path))
+        if why is not None:
+            logger.warning(LEFT, item.path, why)
+            loaded.left.add(item.path)
+            loaded.failed.setdefault(tp, f"{item.path} {why}")
+            return None
         return opening.open_log(
             item.path,
-            item.topic_partition,
+            tp,
             None,
             config,
             disk,
@@ -247,8 +272,8 @@ def _load(
             segments_left=progress.left,
         )
     except CorruptCheckpoint as error:
-        logger.error("the log of %s cannot be opened: %s", item.topic_partition, error)
-        loaded.failed[item.topic_partition] = str(error)
+        logger.error("the log of %s cannot be opened: %s", tp, error)
+        loaded.failed[tp] = str(error)
     except OSError as error:
         item.log_dir.mark_offline(error)
     return None
