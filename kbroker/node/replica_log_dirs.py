@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.dirs.description import LogDescription, LogDirDescription
-from kbroker.types import TopicPartition
+from kbroker.raft_metadata.image import DIR_LOST
+from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -68,6 +69,17 @@ class ReplicaLogDirs:
                     continue
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
+
+    def directory_of(self, partition: Partition) -> Uuid | None:
+        """The log directory of a partition's log, as the controller is to know it; None if there is none yet.
+
+        A log that cannot be used is nowhere, so that another replica leads: `DIR_LOST`.
+        """
+        tp = partition.topic_partition
+        if tp in self._log_manager.failed:
+            return DIR_LOST
+        log_dir = self._log_manager.log_dir_of(tp)
+        return None if log_dir is None else log_dir.directory_id
 
     # --- logs -------------------------------------------------------------------------------------------------
 

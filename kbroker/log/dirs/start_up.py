@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import Counter
@@ -42,6 +43,9 @@ class _ToLoad(NamedTuple):
 MANY_LOGS = 500
 """Logs of a dir that take longer than a moment to open, also after a clean stop."""
 
+
+_OF_ONE_PATH = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
+"""Errors that say something of one log. By any other its disk has failed."""
 
 MOST_THREADS = 4
 """Log dirs that are opened side by side. More would not be faster: they share Python's lock, and so does the event
@@ -246,9 +250,10 @@ def _load(
             clean_offset=item.clean_offset,
             segments_left=progress.left,
         )
-    except CorruptCheckpoint as error:
+    except (CorruptCheckpoint, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _OF_ONE_PATH:
+            item.log_dir.mark_offline(error)
+            return None
         logger.error("the log of %s cannot be opened: %s", item.topic_partition, error)
         loaded.failed[item.topic_partition] = str(error)
-    except OSError as error:
-        item.log_dir.mark_offline(error)
     return None
