@@ -120,7 +120,7 @@ class DirectoryAssignments:
             for index, assigned in topic.partitions.items():
                 partition = manager.partitions.get((topic.name, index))
                 if partition is not None and partition.topic_id == topic_id:
-                    directory = manager.log_dirs.directory_of(partition)
+                    directory = manager.log_dirs.directory_of(partition, assigned.isr)
                     if directory is not None and assigned.directory(manager.node_id) != directory:
                         yield partition, directory
 

@@ -23,6 +23,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir, parse_log_dir_name, parse_marked_name
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.recovery import MAX_OFFSET
+from kbroker.log.room import is_no_room
 from kbroker.types import METADATA_TOPIC, TopicPartition
 from kbroker.value_types import NamedTuple, dataclass, field
 
@@ -45,7 +46,7 @@ MANY_LOGS = 500
 
 
 _OF_ONE_PATH = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
-"""Errors that say something of one log. By any other its disk has failed."""
+"""Errors that say something of one log. By any other its disk has failed, unless that is full."""
 
 MOST_THREADS = 4
 """Log dirs that are opened side by side. More would not be faster: they share Python's lock, and so does the event
@@ -177,9 +178,7 @@ def load_logs(
             if item.log_dir is not log_dir:
                 continue
             if log_dir.offline is None:
-                log = _load(
-                    disk, item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded, own
-                )
+                log = _load(item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded, own)
                 if log is not None:
                     loaded.logs.append((log, log_dir))
             own.opened()
@@ -226,7 +225,6 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
 
 
 def _load(
-    disk: Disk,
     item: _ToLoad,
     config: LogConfig,
     now_ms: int,
@@ -240,7 +238,7 @@ def _load(
             item.topic_partition,
             None,
             config,
-            disk,
+            item.log_dir.disk,
             now_ms=now_ms,
             clean_shutdown=item.log_dir.was_clean,
             recovery_point=item.recovery_point,
@@ -251,7 +249,7 @@ def _load(
             segments_left=progress.left,
         )
     except (CorruptCheckpoint, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in _OF_ONE_PATH:
+        if isinstance(error, OSError) and error.errno not in _OF_ONE_PATH and not is_no_room(error):
             item.log_dir.mark_offline(error)
             return None
         logger.error("the log of %s cannot be opened: %s", item.topic_partition, error)
