@@ -18,6 +18,7 @@ from kbroker.node.replica_manager import ReplicaManager
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
+    from kbroker.log.log_dir import LogDir
     from kbroker.log.manager import LogManager
     from kbroker.metrics.histogram import Histogram
 
@@ -123,33 +124,39 @@ class LogFlusher:
         """While log dirs are full: delete what retention allows, and look whether there is room for clients again."""
         manager = self._log_manager
         token = trio.lowlevel.current_trio_token()
-        rooms = [log_dir.room for log_dir in manager.log_dirs]
         filled = trio.Event()
 
         def on_full() -> None:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(filled.set)  # from any thread
 
-        for room in rooms:
-            room.on_full = on_full
+        for log_dir in manager.log_dirs:
+            log_dir.room.on_full = on_full
         while True:
             filled = trio.Event()
-            retention_at = 0.0
-            while any(room.full is not None for room in rooms):
+            if self._full_dirs():
+                retention_at = 0.0
+                while self._full_dirs():
+                    self._room_changed()
+                    if self._env.now() >= retention_at:
+                        self.apply_retention()
+                        retention_at = self._env.now() + _RETENTION_SECONDS
+                    self._look_for_expired.set()
+                    await trio.sleep(_ROOM_SECONDS)
+                    self._look_for_room()
                 self._room_changed()
-                if self._env.now() >= retention_at:
-                    self.apply_retention()
-                    retention_at = self._env.now() + _RETENTION_SECONDS
-                self._look_for_expired.set()
-                await trio.sleep(_ROOM_SECONDS)
-                for log_dir in manager.log_dirs:
-                    if log_dir.room.full is not None and log_dir.offline is None:
-                        try:
-                            log_dir.room.fill_reserve()
-                        except OSError as error:
-                            self._replica_manager.log_dirs.mark_offline(log_dir, error)
-            self._room_changed()
             await filled.wait()
+
+    def _look_for_room(self) -> None:
+        for log_dir in self._full_dirs():
+            try:
+                log_dir.room.fill_reserve()
+            except OSError as error:
+                self._replica_manager.log_dirs.mark_offline(log_dir, error)
+
+    def _full_dirs(self) -> list[LogDir]:
+        log_dirs = self._log_manager.log_dirs
+        return [log_dir for log_dir in log_dirs if log_dir.room.full is not None and log_dir.offline is None]
 
     def _room_changed(self) -> None:
         manager = self._replica_manager

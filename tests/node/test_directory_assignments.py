@@ -39,14 +39,14 @@ class Node:
             node_id=1,
             partitions=partitions,
             log_dirs=SimpleNamespace(
-                directory_of=lambda partition: self.where[partition.topic_partition.partition],
+                directory_of=lambda partition, isr: self.where[partition.topic_partition.partition],
             ),
             log_manager=SimpleNamespace(log_dirs=[None] * dirs, on_offline=[]),
         )
 
     def image(self) -> Any:
         assigned = {
-            index: SimpleNamespace(directory=lambda broker, index=index: self.believed[index])
+            index: SimpleNamespace(directory=lambda broker, index=index: self.believed[index], isr=(1,))
             for index in self.believed
         }
         features = SimpleNamespace(metadata_version=self.level)

@@ -165,7 +165,8 @@ def read_in_group(bootstrap: str, group: str) -> int:
         }
     )
     consumer.subscribe(["t"])
-    count, ended = 0, set()
+    count = 0
+    ended: set[int] = set()
     try:
         while len(ended) < PARTITIONS:
             message = consumer.poll(120)
