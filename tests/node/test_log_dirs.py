@@ -77,6 +77,10 @@ class FaultyDisk(OsDisk):
         fd, file.fd = file.fd, -1
         return FaultyFile(fd, self, path)
 
+    def write_bytes(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+        self.check("write", path)
+        super().write_bytes(path, data, sync=sync)
+
     def rename(self, old: str, new: str) -> None:
         self.check("rename", old)
         super().rename(old, new)
