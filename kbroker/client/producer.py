@@ -42,6 +42,9 @@ DEFAULT_BATCH_BYTES: Final = 512 << 10
 _NAMES_UP_TO: Final = 12
 """Produce names topics up to this version; 13 has ids only."""
 
+_DISK_SECONDS: Final = 1.0
+"""For which a leader that cannot write to its disk is asked again, if nobody else is in sync."""
+
 _SPLIT: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -320,6 +323,21 @@ class Producer:
             if not isinstance(error, ResponseError) or error.code in STALE_METADATA:
                 self._client.forget_leader(TopicPartition(self._topic, batch.partition))
         for batch, error in failed:
-            if time.monotonic() >= batch.deadline:
+            if time.monotonic() >= self._deadline(batch, error):
                 raise batch.trouble or error
         self._client.back_off()
+
+    def _deadline(self, batch: Batch, error: ClientError) -> float:
+        """The time until which a batch is sent again. A disk that is full is no reason to wait where no other replica
+        could take over."""
+        code = error.code if isinstance(error, ResponseError) else ErrorCode.NONE
+        soon = batch.deadline - self._client.timeout + _DISK_SECONDS
+        if code != ErrorCode.KAFKA_STORAGE_ERROR or time.monotonic() < soon:
+            return batch.deadline
+        [topic] = self._client.refresh([self._topic], batch.deadline)
+        others = any(
+            set(entry.isr_nodes) - {entry.leader_id}
+            for entry in topic.partitions
+            if entry.partition_index == batch.partition
+        )
+        return batch.deadline if others else soon

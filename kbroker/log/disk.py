@@ -70,7 +70,7 @@ class DiskFile(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make content and length durable (``fdatasync``). May run in another thread."""
+        """Make content and length durable (``fdatasync``). May run in another thread. Never fails for want of room."""
         ...
 
     def close(self) -> None:
@@ -226,7 +226,12 @@ class OsFile:
         os.ftruncate(self.fd, size)
 
     def sync(self) -> None:
-        _data_sync(self.fd)
+        try:
+            _data_sync(self.fd)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # written data is lost, unlike where a write is refused
+                raise OSError(errno.EIO, f"{error.strerror} while flushing") from error
+            raise
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1

@@ -149,6 +149,8 @@ class FakeDisk:
         self.rng = random.Random(seed)
         self.capacity = capacity
         """Bytes that all files together may hold, or ``None`` for no limit (``ENOSPC`` beyond)."""
+        self.taken = 0
+        """Bytes of it that are somebody else's."""
         self.now_ms = 0
         """The modification time that a change of a file gets."""
         self.generation = 0
@@ -181,7 +183,7 @@ class FakeDisk:
         """The length that ``node`` may get, at most ``wanted``."""
         if self.capacity is None:
             return wanted
-        free = self.capacity - self.used()
+        free = self.capacity - self.taken - self.used()
         return min(wanted, len(node.data) + max(0, free))
 
     def used(self) -> int:
@@ -284,6 +286,7 @@ class FakeDisk:
 
         other = FakeDisk(capacity=self.capacity)
         other.rng.setstate(self.rng.getstate())
+        other.taken = self.taken
         other.now_ms = self.now_ms
         root = copy(self._root)
         assert isinstance(root, _Dir)
@@ -420,7 +423,7 @@ class FakeDisk:
             file.sync()
 
     def usage(self, path: str) -> DiskUsage:
-        used = self.used()
+        used = self.taken + self.used()
         total = self.capacity if self.capacity is not None else 1 << 40
         return DiskUsage(total, max(0, total - used))
 

@@ -21,6 +21,7 @@ from kbroker.log.checkpoint_files import (
     write_offsets,
 )
 from kbroker.log.disk import Disk, DiskLock, DiskUsage
+from kbroker.log.room import Room
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid, random_uuid
 
@@ -64,25 +65,29 @@ class LogDir:
     """A directory of ``log.dirs``."""
 
     __slots__ = (
-        "_disk",
         "broker_epoch",
         "cleaner_offsets",
         "cordoned",
         "directory_id",
+        "disk",
         "files",
         "lock",
         "offline",
         "path",
+        "room",
         "was_clean",
         "write_lock",
         "write_numbers",
         "written",
     )
 
-    def __init__(self, disk: Disk, path: str, files: OpenFiles) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, path: str, open_files: int) -> None:
+        """``open_files``: how many files of its logs may be open."""
         self.path = path
-        self.files = files
+        self.room = Room(disk, path)
+        """Clients may write nothing while it is full."""
+        self.disk = self.room.disk()
+        self.files = OpenFiles(self.disk, open_files)
         """The open files of its logs: of its own, so that dirs can be opened side by side."""
         self.directory_id: Uuid | None = None
         self.lock: DiskLock | None = None
@@ -105,7 +110,7 @@ class LogDir:
 
     def usage(self) -> DiskUsage:
         """The bytes of the directory's file system. ``OSError`` if it fails, too."""
-        return self._disk.usage(self.path)
+        return self.disk.usage(self.path)
 
     def marked_path(self, topic_partition: TopicPartition, suffix: str, rng: random.Random) -> str:
         """A path in this directory for a log that is not in use: unique, and not too long."""
@@ -115,7 +120,7 @@ class LogDir:
     def new_path(self, topic_partition: TopicPartition) -> str:
         """The directory of a log that is to be made here. KAFKA_STORAGE_ERROR if something else has its name."""
         path = os.path.join(self.path, str(topic_partition))
-        if self._disk.exists(path):
+        if self.disk.exists(path):
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way of the log of {topic_partition}")
         return path
 
@@ -136,7 +141,7 @@ class LogDir:
 
     def open(self, cluster_id: str | None, node_id: int | None, rng: random.Random) -> None:
         """Create, lock and identify it. It goes offline if the disk fails; ``FatalError`` if it is someone else's."""
-        disk, path = self._disk, self.path
+        disk, path = self.disk, self.path
         try:
             if not disk.is_dir(path):
                 disk.make_dirs(path)
@@ -155,6 +160,7 @@ class LogDir:
             if properties is not None:
                 self._check_owner(properties, cluster_id, node_id)
                 self.directory_id = properties.directory_id
+                self.room.fill_reserve()
             epoch = read_clean_shutdown(disk, path)
             if epoch is not None:
                 self.was_clean, self.broker_epoch = True, epoch
@@ -178,7 +184,7 @@ class LogDir:
     def read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
         """The offsets in a checkpoint file; ``None`` if it is damaged."""
         try:
-            offsets = read_offsets(self._disk, os.path.join(self.path, name))
+            offsets = read_offsets(self.disk, os.path.join(self.path, name))
         except CorruptCheckpoint as error:
             # Nothing is lost: without a recovery point all is verified, without a start all is kept.
             logger.warning("%s; it is left out", error)
@@ -192,5 +198,5 @@ class LogDir:
             if number > self.write_numbers.get(name, 0):
                 self.write_numbers[name] = number
                 if self.written.get(name) != offsets:
-                    write_offsets(self._disk, os.path.join(self.path, name), offsets)
+                    write_offsets(self.disk, os.path.join(self.path, name), offsets)
                     self.written[name] = offsets

@@ -33,7 +33,7 @@ from kbroker.log.flushing import FlushTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.room import is_no_room
 from kbroker.types import TopicPartition, Uuid
 
 _OF_OTHERS = (
@@ -142,11 +142,11 @@ class LogManager:
         capacity = max(64, raise_file_limit() * 3 // 8) if isinstance(disk, OsDisk) else 512
         resolve = os.path.abspath if isinstance(disk, OsDisk) else os.path.normpath
         paths = [resolve(os.fspath(path)) for path in log_dirs]
-        dirs = [LogDir(disk, path, OpenFiles(disk, max(16, capacity // len(paths)))) for path in paths]
+        dirs = [LogDir(disk, path, max(16, capacity // len(paths))) for path in paths]
         manager = cls(dirs, disk, rng, producer_id_expiration_ms)
         if metadata_log_dir is not None:
             path = resolve(metadata_log_dir)
-            own = LogDir(disk, path, OpenFiles(disk, 16))
+            own = LogDir(disk, path, 16)
             manager.metadata_dir = next((log_dir for log_dir in dirs if log_dir.path == path), own)
         try:
             for log_dir in manager._locked():
@@ -261,8 +261,8 @@ class LogManager:
     ) -> PartitionLog:
         """The partition's log: the one that is there, with this configuration from now on, or a new one.
 
-        A new one goes to the log dir with the fewest logs that is not cordoned, and touches the disk only on its first
-        write. If all are cordoned, which the controller did not know yet, the first takes it.
+        A new one goes to the log dir with the fewest logs that is not cordoned and not full, and touches the disk only
+        on its first write. If there is none, which the controller did not know yet, the first takes it.
         INCONSISTENT_TOPIC_ID if the log that is there belongs to another topic of this name.
         KAFKA_STORAGE_ERROR if there is none, the partition is not new, and a log dir is offline: it is in there.
         """
@@ -287,7 +287,7 @@ class LogManager:
             topic_partition,
             topic_id,
             config,
-            self.disk,
+            log_dir.disk,
             now_ms=now_ms,
             files=log_dir.files,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
@@ -306,7 +306,7 @@ class LogManager:
         online = [log_dir for log_dir in self.log_dirs if log_dir.offline is None]
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log dirs are offline")
-        open_to_new = [log_dir for log_dir in online if not log_dir.cordoned]
+        open_to_new = [log_dir for log_dir in online if not log_dir.cordoned and log_dir.room.full is None]
         if len(online) == 1 or not open_to_new:
             return online[0]
         counts = {id(log_dir): 0 for log_dir in self.log_dirs}
@@ -403,8 +403,13 @@ class LogManager:
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """A log dir failed: nothing is written there any more, and its next start verifies all.
 
+        Unless it is full, and nothing worse: what could not be written is written when there is room.
+
         The owner does that, not a thread that works for it: ``on_offline`` wakes tasks.
         """
+        if is_no_room(error):
+            log_dir.room.give_way(error)
+            return
         log_dir.mark_offline(error)
         for callback in self.on_offline:
             callback()
@@ -449,6 +454,13 @@ class LogManager:
         where a file cannot even be opened is offline then.
         """
         return self._flushes.begin(now_ms)
+
+    def flush_again(self, task: FlushTask) -> None:
+        """Have a flush done once more that could not write all because the disk is full. What was synced stays so."""
+        log = self._logs.get(task.topic_partition)
+        if log is not None:
+            log.leader_epochs.dirty |= task.epochs is not None
+            self._flushes.add(log)
 
     @property
     def waits_for_flush(self) -> bool:
@@ -515,10 +527,17 @@ class LogManager:
             self.release()
             return
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
-        close_logs(logs + self._found.contested, self.disk, self.mark_offline)
-        self.checkpoint(high_watermarks)
+        failed: list[LogDir] = []
+
+        def on_failure(log_dir: LogDir, error: OSError) -> None:
+            failed.append(log_dir)
+            self.mark_offline(log_dir, error)
+
+        close_logs(logs + self._found.contested, self.disk, on_failure)
+        for log_dir, error in self.checkpoint_task(high_watermarks)():
+            on_failure(log_dir, error)
         for log_dir in self.log_dirs:
-            if log_dir.offline is None and not self._failed_in(log_dir):
+            if log_dir.offline is None and log_dir not in failed and not self._failed_in(log_dir):
                 try:
                     self.disk.sync_dir(log_dir.path)
                     write_clean_shutdown(self.disk, log_dir.path, broker_epoch=broker_epoch)

@@ -11,6 +11,7 @@ to go offline. Where it is the log's bytes that are wrong, readers get CORRUPT_M
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 
@@ -279,7 +280,11 @@ class PartitionLog(DurableLog):
     def _complete(self, completed: CompletedTxn, segment: Segment) -> None:
         last_stable_offset = self.producers.last_stable_offset(completed)
         if completed.is_aborted:
-            segment.txn_index.append(AbortedTxn.of(completed, last_stable_offset))
+            try:
+                segment.txn_index.append(AbortedTxn.of(completed, last_stable_offset))
+            except OSError as error:
+                # The marker is in the file, and nothing else knows: room alone would not mend that.
+                raise OSError(errno.EIO, error.strerror, segment.txn_index.path) from error
         self.producers.complete_txn(completed)
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> None:
@@ -354,12 +359,17 @@ class PartitionLog(DurableLog):
     def _begin_truncation(self, offset: int) -> None:
         """The end is about to be cut at ``offset``: no checkpoint may claim more before it is."""
         self.generation += 1
+        before = self.durability.recovery_point, self.log_start_offset
         lowered = self.durability.truncated(offset)
         if self.log_start_offset > offset:
             self.log_start_offset = offset
             lowered = True
         if lowered and self.before_truncation is not None:
-            self.before_truncation(self)
+            try:
+                self.before_truncation(self)
+            except OSError:
+                self.durability.recovery_point, self.log_start_offset = before  # the next attempt has it written
+                raise
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.

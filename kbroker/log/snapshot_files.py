@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import insort
 from collections.abc import Collection
+from contextlib import suppress
 
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
@@ -37,7 +38,12 @@ class SnapshotFiles:
     def write(self, offset: int, content: bytes, *, sync: bool) -> str:
         """Write the snapshot at ``offset``; its path."""
         path = self.path(offset)
-        self._disk.write_bytes(path, content, sync=sync)
+        try:
+            self._disk.write_bytes(path, content, sync=sync)
+        except OSError:
+            with suppress(OSError):
+                self._disk.remove(path)  # a part of one would be taken for damage
+            raise
         if offset not in self._offsets:
             insort(self._offsets, offset)
         return path

@@ -24,6 +24,7 @@ from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
 from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress
+from kbroker.log.log_dir import LogDir
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
@@ -223,6 +224,7 @@ class Broker:
             directory_id=self._metadata_directory_id(properties),
             services=lambda: self.services,
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
+            disk=self._metadata_dir().room.disk(keep=0),
         )
         metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
@@ -315,14 +317,14 @@ class Broker:
 
         return FetchReader(self.replica_manager)
 
+    def _metadata_dir(self) -> LogDir:
+        assert self.log_manager.metadata_dir is not None
+        return self.log_manager.metadata_dir
+
     def _metadata_directory_id(self, properties: MetaProperties) -> Uuid:
         """The id of the metadata log's directory, by which the voters know this node."""
-        log_dirs = self.log_manager.log_dirs
-        path = str(self.config.metadata_log_dir).rstrip("/")
-        own = next((log_dir.directory_id for log_dir in log_dirs if log_dir.path.rstrip("/") == path), None)
-        directory_id = (
-            own or properties.directory_id or log_dirs[0].directory_id
-        )  # those of the metadata log's come first
+        own = self._metadata_dir().directory_id  # comes first
+        directory_id = own or properties.directory_id or self.log_manager.log_dirs[0].directory_id
         if directory_id is None:
             raise FatalError(f"{os.path.join(self.config.log_dirs[0], META_PROPERTIES)}: directory.id is missing")
         return directory_id

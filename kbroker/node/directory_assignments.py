@@ -1,13 +1,15 @@
-"""Reports the log directory of each of this broker's replicas to the controller (KIP-858), if it has several.
+"""Reports the log directory of each of this broker's replicas to the controller (KIP-858).
 
-The controller needs this to know the partitions of a failed directory. A broker with one directory has nothing to
-report: its registration names that directory.
+The controller needs this to know the partitions of a failed directory. The replicas of a broker with one directory are
+taken to be there; such a broker reports those that it cannot use, and those that it can use again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -23,13 +25,15 @@ from kbroker.wire.messages.assign_replicas_to_dirs import (
 )
 
 if TYPE_CHECKING:
+    from kbroker.node.partition import Partition
     from kbroker.node.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
-"""Interval of checks: a log may get or change its directory long after the image has its partition."""
+"""Interval of checks, where there are several directories: a log may get or change its directory long after the image
+has its partition."""
 
 RETRY_SECONDS = 0.5
 
@@ -47,6 +51,9 @@ class DirectoryAssignments:
         broker_epoch: Callable[[], int],
         ask_controller: Callable[[Any], Awaitable[Any]],
     ) -> None:
+        log_manager = manager.log_manager
+        log_manager.on_offline.append(self.report_soon)
+        self._interval = CHECK_SECONDS if len(log_manager.log_dirs) > 1 else inf
         self._manager = manager
         self._image = image
         self._broker_epoch = broker_epoch
@@ -55,8 +62,12 @@ class DirectoryAssignments:
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
-        if delta.changed_topics or delta.features_changed:
+        if delta.features_changed or any(True for _ in self._differing(image, delta.changed_topics)):
             self._wanted.set()
+
+    def report_soon(self) -> None:
+        """Have the replicas looked at now: one cannot be used any more, or again."""
+        self._wanted.set()
 
     async def run(self) -> None:
         """Compare and report, until cancelled."""
@@ -66,7 +77,7 @@ class DirectoryAssignments:
             if request is not None and not await self._report(request):
                 await trio.sleep(RETRY_SECONDS)
                 continue
-            with trio.move_on_after(CHECK_SECONDS):
+            with trio.move_on_after(self._interval):
                 await self._wanted.wait()
 
     def _request(self) -> AssignReplicasToDirsRequest | None:
@@ -76,18 +87,9 @@ class DirectoryAssignments:
         if image.features.metadata_version < DIRECTORIES:
             return None
         found: dict[Uuid, dict[Uuid, list[int]]] = {}
-        count = 0
-        for key, partition in manager.partitions.items():
-            log_dir = manager.log_manager.log_dir_of(partition.topic_partition)
-            assigned = image.topics.partition(*key)
-            if log_dir is None or log_dir.directory_id is None or assigned is None:
-                continue
-            if assigned.directory(manager.node_id) != log_dir.directory_id:
-                topics = found.setdefault(log_dir.directory_id, {})
-                topics.setdefault(partition.topic_id, []).append(key[1])
-                count += 1
-                if count == MAX_REPLICAS:
-                    break
+        for partition, directory in islice(self._differing(image, image.topics.by_id), MAX_REPLICAS):
+            topics = found.setdefault(directory, {})
+            topics.setdefault(partition.topic_id, []).append(partition.topic_partition.partition)
         if not found:
             return None
         return AssignReplicasToDirsRequest(
@@ -107,6 +109,20 @@ class DirectoryAssignments:
                 for directory, topics in found.items()
             ],
         )
+
+    def _differing(self, image: MetadataImage, topic_ids: Iterable[Uuid]) -> Iterator[tuple[Partition, Uuid]]:
+        """The replicas here that are in another directory than the controller knows, each with that directory."""
+        manager = self._manager
+        for topic_id in topic_ids:
+            topic = image.topics.by_id.get(topic_id)
+            if topic is None:
+                continue
+            for index, assigned in topic.partitions.items():
+                partition = manager.partitions.get((topic.name, index))
+                if partition is not None and partition.topic_id == topic_id:
+                    directory = manager.log_dirs.directory_of(partition, assigned.isr)
+                    if directory is not None and assigned.directory(manager.node_id) != directory:
+                        yield partition, directory
 
     async def _report(self, request: AssignReplicasToDirsRequest) -> bool:
         """Send the report; whether the controller has taken all of it."""

@@ -6,7 +6,7 @@ A node to which nobody writes wakes for none of it but the retention check.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,8 +18,14 @@ from kbroker.node.replica_manager import ReplicaManager
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.env import Env
+    from kbroker.log.log_dir import LogDir
     from kbroker.log.manager import LogManager
     from kbroker.metrics.histogram import Histogram
+
+_ROOM_SECONDS = 1.0
+"""Between two looks whether a full disk has room again."""
+_RETENTION_SECONDS = 10.0
+"""Between two rounds of retention while a disk is full, however long log.retention.check.interval.ms is."""
 
 _SHORTEST_WAIT = 0.01
 """Between two flushes of one round, in seconds, however short flush.ms is."""
@@ -49,6 +55,7 @@ class LogFlusher:
             nursery.start_soon(self._retention_loop)
             nursery.start_soon(self._removal_loop)
             nursery.start_soon(self._producer_expiry_loop)
+            nursery.start_soon(self._room_loop)
 
     async def _checkpoint_loop(self) -> None:
         """After something was written, and not more often than every interval: flush what asks for it, checkpoint."""
@@ -112,6 +119,59 @@ class LogFlusher:
             if self._log_manager.delete_old_segments(now_ms, manager.high_watermarks().get):
                 manager.checkpoints.request()
                 manager.progress.log_starts_moved()
+
+    async def _room_loop(self) -> None:
+        """While log dirs are full: delete what retention allows, and look whether there is room for clients again."""
+        manager = self._log_manager
+        token = trio.lowlevel.current_trio_token()
+        filled = trio.Event()
+
+        def on_full() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(filled.set)  # from any thread
+
+        for log_dir in manager.log_dirs:
+            log_dir.room.on_full = on_full
+        while True:
+            filled = trio.Event()
+            if self._full_dirs():
+                retention_at = 0.0
+                while self._full_dirs():
+                    self._room_changed()
+                    if self._env.now() >= retention_at:
+                        self.apply_retention()
+                        retention_at = self._env.now() + _RETENTION_SECONDS
+                    self._look_for_expired.set()
+                    await trio.sleep(_ROOM_SECONDS)
+                    self._look_for_room()
+                self._room_changed()
+            await filled.wait()
+
+    def _look_for_room(self) -> None:
+        for log_dir in self._full_dirs():
+            try:
+                log_dir.room.fill_reserve()
+            except OSError as error:
+                self._replica_manager.log_dirs.mark_offline(log_dir, error)
+
+    def _full_dirs(self) -> list[LogDir]:
+        log_dirs = self._log_manager.log_dirs
+        return [log_dir for log_dir in log_dirs if log_dir.room.full is not None and log_dir.offline is None]
+
+    def _room_changed(self) -> None:
+        manager = self._replica_manager
+        manager.log_dirs.take_partitions_offline()
+        fetchers = manager.fetchers
+        if fetchers is not None:
+            for partition in list(manager.partitions.values()):
+                if partition.state.is_leader:
+                    continue
+                if partition.read_only:
+                    fetchers.unfollow(partition)
+                else:
+                    fetchers.follow(partition)
+        for callback in self._log_manager.on_offline:
+            callback()
 
     @contextmanager
     def _failures_noticed(self) -> Iterator[None]:

@@ -126,6 +126,7 @@ class LogMover:
                 return
             except OSError as error:
                 move.abandon()
+                logger.error(_REFUSED, partition.topic_partition, target.path, error)
                 self._log_dirs.mark_offline(target, error)
                 return
             except Exception as error:

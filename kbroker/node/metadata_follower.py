@@ -145,6 +145,7 @@ class MetadataFollower:
                     self._log_dirs.open_log(partition)
                 except ApiError as error:
                     logger.error("%s", error)
+                    partition.offline = partition.topic_partition in self._log_manager.failed
             self._apply_leadership(partition, assigned, now_ms)
 
     def _apply_leadership(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:

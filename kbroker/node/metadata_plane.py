@@ -15,6 +15,7 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.env import Env, Network
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.disk import Disk
 from kbroker.node.broker_sessions import SessionKeeper
 from kbroker.node.controller_client import ControllerClient
 from kbroker.node.controller_log import ControllerLog
@@ -65,12 +66,14 @@ class MetadataPlane:
         services: Callable[[], Services],
         store: RecordStore | None = None,
         policies: Policies = NO_POLICIES,
+        disk: Disk | None = None,
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``store`` takes
-        the place of the log's files. ``policies`` are asked while this node is the active controller.
+        the place of the log's files, and ``disk`` that of ``env``. ``policies`` are asked while this node is the active
+        controller.
         """
         self.config = config
         self.env = env
@@ -84,7 +87,7 @@ class MetadataPlane:
         self.incarnation_id = random_uuid(env.rng)
         files: MetadataLog | None = None
         try:
-            files = MetadataLog(config, env, store)
+            files = MetadataLog(config, env, disk or env.disk, store)
             self.images = ImagePublisher(files.replicated)
             self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, owner=self)
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)

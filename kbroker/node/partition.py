@@ -54,14 +54,15 @@ class Partition:
 
     __slots__ = (
         "_gathered",
+        "_is_offline",
         "_log",
         "_progress",
         "_storage",
         "config",
         "is_internal",
         "is_new",
-        "offline",
         "on_write_failed",
+        "read_only",
         "state",
         "topic_id",
         "topic_partition",
@@ -92,7 +93,9 @@ class Partition:
         """Counts of the topic, on a node that has metrics."""
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
-        self.offline = False
+        self._is_offline = False
+        self.read_only = False
+        """Clients may write nothing: the log dir is full, or offline."""
         self._log: PartitionLog | None = None
         self._gathered: GatheredBatches | None = None
         self.on_write_failed: list[Callable[[ApiError], None]]
@@ -104,9 +107,18 @@ class Partition:
         if self._log is None:
             self._storage.open_log(self)
             assert self._log is not None
-        if self.offline:
+        if self._is_offline:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is offline")
         return self._log
+
+    @property
+    def offline(self) -> bool:
+        """Whether the log cannot be used any more."""
+        return self._is_offline
+
+    @offline.setter
+    def offline(self, offline: bool) -> None:
+        self._is_offline = self.read_only = offline
 
     @property
     def has_log(self) -> bool:
@@ -284,7 +296,11 @@ class Partition:
         if required_acks == -1 and state.under_min_isr:
             raise self._not_enough_replicas()
         log = self._log
-        return self.log if log is None or self.offline else log
+        if log is None or self.read_only:
+            log = self.log
+            if self.read_only:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is full")
+        return log
 
     def gather(self, records: memoryview, required_acks: int, now_ms: int, round: Round) -> Placed | None:
         """Judge a batch as `append` does and, if it is small, have it written with others of the round at its end.

@@ -15,6 +15,7 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.env import Env, Network
 from kbroker.errors import FatalError
+from kbroker.log.disk import Disk
 from kbroker.node.raft_runner import RaftOwner, RaftRunner, failure_of
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import QuorumStateFile
@@ -44,17 +45,17 @@ HAND_OVER_SECONDS = 1.0
 class MetadataLog:
     """The files of the metadata log: its records, its snapshots, and the state of elections."""
 
-    def __init__(self, config: BrokerConfig, env: Env, store: RecordStore | None = None) -> None:
+    def __init__(self, config: BrokerConfig, env: Env, disk: Disk, store: RecordStore | None = None) -> None:
         """Open them; ``store`` takes the place of the record files. :class:`FatalError` for what cannot be read."""
         self.log_dir = config.metadata_log_dir
         self.directory = os.path.join(self.log_dir, METADATA_DIRECTORY)
-        self.snapshots = SnapshotStore(env.disk, self.directory)
-        self.quorum_file = QuorumStateFile(env.disk, self.directory)
+        self.snapshots = SnapshotStore(disk, self.directory)
+        self.quorum_file = QuorumStateFile(disk, self.directory)
         if store is None:
             ids = self.snapshots.ids()
             store = PartitionStore.open(
                 self.directory,
-                env.disk,
+                disk,
                 segment_bytes=config.metadata_log_segment_bytes,
                 now_ms=env.wall_clock_ms(),
                 snapshot_offset=ids[-1].offset if ids else 0,

@@ -411,7 +411,7 @@ class LeaderFetcher:
         partition = followed.partition
         if isinstance(error, OSError):
             self._log_dirs.storage_failed(partition, error)
-        if partition.offline:
+        if partition.read_only:
             self._owner.unfollow(partition)
             return
         mistake = not isinstance(error, (ApiError, OSError))

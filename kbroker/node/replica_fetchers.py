@@ -72,7 +72,7 @@ class ReplicaFetchers:
         if key in self._by_key and self._epochs[key] == (partition, state.leader_epoch):
             return
         self.unfollow(partition)
-        if state.leader < 0 or partition.offline:
+        if state.leader < 0 or partition.read_only:
             return
         self._epochs[key] = partition, state.leader_epoch
         address = self._address(state.leader)

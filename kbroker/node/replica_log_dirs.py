@@ -10,7 +10,9 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.dirs.description import LogDescription, LogDirDescription
-from kbroker.types import TopicPartition
+from kbroker.log.room import is_no_room
+from kbroker.raft_metadata.image import DIR_LOST
+from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.partition import Partition
     from kbroker.node.partition_table import PartitionTable
-    from kbroker.node.progress import Progress
+    from kbroker.node.progress import CheckpointRequests, Progress
 
 
 WATCH_SECONDS = 0.5
@@ -38,6 +40,7 @@ class ReplicaLogDirs:
         log_manager: LogManager,
         table: PartitionTable,
         progress: Progress,
+        checkpoints: CheckpointRequests,
         high_watermarks: Mapping[TopicPartition, int],
     ) -> None:
         """``high_watermarks`` are those that were checkpointed before this start."""
@@ -45,6 +48,7 @@ class ReplicaLogDirs:
         self._log_manager = log_manager
         self._table = table
         self._progress = progress
+        self._checkpoints = checkpoints
         self._high_watermarks = high_watermarks
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
@@ -75,6 +79,20 @@ class ReplicaLogDirs:
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
 
+    def directory_of(self, partition: Partition, isr: Collection[int]) -> Uuid | None:
+        """The log directory of a partition's log, as the controller is to know it; None if there is none yet.
+
+        A log that cannot be used is nowhere, so that another replica leads: `DIR_LOST`. So is one that cannot be
+        written because the disk is full, unless nobody else is in sync: then it is there to be read.
+        """
+        tp = partition.topic_partition
+        if tp in self._log_manager.failed:
+            return DIR_LOST
+        if self._is_full(tp) and any(broker != self._table.node_id for broker in isr):
+            return DIR_LOST
+        log_dir = self._log_manager.log_dir_of(tp)
+        return None if log_dir is None else log_dir.directory_id
+
     # --- logs -------------------------------------------------------------------------------------------------
 
     def open_log(self, partition: Partition) -> None:
@@ -92,6 +110,11 @@ class ReplicaLogDirs:
             self.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create the log of {tp}") from error
         partition.attach_log(log, self._high_watermarks.get(tp, 0))
+        partition.read_only = self._is_full(tp)
+
+    def _is_full(self, tp: TopicPartition) -> bool:
+        log_dir = self._log_manager.log_dir_of(tp)
+        return log_dir is not None and log_dir.room.full is not None
 
     def delete_log(self, tp: TopicPartition) -> None:
         """Delete a partition's log. If the disk refuses, the log dir has failed, and what is left there is deleted at
@@ -131,6 +154,7 @@ class ReplicaLogDirs:
             self._log_manager.mark_offline(log_dir, error)
         if failed:
             self.take_partitions_offline()
+            self._checkpoints.request()
 
     async def watch(self, interval: float = WATCH_SECONDS) -> None:
         """Take log dirs offline that are removed, or whose disks are unmounted, until cancelled.
@@ -156,6 +180,8 @@ class ReplicaLogDirs:
     def flush_failed(self, task: FlushTask, error: BaseException) -> None:
         """A flush that had been begun failed: as `storage_failed`, unless the log was deleted meanwhile."""
         if task.topic_partition in self._table.partitions:
+            if is_no_room(error):
+                self._log_manager.flush_again(task)
             self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
@@ -164,12 +190,17 @@ class ReplicaLogDirs:
         self.take_partitions_offline()
 
     def take_partitions_offline(self) -> None:
-        """Take the partitions of failed log dirs offline, and end the requests that wait for them."""
+        """Take the partitions of failed log dirs offline, and end the requests that wait for them; those of full ones
+        are read-only until there is room."""
         for partition in self._table.partitions.values():
             log_dir = self._log_manager.log_dir_of(partition.topic_partition)
-            if log_dir is not None and log_dir.offline is not None and not partition.offline:
+            if log_dir is None or partition.offline:
+                continue
+            if log_dir.offline is not None:
                 partition.offline = True
                 self._progress.unavailable(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            else:
+                partition.read_only = log_dir.room.full is not None
 
 
 def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:

@@ -61,6 +61,7 @@ class ReplicaManager(PartitionTable):
             log_manager=log_manager,
             table=self,
             progress=self.progress,
+            checkpoints=self.checkpoints,
             high_watermarks=log_manager.high_watermarks,
         )
         self.log_mover = LogMover(

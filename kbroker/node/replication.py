@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.node.alter_partition_manager import AlterPartitionManager
+from kbroker.node.directory_assignments import DirectoryAssignments
 from kbroker.node.replica_fetchers import ReplicaFetchers
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class Replication:
         """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
         self._replicas = replicas
         self._metadata = metadata
-        self._broker_epoch = broker_epoch
         self.fetchers = ReplicaFetchers(
             env=replicas.env,
             network=network,
@@ -55,18 +55,12 @@ class Replication:
             broker_epoch=broker_epoch,
             ask_controller=metadata.client.ask,
         )
+        self.assignments = DirectoryAssignments(replicas, lambda: metadata.image, broker_epoch, metadata.client.ask)
 
     def start(self, start_soon: Callable[..., object]) -> None:
         """Follow from the next image on. ``start_soon`` starts a task that lives with the node."""
         self._replicas.metadata.fetchers = self.fetchers
         start_soon(self.fetchers.run)
         start_soon(self.alter_partition.run)
-        if len(self._replicas.log_manager.log_dirs) > 1:
-            from kbroker.node.directory_assignments import DirectoryAssignments
-
-            metadata = self._metadata
-            assignments = DirectoryAssignments(
-                self._replicas, lambda: metadata.image, self._broker_epoch, metadata.client.ask
-            )
-            metadata.subscribe(assignments.on_image)
-            start_soon(assignments.run)
+        start_soon(self.assignments.run)
+        self._metadata.subscribe(self.assignments.on_image)

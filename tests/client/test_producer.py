@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import parse_header
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -230,6 +232,37 @@ def test_trouble_that_stays_is_an_error_and_what_is_open_is_counted() -> None:
             assert producer.stored == {}
 
     with_time(run, 1, 20)
+
+
+@pytest.mark.parametrize("others", [[], [2]], ids=["alone", "with others"])
+def test_a_full_disk_is_told_soon_unless_another_replica_may_take_over(others: list[int]) -> None:
+    began = time.monotonic()
+
+    def full_at_first(request: Any, version: int) -> Any:
+        return produce_answer(56 if not others or time.monotonic() < began + 2 else 0)(request, version)
+
+    with (
+        FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: full_at_first}, partitions=1) as broker,
+        Client(broker.bootstrap, timeout=600) as client,
+    ):
+
+        def metadata(request: Any, version: int) -> Any:
+            answer = broker.metadata(request, version)
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    entry.isr_nodes = [entry.leader_id, *others]
+            return answer
+
+        broker.answers[MetadataRequest] = metadata
+        producer = Producer(client, "t", [0], on_refused=never)
+        producer.send(record(b"x"), 0)
+        if others:
+            producer.flush()
+            assert producer.stored[0].count == 1
+        else:
+            with pytest.raises(ClientError, match="trouble with its disk"):
+                producer.flush()
+            assert time.monotonic() < began + 300
 
 
 def test_the_reason_for_trying_again_outlives_a_last_try_without_an_answer() -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
-from kbroker.errors import FatalError
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.compaction.cleanable import log_to_clean, make_job
 from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.room import is_no_room
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
@@ -171,14 +173,63 @@ def test_every_call_fails_once(part: int) -> None:
             life = Life(disk)
             try:
                 life.run()
-            except (OSError, Offline, CorruptSegment, FatalError):
-                pass
+            except (ApiError, OSError, Offline, CorruptSegment, FatalError) as error:
+                assert not isinstance(error, ApiError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR
             disk.on_operation = None
             if killed:
                 disk.kill()
             else:
                 disk.crash(lose_all=point % 3 == 0)
             verify(life, disk, killed, (point, kinds[point], killed))
+
+
+class PatientLife(Life):
+    """What the full disk has refused is done once more, by the same process."""
+
+    def append(self, tp: TopicPartition, log: PartitionLog, number: int) -> None:
+        self.insist(lambda: super(PatientLife, self).append(tp, log, number))
+
+    def flush(self) -> None:
+        self.insist(super().flush)
+
+    def clean(self, log: PartitionLog) -> None:
+        self.insist(lambda: super(PatientLife, self).clean(log))
+
+    def insist(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            self.check()
+            step()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_a_full_disk_has_refused_is_done_once_more(part: int) -> None:
+    """The same process goes on, with nothing lost, torn or twice; whatever ends it later."""
+    kinds = operations()
+    whole = 0
+    for point in range(part, len(kinds), 4):
+        if kinds[point] not in ("write", "create", "mkdir"):
+            continue
+        for killed in (True, False):
+            disk = FakeDisk(seed=point)
+            fail_at(disk, point, errno.ENOSPC)
+            life = PatientLife(disk)
+            try:
+                life.run()
+                whole += 1
+                assert [len(values) for values in life.acknowledged.values()] == [28, 28], point
+            except (ApiError, OSError, Offline, FatalError):
+                pass  # at a start, or where more than room is wanting
+            disk.on_operation = None
+            if killed:
+                disk.kill()
+            else:
+                disk.crash(lose_all=point % 3 == 0)
+            verify(life, disk, killed, (point, kinds[point], killed))
+    assert whole > 10
 
 
 @pytest.mark.parametrize("seed", range(20))

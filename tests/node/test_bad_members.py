@@ -18,6 +18,7 @@ from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.refusals import SILENT_SECONDS
 from kbroker.log.disk import OsDisk
+from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.types import METADATA_TOPIC, Uuid, random_uuid
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
@@ -220,7 +221,8 @@ def test_a_node_with_anothers_disk_does_not_start(tmp_path: Path, caplog: pytest
 
 
 def test_a_full_disk_on_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The leader's log dir is full: its partitions are led by others, and what it has elsewhere goes on."""
+    """The leader's log dir is full: its partitions are led by others, what it has elsewhere goes on, and it follows
+    again when there is room."""
     disks = {node_id: FaultyDisk() for node_id in (1, 2, 3)}
 
     async def main() -> None:
@@ -241,10 +243,11 @@ def test_a_full_disk_on_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             first = await create(cluster, min_insync_replicas="2")
             await acknowledged(cluster, first)
             old = leader_of(cluster)
-            # Not the dir that has the metadata: without these a node cannot go on.
+            # Not the metadata: without these a node cannot go on.
             moved = replica(cluster, old).log.directory
             full = str(Path(moved).parent)
-            disks[old].broken["write", f"{moved}/"] = errno.ENOSPC
+            for part in (f"{moved}/", f"{full}/.reserve"):
+                disks[old].broken["write", part] = errno.ENOSPC
             client = await cluster.node(old).connect()
             answer = await client.ask(produce_request("", batch(b"no room"), topic_id=first, timeout_ms=2000))
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -253,8 +256,12 @@ def test_a_full_disk_on_one_node(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             image = cluster.nodes[leader_of(cluster)].metadata.image
             await cluster.until(lambda: old not in replica(cluster, leader_of(cluster)).state.isr)
             assert not image.brokers[old].fenced, "it lives, and its other log dir does"
-            [line] = lines(caplog, "is offline")
+            [line] = lines(caplog, "is full")
             assert full in line and "broken" in line
+            disks[old].broken.clear()
+            await cluster.until(lambda: old in replica(cluster, leader_of(cluster)).state.isr)
+            images = cluster.nodes[leader_of(cluster)].metadata
+            await cluster.until(lambda: images.image.topics.by_id[first].partitions[0].directory(old) != DIR_LOST)
 
     run(main)
 

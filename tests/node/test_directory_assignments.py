@@ -10,6 +10,7 @@ import trio.testing
 
 from kbroker.errors import ErrorCode
 from kbroker.node.directory_assignments import DirectoryAssignments
+from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.assign_replicas_to_dirs import (
@@ -24,26 +25,33 @@ FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))
 class Node:
     """Partitions 0 to 3 of a topic: where they are, and where the controller believes them."""
 
-    def __init__(self, where: dict[int, Uuid | None], believed: dict[int, Uuid]) -> None:
+    def __init__(self, where: dict[int, Uuid | None], believed: dict[int, Uuid], *, dirs: int = 2) -> None:
         self.believed = believed
         self.asked: list[AssignReplicasToDirsRequest] = []
         self.answers: list[ErrorCode | None] = []
         self.level = LATEST_METADATA_VERSION
+        self.where = where
         partitions = {
             TopicPartition("t", index): SimpleNamespace(topic_partition=TopicPartition("t", index), topic_id=TOPIC)
             for index in where
         }
-        dirs = {TopicPartition("t", index): SimpleNamespace(directory_id=id) for index, id in where.items() if id}
         self.manager: Any = SimpleNamespace(
-            node_id=1, partitions=partitions, log_manager=SimpleNamespace(log_dir_of=dirs.get)
+            node_id=1,
+            partitions=partitions,
+            log_dirs=SimpleNamespace(
+                directory_of=lambda partition, isr: self.where[partition.topic_partition.partition],
+            ),
+            log_manager=SimpleNamespace(log_dirs=[None] * dirs, on_offline=[]),
         )
 
     def image(self) -> Any:
-        def partition(topic: str, index: int) -> Any:
-            return SimpleNamespace(directory=lambda broker: self.believed[index]) if index in self.believed else None
-
+        assigned = {
+            index: SimpleNamespace(directory=lambda broker, index=index: self.believed[index], isr=(1,))
+            for index in self.believed
+        }
         features = SimpleNamespace(metadata_version=self.level)
-        return SimpleNamespace(features=features, topics=SimpleNamespace(partition=partition))
+        topics = SimpleNamespace(by_id={TOPIC: SimpleNamespace(name="t", partitions=assigned)})
+        return SimpleNamespace(features=features, topics=topics)
 
     async def ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse | None:
         self.asked.append(request)
@@ -93,7 +101,7 @@ def test_a_log_that_moves_is_told_without_news_from_the_metadata() -> None:
     node = Node({0: FIRST}, {0: FIRST})
     node.run(1)
     assert not node.asked
-    node.manager.log_manager.log_dir_of = lambda tp: SimpleNamespace(directory_id=SECOND)
+    node.where[0] = SECOND
     node.run(1)
     assert node.told() == [(SECOND, [0])]
 
@@ -106,3 +114,23 @@ def test_nobody_is_asked_at_a_level_that_knows_no_directories() -> None:
     node.level = DIRECTORIES
     node.run(1)
     assert node.believed == {0: FIRST}
+
+
+def test_one_directory_is_no_news_but_a_lost_replica_is() -> None:
+    node = Node({0: FIRST, 1: FIRST}, {0: FIRST, 1: FIRST}, dirs=1)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(DirectoryAssignments(node.manager, node.image, lambda: 7, node.ask).run)
+            await trio.sleep(60)
+            assert not node.asked
+            for directory in (DIR_LOST, FIRST):
+                node.where[1] = directory
+                [failed] = node.manager.log_manager.on_offline
+                failed()
+                await trio.sleep(1)
+                assert node.told() == [(directory, [1])]
+            assert len(node.asked) == 2
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

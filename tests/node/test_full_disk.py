@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from kbroker.client.cluster import Client
-from kbroker.errors import ErrorCode
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from tests.node.process_harness import CommandNode
 
@@ -29,6 +28,9 @@ ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
 MIB = 1 << 20
 ROOM = (8 + ROUNDS) * MIB
 PARTITIONS = 4
+
+
+FULL = "is full: nothing is written for clients there"
 
 
 @pytest.fixture
@@ -61,6 +63,9 @@ class Node(CommandNode):
             "log.dirs": ",".join(map(str, places)),
             "metadata.log.dir": str(places[-1]),
             "log.segment.bytes": str(MIB),
+            "log.segment.delete.delay.ms": "100",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.enable": "false",
         }
         super().__init__(directory, settings)
@@ -148,6 +153,51 @@ def read(bootstrap: str, partition: int) -> dict[int, bytes]:
         consumer.close()
 
 
+def read_in_group(bootstrap: str, group: str) -> int:
+    """The number of records that a group of one gets, and has committed."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.subscribe(["t"])
+    count = 0
+    ended: set[int] = set()
+    try:
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(120)
+            assert message is not None
+            if message.error() is None:
+                count += 1
+            else:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                ended.add(message.partition())
+        assert all(each.error is None for each in consumer.commit(asynchronous=False))
+    finally:
+        consumer.close()
+    return count
+
+
+def fill(node: Node, load: Load, small: Path, leave: int) -> Path:
+    """Have the disk run full: by a file that leaves so many bytes, and by records for them. Returns that file."""
+    ballast = small / "ballast"
+    free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
+    ballast.write_bytes(bytes(max(0, free - leave)))
+    times, deadline = node.log.count(FULL), time.monotonic() + 180
+    while node.log.count(FULL) == times:
+        for _ in range(20):
+            load.write(load.rng.randrange(PARTITIONS))
+            load.producer.poll(0)
+        load.producer.poll(0.05)
+        assert time.monotonic() < deadline, "the disk did not run full"
+        assert node.lives
+    return ballast
+
+
 @pytest.mark.slow
 def test_a_file_system_that_is_full(node: Node, small: Path) -> None:
     rng = random.Random(11)
@@ -163,36 +213,27 @@ def test_a_file_system_that_is_full(node: Node, small: Path) -> None:
     assert hit | spared == everything
     assert hit
     assert spared
-    assert node.told() == {str(node.small): 0, str(node.large): 0}
-    ballast = small / "ballast"
     for number in range(ROUNDS):
-        free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
-        ballast.write_bytes(bytes(max(0, free - rng.randrange(1_000, 400_000))))
-        deadline = time.monotonic() + 180
-        while node.told()[str(node.small)] == 0:
-            for _ in range(100):
-                load.write(rng.choice(sorted(everything)))
-                load.producer.poll(0)
-            load.producer.poll(0.05)
-            assert time.monotonic() < deadline, "the disk did not run full"
-        # The dir is offline, and says so; the node and its other dir go on.
-        assert node.lives
-        assert node.told() == {str(node.small): ErrorCode.KAFKA_STORAGE_ERROR, str(node.large): 0}
-        before = load.counts()
-        for partition in everything:
-            load.write(partition)
-        load.wait(spared, before)
-        before = load.counts()
-        for partition in spared:
-            load.write(partition)
-        load.wait(spared, before)
-        assert {partition: load.count(partition) for partition in hit} == {p: before[p] for p in hit}
+        ballast = fill(node, load, small, rng.randrange(1_000, 400_000))
+        for restarts in (False, True):
+            if restarts:
+                node.stop(kill=number % 2 == 0)
+                node.start()
+            # The other dir goes on, and what is in the full one is read.
+            for partition in everything:
+                load.write(partition)
+            load.wait(spared, load.counts())
+            before = load.counts()
+            for partition in spared:
+                load.write(partition)
+            load.wait(spared, before)
+            assert {partition: load.count(partition) for partition in hit} == {p: before[p] for p in hit}
+            for partition in hit:
+                assert read(node.bootstrap, partition).items() >= load.acknowledged[partition].items()
+            assert node.told() == {str(node.small): 0, str(node.large): 0}
         assert not load.failed, "a stock client tries again"
-        # Room is made, and the node started again: everything goes on, what waited included.
+        # Room is made, and everything goes on, what waited included.
         ballast.unlink()
-        node.stop(kill=number % 2 == 0)
-        node.start()
-        assert node.told() == {str(node.small): 0, str(node.large): 0}
         assert load.producer.flush(300) == 0
         assert not load.failed
     assert sum(load.counts().values()) == load.sent
@@ -202,8 +243,10 @@ def test_a_file_system_that_is_full(node: Node, small: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_only_log_dir_is_full(tmp_path: Path, small: Path) -> None:
-    """The node has nothing left to serve from, says so and ends; with room it serves on from where it was."""
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_the_only_log_dir_is_full(tmp_path: Path, small: Path, kill: bool) -> None:
+    """The metadata log is on the full disk, too. The node serves readers and groups, also after a start, and goes on
+    when retention has made room."""
     node = Node(tmp_path, small, alone=True)
     node.start()
     try:
@@ -211,26 +254,41 @@ def test_the_only_log_dir_is_full(tmp_path: Path, small: Path) -> None:
         for future in asking.create_topics([admin.NewTopic("t", PARTITIONS, 1)]).values():
             future.result()
         load = Load(node.bootstrap)
-        ballast = small / "ballast"
-        ballast.write_bytes(bytes(os.statvfs(small).f_bavail * os.statvfs(small).f_frsize - 1_500_000))
-        deadline = time.monotonic() + 180
-        while node.lives:
-            for _ in range(100):
-                load.write(load.sent % PARTITIONS)
-                load.producer.poll(0)
-            load.producer.poll(0.05)
-            assert time.monotonic() < deadline, "the disk did not run full"
-        assert node.wait(120) == 1
-        last = (tmp_path / "log").read_text().splitlines()[-1]
-        assert "no log dir works any more" in last
-        assert "No space left on device" in last
-        ballast.unlink()
-        node.start()
+        fill(node, load, small, 6 * MIB)
+        for round in range(3):
+            if round:
+                node.stop(kill=kill)
+                node.start()
+            for partition in range(PARTITIONS):
+                assert read(node.bootstrap, partition).items() >= load.acknowledged[partition].items()
+            assert read_in_group(node.bootstrap, f"g{round}") >= sum(load.counts().values())
+            told = subprocess.run(
+                [sys.executable, "-m", "kbroker", "produce", "t", "-b", node.bootstrap],
+                input="x\n",
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert told.returncode == 1
+            assert "the broker has trouble with its disk" in told.stderr
+        for partition in range(PARTITIONS):
+            load.write(partition)
+        assert load.producer.flush(1) >= PARTITIONS
+        assert not load.failed
+        # The metadata can still be changed: that is how room is made.
+        changed = admin.ConfigResource(
+            admin.ConfigResource.Type.TOPIC,
+            "t",
+            incremental_configs=[
+                admin.ConfigEntry("retention.bytes", str(MIB // 2), incremental_operation=admin.AlterConfigOpType.SET)
+            ],
+        )
+        for future in asking.incremental_alter_configs([changed]).values():
+            future.result()
         assert load.producer.flush(300) == 0
         assert not load.failed
         assert sum(load.counts().values()) == load.sent
-        for partition in range(PARTITIONS):
-            assert read(node.bootstrap, partition) == load.acknowledged[partition]
+        assert node.log.count("has room again") == 1
         node.stop(kill=False)
     finally:
         if node.lives:

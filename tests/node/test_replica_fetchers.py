@@ -231,7 +231,7 @@ def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
     async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
         nonlocal fetcher
         fetcher = with_one_out_of_range(fetchers, ask)
-        fetcher.followed[0].offline = False  # a partition as this one has no log
+        fetcher.followed[0].read_only = False  # a partition as this one has no log
         with trio.fail_after(60):
             await fetcher.run()
         assert asked == [ListOffsetsRequest, ListOffsetsRequest, FetchRequest]
@@ -244,7 +244,7 @@ def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched() -> None:
         fetcher = with_one_out_of_range(fetchers, None)
         fetcher._forget(("t", 0))
         (broken,) = fetcher.followed
-        broken.offline, broken.topic_id = False, Uuid(bytes(16))  # and it has no log
+        broken.read_only, broken.topic_id = False, Uuid(bytes(16))  # and it has no log
         log = SimpleNamespace(log_end_offset=7, log_start_offset=0, leader_epochs=SimpleNamespace(latest=1))
         sound: Any = SimpleNamespace(
             topic_partition=TopicPartition("t", 1), topic_id=broken.topic_id, state=broken.state, log=log

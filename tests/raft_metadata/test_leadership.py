@@ -7,7 +7,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.raft_metadata.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
-from kbroker.raft_metadata.image import NO_LEADER
+from kbroker.raft_metadata.image import DIR_LOST, DIR_MIGRATING, DIR_UNASSIGNED, NO_LEADER
 from kbroker.types import TopicPartition, Uuid
 from tests.raft_metadata.controller_harness import Harness
 
@@ -144,3 +144,22 @@ def test_a_replica_in_a_failed_directory_is_not_in_sync() -> None:
             assert p == before
     assert (p.directories, p.leader, p.isr, p.elr) == ((directory, before.directories[1]), 2, (2,), (1,))
     assert p.partition_epoch == before.partition_epoch + 1
+
+
+def test_ids_of_directories_that_are_none_are_those_of_apache_kafka() -> None:
+    assert [int.from_bytes(each) for each in (DIR_MIGRATING, DIR_UNASSIGNED, DIR_LOST)] == [0, 1, 2]  # DirectoryId
+    broker = brokers(count=1).controller.image.brokers[1]
+    assert broker.has_online_dir(DIR_MIGRATING) and broker.has_online_dir(DIR_UNASSIGNED)
+    assert not broker.has_online_dir(DIR_LOST)
+
+
+@pytest.mark.parametrize("elr", [True, False])
+def test_the_only_replica_is_lost_and_leads_again_as_soon_as_it_is_found(elr: bool) -> None:
+    h = brokers(elr=elr)
+    h.assign("t", 1)
+    topic_id = h.controller.image.topics.by_name["t"].id
+    home = h.controller.image.brokers[1].log_dirs[0]
+    for directory, leader in ((DIR_LOST, NO_LEADER), (home, 1)):
+        h.apply(assign_replicas(h.view, 1, h.epochs[1], [ReplicaDirectory(topic_id, 0, directory)]))
+        assert (h.partition().directories, h.partition().leader) == ((directory,), leader)
+    assert h.partition().isr == (1,)

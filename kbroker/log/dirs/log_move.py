@@ -12,6 +12,7 @@ and takes its place when it has all. The steps, and what a crash after each leav
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,8 @@ class LogMove:
         :class:`SourceFailed`, ``OSError`` of the target, or ``ApiError`` if a batch is damaged.
         """
         self.check()
+        if self.target.room.full is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.target.path)  # its reserve is not for this
         source, future = self.source, self.future
         if not future.log_end_offset and not future.size:
             self._begin(now_ms)

@@ -106,7 +106,7 @@ class LogMoves:
             tp,
             log.topic_id,
             log.config,
-            log.disk,
+            target.disk,
             now_ms=now_ms,
             files=target.files,
             producer_id_expiration_ms=log.producers.producer_id_expiration_ms,

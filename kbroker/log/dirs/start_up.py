@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import Counter
@@ -24,6 +25,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir, is_log_dir, parse_log_dir_name, parse_marked_name
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.recovery import MAX_OFFSET
+from kbroker.log.room import is_no_room
 from kbroker.types import METADATA_TOPIC, TopicPartition
 from kbroker.value_types import NamedTuple, dataclass, field
 
@@ -48,6 +50,9 @@ class _ToLoad(NamedTuple):
 MANY_LOGS = 500
 """Logs of a dir that take longer than a moment to open, also after a clean stop."""
 
+
+_OF_ONE_PATH = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
+"""Errors that say something of one log. By any other its disk has failed, unless that is full."""
 
 MOST_THREADS = 4
 """Log dirs that are opened side by side. More would not be faster: they share Python's lock, and so does the event
@@ -181,9 +186,7 @@ def load_logs(
             if item.log_dir is not log_dir:
                 continue
             if log_dir.offline is None:
-                log = _load(
-                    disk, item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded, own
-                )
+                log = _load(item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded, own)
                 if log is not None:
                     loaded.logs.append((log, log_dir))
             own.opened()
@@ -240,7 +243,6 @@ def _why_no_log(names: list[str]) -> str | None:
 
 
 def _load(
-    disk: Disk,
     item: _ToLoad,
     config: LogConfig,
     now_ms: int,
@@ -250,7 +252,7 @@ def _load(
 ) -> PartitionLog | None:
     tp = item.topic_partition
     try:
-        why = _why_no_log(disk.list_dir(item.path))
+        why = _why_no_log(item.log_dir.disk.list_dir(item.path))
         if why is not None:
             logger.warning(LEFT, item.path, why)
             loaded.left.add(item.path)
@@ -261,7 +263,7 @@ def _load(
             tp,
             None,
             config,
-            disk,
+            item.log_dir.disk,
             now_ms=now_ms,
             clean_shutdown=item.log_dir.was_clean,
             recovery_point=item.recovery_point,
@@ -271,9 +273,10 @@ def _load(
             clean_offset=item.clean_offset,
             segments_left=progress.left,
         )
-    except CorruptCheckpoint as error:
+    except (CorruptCheckpoint, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _OF_ONE_PATH and not is_no_room(error):
+            item.log_dir.mark_offline(error)
+            return None
         logger.error("the log of %s cannot be opened: %s", tp, error)
         loaded.failed[tp] = str(error)
-    except OSError as error:
-        item.log_dir.mark_offline(error)
     return None

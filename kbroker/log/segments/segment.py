@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Segment(IndexedFile):
         try:
             file.write_at(position, buffers)
         except OSError:
-            self._cut_quietly(file, position)
+            self._cut(file, position)
             raise
         if self._max_timestamp == -2:
             self._load_max_timestamp()
@@ -85,12 +86,13 @@ class Segment(IndexedFile):
         self._bytes_since_index = since_index
         self.size = position
 
-    def _cut_quietly(self, file: DiskFile, size: int) -> None:
-        """Remove what a failed write left. If that fails too, recovery will do it: the checksum tells."""
+    def _cut(self, file: DiskFile, size: int) -> None:
+        """Remove what a failed write left. If that fails, too, recovery will do it: the checksum tells. Until then
+        nothing can be written, however much room there is."""
         try:
             file.truncate(size)
-        except OSError:
-            pass
+        except OSError as error:
+            raise OSError(errno.EIO, f"what a failed write left cannot be removed: {error}", self.path) from error
 
     def seal(self) -> None:
         """The segment is not active any more: its indexes are completed and written, its memory freed."""

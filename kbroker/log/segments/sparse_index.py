@@ -21,6 +21,7 @@ from bisect import bisect_right
 from typing import ClassVar
 
 from kbroker.log.disk import Disk, DiskFile
+from kbroker.log.room import is_no_room
 from kbroker.log.segments.open_files import OpenFiles, OpenIndex
 
 BLOCK = 512
@@ -65,7 +66,12 @@ class SparseIndex:
         self._keys.append(key)
         self._values.append(value)
         if len(self._keys) >= BLOCK:
-            self.write_out()
+            try:
+                self.write_out()
+            except OSError as error:
+                if not is_no_room(error):
+                    raise
+                # The batch that it is an entry of is in the log: the next one tries again.
 
     def create_file(self) -> None:
         """Create the file, without entries, unless it exists."""

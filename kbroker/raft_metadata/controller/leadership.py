@@ -98,12 +98,20 @@ def record_for_directory(
     *,
     is_online: bool,
 ) -> PartitionChangeRecord | None:
-    """Write down the log directory of a broker's replica; a replica in a failed directory leaves the ISR."""
+    """Write down the log directory of a broker's replica; a replica in a failed directory leaves the ISR, and one that
+    has come back from there may lead."""
+    rules = change_rules(view, topic)
+
+    def is_acceptable_leader(broker: int, partition: PartitionImage) -> bool:
+        if broker == broker_id:
+            return is_online and view.is_active(broker)
+        return rules.is_acceptable_leader(broker, partition)
+
     return partition_change(
         topic.id,
         partition_id,
         partition,
-        change_rules(view, topic, lambda broker: view.is_active(broker) and (is_online or broker != broker_id)),
+        rules._replace(is_acceptable_leader=is_acceptable_leader),
         isr=partition.isr if is_online else [broker for broker in partition.isr if broker != broker_id],
         directories={broker_id: directory},
         election=automatic_election(view, topic.name),

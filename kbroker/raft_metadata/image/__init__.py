@@ -5,6 +5,7 @@ records. Images are shared between all readers: the mappings in them must not be
 """
 
 from kbroker.raft_metadata.image.cluster import (
+    DIR_LOST,
     DIR_MIGRATING,
     DIR_UNASSIGNED,
     BrokerImage,
@@ -39,6 +40,7 @@ from kbroker.raft_metadata.image.topics import (
 
 __all__ = [
     "ALL_BROKERS",
+    "DIR_LOST",
     "DIR_MIGRATING",
     "DIR_UNASSIGNED",
     "EMPTY_IMAGE",

@@ -19,10 +19,12 @@ from kbroker.types import ZERO_UUID, Uuid
 from kbroker.value_types import dataclass, field, replace
 from kbroker.wire.records import metadata as rec
 
-DIR_UNASSIGNED = ZERO_UUID
-"""The directory of a replica whose broker has not assigned one yet."""
-DIR_MIGRATING = Uuid(bytes(15) + b"\x02")
+DIR_MIGRATING = ZERO_UUID
 """The directory of a replica from before directories had ids."""
+DIR_UNASSIGNED = Uuid(bytes(15) + b"\x01")
+"""The directory of a replica whose broker has not assigned one yet."""
+DIR_LOST = Uuid(bytes(15) + b"\x02")
+"""The directory of a replica that its broker cannot use, whatever has become of the disk."""
 
 
 @dataclass(frozen=True, slots=True)

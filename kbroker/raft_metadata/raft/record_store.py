@@ -153,4 +153,7 @@ class PartitionStore:
             self.log.disk.remove(path)
 
     def close(self) -> None:
-        self.log.close()
+        try:
+            self.log.close()
+        except OSError:
+            self.log.release()  # the next start reads what is not flushed, however this one ends

@@ -24,6 +24,33 @@ async def disk_fails(cluster: SimCluster) -> None:
 
 
 @scenario()
+async def disk_fills(cluster: SimCluster) -> None:
+    """A leader's disk runs full: others lead; the node lives on, may be started anew, and follows when there is room."""
+    partitions = await begin(cluster)
+    await cluster.await_full_isr(partitions)
+    leader = await cluster.await_leader(partitions[0])
+    for _ in range(2):
+        disk = leader.machine.disk
+        disk.capacity = 1 << 30
+        disk.taken = disk.capacity - disk.used() - cluster.rng.randrange(5_000)
+        cluster.trace.note(f"{leader.name}'s disk is full")
+        await cluster.run_for(cluster.rng.uniform(0, 3))
+        if cluster.rng.random() < 0.5:
+            leader.kill()
+            await cluster.run_for(cluster.rng.uniform(0, 3))
+            leader.start()
+            await cluster.await_serving([leader])
+        await await_progress(cluster, 20)
+        await cluster.run_for(cluster.rng.uniform(0, 10))
+        if leader.broker is None:
+            raise Violation(f"{leader.name} is gone, because its disk is full: {cluster.describe()}")
+        leader.machine.disk.capacity, leader.machine.disk.taken = None, 0
+        cluster.trace.note(f"{leader.name}'s disk has room again")
+        await cluster.await_full_isr(partitions)
+    await cluster.finish(partitions)
+
+
+@scenario()
 async def slow_disk(cluster: SimCluster) -> None:
     """A node's disk takes 0.1 to 30 s for each flush, and then is quick again: the cluster goes on all the while."""
     partitions = await begin(cluster)

@@ -1,0 +1,160 @@
+"""Room on a disk that runs full: a reserve for what a node must write, and how it is known that there is room again.
+
+Files without a meaning (``.reserve-0`` and so on) keep the last bytes of a directory's file system. Whoever meets a
+full disk gives some of them up, and writes on: a log that is being rolled is rolled whole, checkpoints are written, a
+node starts. From then on the directory is full, and its owner has clients write nothing more there, until the files can
+be made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from kbroker.log.disk import Buffer, Disk, DiskFile
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RESERVE = ".reserve-"
+_PIECES = 4
+FOR_METADATA = 1
+"""Pieces that are left to the metadata log: without it a node cannot start."""
+_PIECE_BYTES = 512 * 1024
+_ROOM = 4
+"""Times the reserve that must be free for a full disk to count as one with room again."""
+
+
+def is_no_room(error: BaseException) -> bool:
+    """Whether the disk, or the quota of its user, is full: a write is refused, and all before is sound."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class Room:
+    """The room in one directory. Any thread may call; ``on_full`` hears of it in that thread."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._lock = threading.Lock()
+        self.full: str | None = None
+        """The reason why clients may write nothing here; None while there is room."""
+        self.on_full: Callable[[], None] = lambda: None
+
+    def disk(self, *, keep: int = FOR_METADATA) -> Disk:
+        """The disk, which is written also when it is full, while more than ``keep`` pieces of the reserve are left."""
+        return _RoomyDisk(self._disk, self, keep)
+
+    def fill_reserve(self) -> bool:
+        """Make the missing files of the reserve; whether there is room for them. ``OSError`` for another reason."""
+        with self._lock:
+            usage = self._disk.usage(self._directory)
+            size = max(4096, min(_PIECE_BYTES, usage.total // 256))
+            if self.full is not None and usage.usable < _ROOM * _PIECES * size:
+                return False
+            content: bytes | None = None
+            for path in self._paths():
+                if self._disk.exists(path) and self._disk.size(path) >= size:
+                    continue
+                if content is None:
+                    content = random.Random(size).randbytes(size)  # zeros may take no room
+                try:
+                    self._disk.write_bytes(path, content)
+                except OSError as error:
+                    self._disk.remove(path)
+                    if not is_no_room(error):
+                        raise
+                    self._note(error)
+                    return False
+            if self.full is not None:
+                self.full = None
+                logger.info("log dir %s has room again", self._directory)
+            return True
+
+    def give_way(self, error: BaseException, keep: int = _PIECES) -> bool:
+        """Note that ``error`` says that the disk is full, and give up a piece of the reserve; whether there was one."""
+        with self._lock:
+            self._note(error)
+            left = [path for path in self._paths() if self._disk.exists(path)]
+            if len(left) <= keep:
+                return False
+            self._disk.remove(left[-1])
+            return True
+
+    def insist(self, write: Callable[[], T], keep: int) -> T:
+        """Write, and give way to it if the disk is full; what ``write`` returns."""
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                if not is_no_room(error) or not self.give_way(error, keep):
+                    raise
+
+    def _note(self, error: BaseException) -> None:
+        if self.full is None:
+            self.full = f"{self._directory} is full"
+            logger.warning(
+                "log dir %s is full: nothing is written for clients there until there is room: %s",
+                self._directory,
+                error,
+            )
+            self.on_full()
+
+    def _paths(self) -> list[str]:
+        return [os.path.join(self._directory, f"{RESERVE}{number}") for number in range(_PIECES)]
+
+
+class _RoomyDisk:
+    """A `Disk` whose writes are insisted on. Whatever needs no room is the disk's own."""
+
+    def __init__(self, disk: Disk, room: Room, keep: int) -> None:
+        self._disk = disk
+        self._room = room
+        self._keep = keep
+        self.exists, self.is_dir, self.list_dir, self.size = disk.exists, disk.is_dir, disk.list_dir, disk.size
+        self.modified_ms, self.set_modified_ms = disk.modified_ms, disk.set_modified_ms
+        self.remove, self.remove_tree, self.sync_dir = disk.remove, disk.remove_tree, disk.sync_dir
+        self.read_bytes, self.usage, self.lock = disk.read_bytes, disk.usage, disk.lock
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        file = self._room.insist(partial(self._disk.open, path, create=create), self._keep)
+        return _RoomyFile(file, self._room, self._keep)
+
+    def make_dirs(self, path: str) -> None:
+        self._room.insist(partial(self._disk.make_dirs, path), self._keep)
+
+    def make_dir(self, path: str) -> None:
+        self._room.insist(partial(self._disk.make_dir, path), self._keep)
+
+    def rename(self, old: str, new: str) -> None:
+        self._room.insist(partial(self._disk.rename, old, new), self._keep)
+
+    def write_bytes(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+        self._room.insist(partial(self._disk.write_bytes, path, data, sync=sync), self._keep)
+
+
+class _RoomyFile:
+    """A file whose writes are insisted on."""
+
+    __slots__ = ("__weakref__", "_file", "_keep", "_room", "close", "fd", "pread", "size", "sync", "truncate")
+
+    def __init__(self, file: DiskFile, room: Room, keep: int) -> None:
+        self._file = file
+        self._room = room
+        self._keep = keep
+        self.fd = file.fd
+        self.size, self.pread, self.truncate = file.size, file.pread, file.truncate
+        self.sync, self.close = file.sync, file.close
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        try:
+            self._file.write_at(position, buffers)
+        except OSError:
+            self._room.insist(partial(self._file.write_at, position, buffers), self._keep)

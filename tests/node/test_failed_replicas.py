@@ -1,0 +1,113 @@
+"""A replica whose log cannot be opened: another one leads, and groups and records are there within seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+
+confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+admin: Any = pytest.importorskip("confluent_kafka.admin")
+
+pytestmark = pytest.mark.slow
+
+RECORDS = 60
+PARTITIONS = 3
+SECONDS = 30
+"""It takes one or two; without another leader it takes for ever."""
+
+
+def emptied(log: Path) -> None:
+    (log / "partition.metadata").write_bytes(b"")
+
+
+def flipped(log: Path) -> None:
+    path = log / "partition.metadata"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 0x80
+    path.write_bytes(data)
+
+
+def not_a_file(log: Path) -> None:
+    """As a file that may not be opened is, for whoever may open all."""
+    path = log / "00000000000000000000.log"
+    path.rename(log / "kept")
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {"emptied": emptied, "flipped": flipped, "not a file": not_a_file}
+
+
+def write(cluster: RunningCluster) -> None:
+    asking = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    topic = admin.NewTopic("t", PARTITIONS, 3)
+    for future in asking.create_topics([topic]).values():
+        future.result()
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce("t", str(number), partition=number % PARTITIONS)
+    assert producer.flush(120) == 0
+
+
+def consumer(cluster: RunningCluster, group: str) -> Any:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 500,
+        }
+    )
+
+
+def read_and_commit(cluster: RunningCluster, group: str) -> list[int]:
+    """All that a new group reads, committed."""
+    reader = consumer(cluster, group)
+    found: list[int] = []
+    try:
+        reader.subscribe(["t"])
+        while len(found) < RECORDS:
+            message = reader.poll(SECONDS)
+            assert message is not None, f"{len(found)} of {RECORDS} records"
+            assert message.error() is None
+            found.append(int(message.value()))
+        committed = reader.commit(asynchronous=False)
+        assert sum(position.offset for position in committed) == RECORDS
+    finally:
+        reader.close()
+    return sorted(found)
+
+
+def directories_of_leaders(node: ClusterNode) -> list[Path]:
+    return [*node.data_dir.glob("t-*"), *node.data_dir.glob("__consumer_offsets-*")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_another_replica_leads(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    with running_cluster(3, {"offsets.topic.num.partitions": 1}, data_dir=tmp_path) as cluster:
+        write(cluster)
+        assert read_and_commit(cluster, "g") == list(range(RECORDS))
+        cluster.await_in_sync()
+        for node in cluster.nodes:
+            node.stop()
+        last = cluster.nodes[-1]  # which leads all by then, alone in sync
+        damaged = directories_of_leaders(last)
+        assert len(damaged) == PARTITIONS + 1
+        for log in damaged:
+            damage(log)
+        cluster.start()
+        assert read_and_commit(cluster, "h") == list(range(RECORDS))
+        reader = consumer(cluster, "g")
+        positions = [confluent_kafka.TopicPartition("t", number) for number in range(PARTITIONS)]
+        assert {p.offset for p in reader.committed(positions, timeout=SECONDS)} == {RECORDS // PARTITIONS}
+        reader.close()
+        for number in range(PARTITIONS):
+            assert cluster.leader_of("t", number) is not last
+            assert last.id not in cluster.isr_of("t", number)
+        assert last.is_running
+        assert "cannot be opened" in last.log
