@@ -1,0 +1,176 @@
+"""A log directory that goes away under a node, at any moment: the node says so in a line, and makes nothing there."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from kbroker.cli.start import find_fatal
+from kbroker.env import RealEnv
+from kbroker.errors import ErrorCode, LogDirFailure
+from kbroker.log.disk import Buffer, OsDisk, OsFile
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
+from tests.node.process_harness import PATIENCE_SECONDS, CommandNode
+
+POINTS = int(os.environ.get("KBROKER_GONE_POINTS", "12"))
+"""Moments at which a directory goes; 0 for every operation on the disk."""
+
+OPERATIONS = (
+    *("open", "exists", "is_dir", "list_dir", "size", "make_dirs", "make_dir", "rename", "remove", "remove_tree"),
+    *("sync_dir", "read_bytes", "write_bytes", "usage"),
+)
+
+
+class CountingFile(OsFile):
+    """A file whose reads, writes and syncs count."""
+
+    __slots__ = ("disk",)
+
+    def __init__(self, fd: int, disk: CountingDisk) -> None:
+        super().__init__(fd)
+        self.disk = disk
+
+    def pread(self, length: int, position: int) -> bytes:
+        self.disk.count()
+        return super().pread(length, position)
+
+    def sync(self) -> None:
+        self.disk.count()
+        super().sync()
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        self.disk.count()
+        super().write_at(position, buffers)
+
+
+class CountingDisk(OsDisk):
+    """A disk on which something happens at one of its operations, from 0."""
+
+    def __init__(self, at: int = -1) -> None:
+        self.at = at
+        self.operations = 0
+        self.happens: Callable[[], None] = lambda: None
+        self.lock_held = False
+        self.broken = False
+        """Whether every operation fails from now on."""
+
+    def count(self) -> None:
+        if self.operations == self.at:
+            self.happens()
+        self.operations += 1
+        if self.broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def lock(self, path: str) -> Any:
+        self.count()
+        lock = super().lock(path)
+        self.lock_held = True
+        return lock
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        self.count()
+        file = super().open(path, create=create)
+        fd, file.fd = file.fd, -1
+        return CountingFile(fd, self)
+
+
+def counted(name: str) -> Callable[..., Any]:
+    def method(disk: CountingDisk, *arguments: Any, **options: Any) -> Any:
+        disk.count()
+        return getattr(OsDisk, name)(disk, *arguments, **options)
+
+    return method
+
+
+for operation in OPERATIONS[1:]:
+    setattr(CountingDisk, operation, counted(operation))
+
+
+async def life(node: Node) -> None:
+    """Something of everything that writes, whatever comes of it."""
+    try:
+        client = await node.connect()
+        for name in ("t", "u"):
+            await node.create_topic(name)
+            await client.ask(produce_request(name, batch(b"x", b"y")))
+        await client.ask(
+            OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name="t", partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+                    )
+                ],
+            ),
+            9,
+        )
+        await client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000))
+        await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="u")], timeout_ms=5000))
+        await client.ask(produce_request("t", batch(b"z")))
+    except (EOFError, OSError, AssertionError, trio.BrokenResourceError):
+        pass  # it was refused, or the node ended
+
+
+def end_of(path: Path, disk: CountingDisk) -> BaseException | None:
+    """The reason why a node ended, if it was not told to."""
+    env = RealEnv(seed=1)
+    env.disk = disk
+
+    async def main() -> None:
+        async with running_node(path, env, offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1") as it:
+            await life(it)
+
+    try:
+        run(main)
+    except BaseException as error:  # judged by the test
+        return error
+    return None
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "broken"])
+@pytest.mark.parametrize("part", range(POINTS))
+def test_whenever_the_last_one_goes_no_traceback_is_printed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, part: int, removed: bool
+) -> None:
+    whole = CountingDisk()
+    assert end_of(tmp_path / "whole", CountingDisk()) is None
+    assert end_of(tmp_path / "whole", whole) is None
+    assert end_of(tmp_path / "it", CountingDisk()) is None
+    caplog.clear()
+    data = tmp_path / "it" / "data"
+    disk = CountingDisk(part * whole.operations // POINTS)
+    lock_held = False
+
+    def happens() -> None:
+        nonlocal lock_held
+        lock_held = disk.lock_held
+        if removed:
+            shutil.rmtree(data)
+        disk.broken = not removed
+
+    disk.happens = happens
+    error = end_of(tmp_path / "it", disk)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    assert disk.operations > disk.at, "it came to that"
+    fatal = None if error is None else find_fatal(error)
+    assert fatal is not None, f"without the last directory, and that of the metadata log, there is no node: {error!r}"
+    assert "\n" not in str(fatal)
+    if lock_held:
+        assert isinstance(fatal, LogDirFailure)
+        assert not removed or not data.exists(), "nothing is made there"
