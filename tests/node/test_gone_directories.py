@@ -19,6 +19,7 @@ from kbroker.errors import ErrorCode, LogDirFailure
 from kbroker.log.disk import Buffer, OsDisk, OsFile
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -102,39 +103,40 @@ for operation in OPERATIONS[1:]:
     setattr(CountingDisk, operation, counted(operation))
 
 
-async def life(node: Node) -> None:
+async def live(node: Node, topic: str) -> None:
     """Something of everything that writes, whatever comes of it."""
     try:
         client = await node.connect()
-        for name in ("t", "u"):
-            await node.create_topic(name)
-            await client.ask(produce_request(name, batch(b"x", b"y")))
+        for name in (topic, "gone"):
+            topic_id = await node.create_topic(name)
+            await client.ask(produce_request(name, batch(b"x", b"y"), topic_id=topic_id))
+        await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
         await client.ask(
             OffsetCommitRequest(
                 group_id="g",
                 topics=[
                     OffsetCommitRequestTopic(
-                        name="t", partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+                        name=topic, partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
                     )
                 ],
             ),
             9,
         )
+        await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
         await client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000))
-        await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="u")], timeout_ms=5000))
-        await client.ask(produce_request("t", batch(b"z")))
+        await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
     except (EOFError, OSError, AssertionError, trio.BrokenResourceError):
         pass  # it was refused, or the node ended
 
 
-def end_of(path: Path, disk: CountingDisk) -> BaseException | None:
+def end_of(path: Path, disk: CountingDisk, topic: str = "t") -> BaseException | None:
     """The reason why a node ended, if it was not told to."""
     env = RealEnv(seed=1)
     env.disk = disk
 
     async def main() -> None:
         async with running_node(path, env, offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1") as it:
-            await life(it)
+            await live(it, topic)
 
     try:
         run(main)
@@ -150,7 +152,7 @@ def test_whenever_the_last_one_goes_no_traceback_is_printed(
 ) -> None:
     whole = CountingDisk()
     assert end_of(tmp_path / "whole", CountingDisk()) is None
-    assert end_of(tmp_path / "whole", whole) is None
+    assert end_of(tmp_path / "whole", whole, "u") is None
     assert end_of(tmp_path / "it", CountingDisk()) is None
     caplog.clear()
     data = tmp_path / "it" / "data"
@@ -165,7 +167,7 @@ def test_whenever_the_last_one_goes_no_traceback_is_printed(
         disk.broken = not removed
 
     disk.happens = happens
-    error = end_of(tmp_path / "it", disk)
+    error = end_of(tmp_path / "it", disk, "u")
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
     assert disk.operations > disk.at, "it came to that"
     fatal = None if error is None else find_fatal(error)
