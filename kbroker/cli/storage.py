@@ -154,8 +154,8 @@ def _scram_records(entries: list[str]) -> list[UserScramCredentialRecord]:
 def format_if_needed(config: BrokerConfig) -> None:
     """Make a development node's directories ready, as a cluster of one, if they are not yet.
 
-    ``FatalError`` for a directory that belongs to another command (``kbroker.cli.data_owners``), and for one whose node has served before: formatted again it would be another node's, which waits
-    for the one that it was.
+    ``FatalError`` for a directory that belongs to another command (``kbroker.cli.data_owners``), and for one whose node
+    has served before: formatted again it would be another node's, which waits for the one that it was.
     """
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
     check_for_node(directories)

@@ -410,7 +410,7 @@ class LogManager:
             callback()
 
     def find_gone(self) -> bool:
-        """Take log dirs offline that are not there any more; whether any is. ``FatalError`` if the node cannot go on."""
+        """Take log dirs offline that are gone; whether any is. ``FatalError`` if the node cannot go on without."""
         found = self._mark_gone()
         if found:
             self.check_metadata_dir()

@@ -160,7 +160,9 @@ def topics(bootstrap: str, *words: str, cwd: Path) -> subprocess.CompletedProces
 def test_by_default_each_has_a_directory_of_its_own(tmp_path: Path) -> None:
     """Whatever runs, or ran, before: all at once, then one after the other, the other way round."""
     with ExitStack() as stack:
-        serving = [stack.enter_context(running(words, tmp_path)) for words in (*PLAIN, SECURE, ("faults", "--port", "0"))]
+        serving = [
+            stack.enter_context(running(words, tmp_path)) for words in (*PLAIN, SECURE, ("faults", "--port", "0"))
+        ]
         for name, bootstrap in zip(("of-start", "of-up"), serving, strict=False):
             assert topics(bootstrap, "create", name, cwd=tmp_path).returncode == 0
     for name, words in reversed([*zip(("of-start", "of-up"), PLAIN, strict=True)]):

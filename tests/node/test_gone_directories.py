@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,13 @@ import pytest
 import trio
 
 from kbroker.cli.start import find_fatal
+from kbroker.client.cluster import Client
 from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode, LogDirFailure
 from kbroker.log.disk import Buffer, OsDisk, OsFile
+from kbroker.testing.cluster_node import until
+from kbroker.types import Uuid
+from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -26,7 +29,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
+from tests.node.node_harness import Node, batch, produce_request, run, running_node
 from tests.node.process_harness import PATIENCE_SECONDS, CommandNode
 
 POINTS = int(os.environ.get("KBROKER_GONE_POINTS", "12"))
@@ -135,7 +138,9 @@ def end_of(path: Path, disk: CountingDisk, topic: str = "t") -> BaseException | 
     env.disk = disk
 
     async def main() -> None:
-        async with running_node(path, env, offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1") as it:
+        async with running_node(
+            path, env, offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1"
+        ) as it:
             await live(it, topic)
 
     try:
@@ -176,3 +181,80 @@ def test_whenever_the_last_one_goes_no_traceback_is_printed(
     if lock_held:
         assert isinstance(fatal, LogDirFailure)
         assert not removed or not data.exists(), "nothing is made there"
+
+
+class Started(CommandNode):
+    """A node with its metadata log in a place of its own, and two log directories."""
+
+    def __init__(self, directory: Path) -> None:
+        self.one, self.two, self.metadata = (directory / name for name in ("one", "two", "metadata"))
+        settings = {"log.dirs": f"{self.one},{self.two}", "metadata.log.dir": str(self.metadata)}
+        super().__init__(directory, settings)
+
+    def told(self) -> dict[str, int]:
+        """The error code of each log directory, as DescribeLogDirs tells it."""
+        with Client(self.bootstrap) as client:
+            answer = client.ask_node(1, DescribeLogDirsRequest(topics=None))
+        return {Path(result.log_dir).name: result.error_code for result in answer.results}
+
+    def write(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The error code of a record to each partition."""
+        codes = {}
+        with Client(self.bootstrap) as client:
+            topic_id = Uuid(client.refresh([topic])[0].topic_id)
+            for partition in partitions:
+                request = produce_request(topic, batch(b"x"), partition=partition, topic_id=topic_id)
+                codes[partition] = client.ask_node(1, request).responses[0].partition_responses[0].error_code
+        return codes
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Started]:
+    node = Started(tmp_path)
+    node.start()
+    yield node
+    if node.lives:
+        node.stop(kill=True)
+
+
+@pytest.mark.parametrize("made_anew", [False, True], ids=["gone", "empty"])
+def test_one_of_several_goes_and_the_node_goes_on_with_the_other(node: Started, made_anew: bool) -> None:
+    """Made anew: there is the mount point of a disk that is unmounted."""
+    with Client(node.bootstrap) as client:
+        created = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=4, replication_factor=1) for name in "tu"], timeout_ms=5000
+        )
+        assert [each.error_code for each in client.ask_node(1, created).topics] == [0, 0]
+    assert node.write("t", range(4)) == dict.fromkeys(range(4), 0)
+    lost = {int(path.name.rpartition("-")[2]) for path in node.one.glob("t-*")}
+    assert lost and lost < set(range(4))
+    shutil.rmtree(node.one)
+    if made_anew:
+        node.one.mkdir()
+    until(lambda: node.told()["one"] == ErrorCode.KAFKA_STORAGE_ERROR, "it is noticed", PATIENCE_SECONDS)
+    assert node.told()["two"] == 0
+    expected = {partition: ErrorCode.KAFKA_STORAGE_ERROR if partition in lost else 0 for partition in range(4)}
+    assert node.write("t", range(4)) == expected
+    assert set(node.write("u", range(4)).values()) == {0, ErrorCode.KAFKA_STORAGE_ERROR}
+    node.stop(kill=False)
+    assert [*node.one.rglob("*")] == [], "nothing is made there"
+    [told] = [line for line in node.log.splitlines() if " ERROR " in line]
+    assert f"log dir {node.one} is offline: it was removed, or its disk unmounted" in told
+    assert "Traceback" not in node.log
+
+
+@pytest.mark.parametrize("which", ["metadata", "all"])
+def test_a_node_ends_by_itself_without_any_or_without_its_metadata(node: Started, which: str) -> None:
+    for path in [node.metadata] if which == "metadata" else [node.one, node.two]:
+        shutil.rmtree(path)
+    assert node.wait(PATIENCE_SECONDS) == LogDirFailure.exit_code
+    assert "Traceback" not in node.log
+    assert node.log.splitlines()[-1].startswith("kbroker: ")
+    assert not node.metadata.exists() or which == "all"
+
+
+def test_the_metadata_log_is_one_node_s_alone(node: Started, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = CommandNode(tmp_path / "other", {"log.dirs": "data", "metadata.log.dir": str(node.metadata)})
+    with pytest.raises(AssertionError, match=r"metadata is in use by another broker"):
+        other.start()
