@@ -150,7 +150,7 @@ class LogManager:
             manager.metadata_dir = next((log_dir for log_dir in dirs if log_dir.path == path), own)
         try:
             for log_dir in manager._locked():
-                log_dir.open(cluster_id, node_id, rng)
+                log_dir.open(cluster_id, node_id, rng, may_be_new=log_dir is not manager.metadata_dir)
             manager.check_metadata_dir()
         except BaseException:
             manager._unlock()
