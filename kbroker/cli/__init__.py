@@ -38,6 +38,7 @@ COMMANDS = {
     "format": Command("kbroker.cli.storage", "prepare a node's data directories, as kafka-storage format"),
     "info": Command("kbroker.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
     "random-uuid": Command("kbroker.cli.storage", "print a random id, for a cluster or a directory"),
+    "put-back": Command("kbroker.cli.storage", "give logs that a node has set aside their names again"),
     "watch": Command("kbroker.cli.watch", "show requests and answers as they happen, explained"),
     "decode": Command("kbroker.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
     "dump-log": Command("kbroker.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),

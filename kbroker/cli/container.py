@@ -133,7 +133,8 @@ def _format(config: BrokerConfig, cluster_id: str) -> None:
             raise refuse(path, owner)
         if properties is not None and properties.cluster_id != cluster_id:
             raise FatalError(
-                f"CLUSTER_ID is {cluster_id}, and {path} is of the cluster {properties.cluster_id}: it belongs to {owner}"
+                f"CLUSTER_ID is {cluster_id}, and {path} is of the cluster {properties.cluster_id}:"
+                f" it belongs to {owner}"
             )
     if None not in found:
         return

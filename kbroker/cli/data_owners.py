@@ -79,7 +79,7 @@ def refuse(directory: Path, owner: str | None) -> FatalError:
 
 
 def check_for_node(log_dirs: Iterable[Path]) -> None:
-    """:class:`FatalError` if a development node is not to have its logs there: in a cluster's or a container's place."""
+    """:class:`FatalError` if a development node is not to have its logs in the place of a cluster or a container."""
     for log_dir in log_dirs:
         owner = owner_of(log_dir)
         if owner is not None and not owner.startswith("kbroker start"):

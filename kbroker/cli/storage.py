@@ -1,4 +1,7 @@
-"""``kbroker format``, ``info`` and ``random-uuid``: what Kafka's ``kafka-storage`` does, with its options."""
+"""``kbroker format``, ``info`` and ``random-uuid``: what Kafka's ``kafka-storage`` does, with its options.
+
+And ``put-back``, for directories that a node has set aside.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of one of the commands."""
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     if command == "random-uuid":
+        return
+    if command == "put-back":
+        parser.add_argument(
+            "directories", nargs="+", type=Path, metavar="DIR", help="a directory whose name ends in -stray"
+        )
         return
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties")
     if command == "info":
@@ -84,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print(made)
         return 0
+    if arguments.command == "put-back":
+        return _put_back(arguments.directories, json=arguments.json)
     config = BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config)))
     if arguments.command == "info":
         return _info(config, json=arguments.json)
@@ -95,6 +105,41 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Formatted {directory}.")
     if not formatted:
         print("All of the log directories are already formatted.")
+    return 0
+
+
+def _put_back(directories: Sequence[Path], *, json: bool) -> int:
+    """Give directories of the form ``t-0.<32 digits>-stray`` the name of their log again, with their nodes stopped."""
+    from kbroker.cli.output import print_json
+    from kbroker.log.disk import OsDisk
+    from kbroker.log.log_dir import LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
+
+    disk, names = OsDisk(), {}
+    for directory in directories:
+        log_dir, marked = directory.absolute().parent, parse_marked_name(directory.name)
+        if marked is None or marked[1] != STRAY_SUFFIX or not directory.is_dir():
+            raise FatalError(f"{directory} is no directory that was set aside: its name does not end in -stray")
+        if len(directory.name.encode()) >= MAX_NAME:
+            raise FatalError(f"{directory}: the topic's name was too long to be kept; rename it to TOPIC-PARTITION")
+        target = log_dir / str(marked[0])
+        try:
+            lock = disk.lock(str(log_dir / LOCK_FILE))
+            try:
+                if target.exists():
+                    raise FatalError(f"{directory} is not put back: there is a {target.name} already")
+                disk.rename(str(directory), str(target))
+                disk.sync_dir(str(log_dir))
+            finally:
+                lock.release()
+        except BlockingIOError:
+            raise FatalError(f"{log_dir} is in use: stop its node first") from None
+        except OSError as error:
+            raise FatalError(f"cannot rename {directory}: {error.strerror or error}") from error
+        names[str(directory)] = str(target)
+        if not json:
+            print(f"{directory} is {target.name} again.", flush=True)
+    if json:
+        print_json({"put_back": names})
     return 0
 
 
@@ -154,8 +199,8 @@ def _scram_records(entries: list[str]) -> list[UserScramCredentialRecord]:
 def format_if_needed(config: BrokerConfig) -> None:
     """Make a development node's directories ready, as a cluster of one, if they are not yet.
 
-    ``FatalError`` for a directory that belongs to another command (``kbroker.cli.data_owners``), and for one whose node has served before: formatted again it would be another node's, which waits
-    for the one that it was.
+    ``FatalError`` for a directory that belongs to another command (``kbroker.cli.data_owners``), and for one whose node
+    has served before: formatted again it would be another node's, which waits for the one that it was.
     """
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
     check_for_node(directories)

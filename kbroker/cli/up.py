@@ -16,7 +16,6 @@ from kbroker.cli.common import not_negative, positive
 from kbroker.cli.data_owners import is_cluster
 from kbroker.cli.start import add_overrides, parse_overrides, quiet_exit
 from kbroker.cli.up_table import Node, State, caption, row, table
-from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     import trio

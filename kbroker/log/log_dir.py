@@ -33,7 +33,8 @@ STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
 _MARKED = re.compile(r"^(\S+)-(\d+)\.([0-9a-f]{32})(-delete|-stray|-future)\Z", re.ASCII)
 _LOG_NAME = re.compile(r"^([a-zA-Z0-9._-]+)-(\d+)\Z", re.ASCII)
-_MAX_NAME = 255
+MAX_NAME = 255
+"""The bytes that a file system allows a name."""
 
 
 def parse_marked_name(name: str) -> tuple[TopicPartition, str] | None:
@@ -115,7 +116,7 @@ class LogDir:
     def marked_path(self, topic_partition: TopicPartition, suffix: str, rng: random.Random) -> str:
         """A path in this directory for a log that is not in use: unique, and not too long."""
         end = f"-{topic_partition.partition}.{rng.randbytes(16).hex()}{suffix}"
-        return os.path.join(self.path, topic_partition.topic[: _MAX_NAME - len(end)] + end)
+        return os.path.join(self.path, topic_partition.topic[: MAX_NAME - len(end)] + end)
 
     def new_path(self, topic_partition: TopicPartition) -> str:
         """The directory of a log that is to be made here. KAFKA_STORAGE_ERROR if something else has its name."""
@@ -139,10 +140,15 @@ class LogDir:
             self.offline = f"{self.path}: {error}"
             logger.error("log dir %s is offline: %s", self.path, error)
 
-    def open(self, cluster_id: str | None, node_id: int | None, rng: random.Random) -> None:
-        """Create, lock and identify it. It goes offline if the disk fails; ``FatalError`` if it is someone else's."""
+    def open(
+        self, cluster_id: str | None, node_id: int | None, rng: random.Random, *, may_be_new: bool = True
+    ) -> None:
+        """Create, lock and identify it. It goes offline if the disk fails; ``FatalError`` if it is someone else's, or
+        new where it may not be."""
         disk, path = self.disk, self.path
         try:
+            if not may_be_new and not disk.exists(os.path.join(path, META_PROPERTIES)):
+                raise FatalError(f"no meta.properties in {path}: format the node first (kbroker format)")
             if not disk.is_dir(path):
                 disk.make_dirs(path)
                 disk.sync_dir(os.path.dirname(path) or ".")

@@ -150,7 +150,7 @@ class LogManager:
             manager.metadata_dir = next((log_dir for log_dir in dirs if log_dir.path == path), own)
         try:
             for log_dir in manager._locked():
-                log_dir.open(cluster_id, node_id, rng)
+                log_dir.open(cluster_id, node_id, rng, may_be_new=log_dir is not manager.metadata_dir)
             manager.check_metadata_dir()
         except BaseException:
             manager._unlock()
@@ -415,7 +415,7 @@ class LogManager:
             callback()
 
     def find_gone(self) -> bool:
-        """Take log dirs offline that are not there any more; whether any is. ``FatalError`` if the node cannot go on."""
+        """Take log dirs offline that are gone; whether any is. ``FatalError`` if the node cannot go on without."""
         found = self._mark_gone()
         if found:
             self.check_metadata_dir()

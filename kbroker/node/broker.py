@@ -505,6 +505,9 @@ class Broker:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+        if not failed:
+            self.log_manager.check_metadata_dir()
+            self.log_manager.check_any_online()
 
 
 def _is_cancelled(error: BaseException) -> bool:

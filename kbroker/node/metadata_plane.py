@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -93,7 +94,8 @@ class MetadataPlane:
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
         except Exception as error:
             if files is not None:
-                files.replicated.close()
+                with suppress(OSError):  # the error says why
+                    files.replicated.close()
             failure = failure_of(error)
             if failure is None:
                 raise

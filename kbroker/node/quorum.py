@@ -14,7 +14,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.env import Env, Network
-from kbroker.errors import FatalError
+from kbroker.errors import FatalError, LogDirFailure
 from kbroker.log.disk import Disk
 from kbroker.node.raft_runner import RaftOwner, RaftRunner, failure_of
 from kbroker.raft_metadata.raft.core import RaftCore
@@ -185,8 +185,11 @@ class Quorum:
             self.fail(trio.ClosedResourceError("the metadata quorum has stopped"))
             if self._peers is not None:
                 self._peers.close()
-            with trio.CancelScope(shield=True):
+            try:
                 self.log.close()
+            except OSError as error:
+                if not isinstance(self.failure, FatalError):  # that one says more
+                    raise LogDirFailure(f"cannot close the metadata log: {error}") from error
 
     async def _work(self, scope: trio.CancelScope, tasks: tuple[Callable[[], Awaitable[object]], ...]) -> None:
         with scope:

@@ -54,7 +54,7 @@ def kbroker(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def begin(command: str, data: Path) -> None:
-    """What the command leaves of its first start."""
+    """Leave behind what the command does when it starts for the first time."""
     kind = KINDS.get(command, command)
     if kind.startswith("up"):
         secure = secure_setup(data, 2, wanted=kind.endswith("--secure"))
@@ -158,9 +158,11 @@ def topics(bootstrap: str, *words: str, cwd: Path) -> subprocess.CompletedProces
 
 @pytest.mark.slow
 def test_by_default_each_has_a_directory_of_its_own(tmp_path: Path) -> None:
-    """Whatever runs, or ran, before: all at once, then one after the other, the other way round."""
+    """All at once, then one after the other, the other way round."""
     with ExitStack() as stack:
-        serving = [stack.enter_context(running(words, tmp_path)) for words in (*PLAIN, SECURE, ("faults", "--port", "0"))]
+        serving = [
+            stack.enter_context(running(words, tmp_path)) for words in (*PLAIN, SECURE, ("faults", "--port", "0"))
+        ]
         for name, bootstrap in zip(("of-start", "of-up"), serving, strict=False):
             assert topics(bootstrap, "create", name, cwd=tmp_path).returncode == 0
     for name, words in reversed([*zip(("of-start", "of-up"), PLAIN, strict=True)]):

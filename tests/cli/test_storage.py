@@ -1,5 +1,7 @@
-"""kbroker format, info and random-uuid."""
+"""kbroker format, info, random-uuid and put-back."""
 
+import json
+import random
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,12 @@ from kbroker.cli.storage import parse_initial_controllers
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import read_meta_properties
 from kbroker.log.disk import OsDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
-from kbroker.types import uuid_from_str, uuid_to_str
+from kbroker.types import TopicPartition, random_uuid, uuid_from_str, uuid_to_str
 from kbroker.wire.records.metadata import UserScramCredentialRecord
+from tests.log.log_helpers import NOW, batch
 
 CLUSTER = "2esCd6SOSHm2pOYY9gzXPQ"
 
@@ -150,3 +155,33 @@ def test_users_that_cannot_be_added(
 ) -> None:
     code, _, err = run(capsys, "format", "-t", CLUSTER, "-c", str(config_file), "--standalone", *words)
     assert code != 0 and text in err and "hunter2" not in err
+
+
+def test_what_was_set_aside_is_put_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node of other metadata takes a log for a stray; the right one has it again."""
+    topic_id = random_uuid(random.Random(1))
+    tp = TopicPartition("t", 0)
+
+    def opened() -> LogManager:
+        return LogManager.open([tmp_path / "data"], OsDisk(), now_ms=0)
+
+    manager = opened()
+    manager.create_log(tp, topic_id, LogConfig()).append_as_leader(batch([b"kept"]), 0, now_ms=NOW)
+    assert manager.set_stray_aside(lambda tp, topic_id: False) == [tp]
+    [stray] = (tmp_path / "data").glob("t-0.*-stray")
+    assert main(["put-back", str(stray)]) == 1
+    assert "is in use: stop its node first" in capsys.readouterr().err
+    manager.close()
+    (tmp_path / "data" / "t-0").mkdir()
+    assert main(["put-back", str(stray)]) == 1
+    assert "there is a t-0 already" in capsys.readouterr().err
+    (tmp_path / "data" / "t-0").rmdir()
+    assert main(["put-back", str(tmp_path / "data")]) == 1
+    assert "does not end in -stray" in capsys.readouterr().err
+    assert main(["put-back", str(stray), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"put_back": {str(stray): str(tmp_path / "data" / "t-0")}}
+    manager = opened()
+    log = manager.get_log(tp)
+    assert log is not None
+    assert (log.topic_id, log.log_end_offset) == (topic_id, 1)
+    manager.close()

@@ -266,4 +266,7 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
             assert password[1].encode() not in path.read_bytes(), path
     with up(tmp_path) as running:
         assert running.process.wait(300) == 1
-        assert running.errors == "kbroker: data belongs to kbroker up --secure --data data: take that command, or another directory\n"
+        assert (
+            running.errors
+            == "kbroker: data belongs to kbroker up --secure --data data: take that command, or another directory\n"
+        )

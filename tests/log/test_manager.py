@@ -415,7 +415,7 @@ def test_strays_are_set_aside() -> None:
     [stray] = [found for found in disk.list_dir("/data") if found.startswith("b-11.")]
     assert stray.endswith("-stray")
     assert "c-2" in disk.list_dir("/data"), "nothing says whose it is"
-    with pytest.raises(ApiError, match="c-2/partition.metadata"):
+    with pytest.raises(ApiError, match=r"c-2/partition\.metadata"):
         manager.create_log(C, ID, LogConfig())
     manager.close()
     manager = start(disk)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata
 from kbroker.log.dirs.marked_directories import MarkedDirectories
-from kbroker.log.dirs.start_up import LEFT
+from kbroker.log.dirs.start_up import warn_of_left
 from kbroker.log.disk import Disk
 from kbroker.log.log_dir import STRAY_SUFFIX, LogDir, parse_log_dir_name
 from kbroker.log.partition_log import PartitionLog
@@ -126,7 +126,7 @@ class FoundLogs:
             self._marked.leave(log)  # the next start looks again
             return
         if log.topic_id is None:
-            logger.warning(LEFT, log.directory, _NO_ID)
+            warn_of_left(log.directory, _NO_ID)
             self._failed.setdefault(tp, f"{log.directory} {_NO_ID}")
             self._marked.leave(log)
             return

@@ -32,8 +32,9 @@ from kbroker.value_types import NamedTuple, dataclass, field
 logger = logging.getLogger(__name__)
 
 
-LEFT = "%s is left where it is: it %s"
-"""The warning about a directory that nothing proves to be this node's."""
+def warn_of_left(path: str, why: str) -> None:
+    """Say that nothing proves that a directory is this node's."""
+    logger.warning("%s is left where it is: it %s", path, why)
 
 
 class _ToLoad(NamedTuple):
@@ -254,7 +255,7 @@ def _load(
     try:
         why = _why_no_log(item.log_dir.disk.list_dir(item.path))
         if why is not None:
-            logger.warning(LEFT, item.path, why)
+            warn_of_left(item.path, why)
             loaded.left.add(item.path)
             loaded.failed.setdefault(tp, f"{item.path} {why}")
             return None

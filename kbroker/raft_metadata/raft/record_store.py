@@ -88,7 +88,7 @@ class PartitionStore:
             file_delete_delay_ms=0,
         )
         if not disk.is_dir(directory):
-            disk.make_dirs(directory)
+            disk.make_dir(directory)
             # ``quorum-state`` will be in it, and must not be lost with it.
             disk.sync_dir(os.path.dirname(directory))
         try:
