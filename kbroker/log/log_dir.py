@@ -7,10 +7,12 @@ import os
 import random
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import (
+    META_PROPERTIES,
     CorruptCheckpoint,
     MetaProperties,
     read_clean_shutdown,
@@ -169,3 +171,28 @@ class LogDir:
                 if self.written.get(name) != offsets:
                     write_offsets(self.disk, os.path.join(self.path, name), offsets)
                     self.written[name] = offsets
+
+
+def _find(log_dirs: Iterable[LogDir], path: str) -> LogDir | None:
+    return next((log_dir for log_dir in log_dirs if log_dir.path.rstrip("/") == path.rstrip("/")), None)
+
+
+def metadata_directory_id(log_dirs: Sequence[LogDir], path: str, properties: MetaProperties) -> Uuid:
+    """Returns the id of the metadata log's directory, by which the voters know the node. ``properties`` are the first
+    of the node's directories."""
+    own = _find(log_dirs, path)
+    # Those of the metadata log's come first.
+    directory_id = (own and own.directory_id) or properties.directory_id or log_dirs[0].directory_id
+    if directory_id is None:
+        raise FatalError(f"{os.path.join(log_dirs[0].path, META_PROPERTIES)}: directory.id is missing")
+    return directory_id
+
+
+def metadata_disk(log_dirs: Sequence[LogDir], path: str, disk: Disk) -> Disk:
+    """Returns the disk for the metadata log, which may use up the reserve of its directory."""
+    own = _find(log_dirs, path)
+    room = own.room if own is not None else Room(disk, path)
+    if own is None:
+        with suppress(OSError):  # who opens the metadata log meets it, too
+            room.fill_reserve()
+    return room.disk(keep=0)

@@ -11,23 +11,19 @@ coordinators in ``node.coordinators``, what other brokers are for in ``node.repl
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.errors import FatalError
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
-from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
+from kbroker.log.checkpoint_files import MetaProperties, node_meta_properties
 from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress
-from kbroker.log.log_dir import LogDir
+from kbroker.log.log_dir import metadata_directory_id, metadata_disk
 from kbroker.log.manager import LogManager
-from kbroker.log.room import Room
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
@@ -60,7 +56,6 @@ from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
-from kbroker.types import Uuid
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -222,10 +217,10 @@ class Broker:
             env,
             self.security.to_controllers,
             cluster_id=properties.cluster_id,
-            directory_id=self._metadata_directory_id(properties),
+            directory_id=metadata_directory_id(self.log_manager.log_dirs, config.metadata_log_dir, properties),
             services=lambda: self.services,
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
-            disk=self._metadata_room().disk(keep=0),
+            disk=metadata_disk(self.log_manager.log_dirs, config.metadata_log_dir, env.disk),
         )
         metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
@@ -317,31 +312,6 @@ class Broker:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
 
         return FetchReader(self.replica_manager)
-
-    def _metadata_log_dir(self) -> LogDir | None:
-        """The log dir that the metadata log is in; None if it has a directory of its own."""
-        path = str(self.config.metadata_log_dir).rstrip("/")
-        return next((log_dir for log_dir in self.log_manager.log_dirs if log_dir.path.rstrip("/") == path), None)
-
-    def _metadata_room(self) -> Room:
-        log_dir = self._metadata_log_dir()
-        if log_dir is not None:
-            return log_dir.room
-        room = Room(self.env.disk, str(self.config.metadata_log_dir))
-        with suppress(OSError):  # who opens the metadata log meets it, too
-            room.fill_reserve()
-        return room
-
-    def _metadata_directory_id(self, properties: MetaProperties) -> Uuid:
-        """The id of the metadata log's directory, by which the voters know this node."""
-        own = self._metadata_log_dir()
-        # Those of the metadata log's come first.
-        directory_id = (
-            (own and own.directory_id) or properties.directory_id or self.log_manager.log_dirs[0].directory_id
-        )
-        if directory_id is None:
-            raise FatalError(f"{os.path.join(self.config.log_dirs[0], META_PROPERTIES)}: directory.id is missing")
-        return directory_id
 
     def _make_coordinators(self) -> Coordinators:
         from kbroker.node.coordinators import make_coordinators
