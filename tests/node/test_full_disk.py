@@ -6,13 +6,11 @@ often the disk is filled (3 by default).
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +20,15 @@ from kbroker.client.cluster import Client
 from kbroker.testing import running_cluster
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from tests.node.process_harness import CommandNode
+from tests.node.small_disk import MIB, ROUNDS, mounted, take_all_but
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
 
-ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
-MIB = 1 << 20
-ROOM = (8 + ROUNDS) * MIB
 PARTITIONS = 4
 
 
 FULL = "is full: nothing is written for clients there"
-
-
-@contextmanager
-def mounted(path: Path) -> Iterator[Path]:
-    """A directory on a file system of its own."""
-    path.mkdir()
-    if not sys.platform.startswith("linux"):
-        pytest.skip("mounting a tmpfs is Linux' way")
-    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "kbroker-test", str(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no command to mount a file system")
-    if done.returncode:
-        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 @pytest.fixture
@@ -59,14 +36,6 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A directory on a small file system."""
     with mounted(tmp_path / "small") as path:
         yield path
-
-
-def take_all_but(small: Path, leave: int) -> Path:
-    """A file that leaves so many bytes free."""
-    ballast = small / "ballast"
-    free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
-    ballast.write_bytes(bytes(max(0, free - leave)))
-    return ballast
 
 
 class Node(CommandNode):
