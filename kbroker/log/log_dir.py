@@ -7,7 +7,7 @@ import os
 import random
 import re
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import (
@@ -206,3 +206,12 @@ class LogDir:
                 if self.written.get(name) != offsets:
                     write_offsets(self.disk, os.path.join(self.path, name), offsets)
                     self.written[name] = offsets
+
+
+def metadata_directory_id(own: LogDir, log_dirs: Sequence[LogDir], properties: MetaProperties) -> Uuid:
+    """Returns the id of the metadata log's directory ``own``, by which the voters know the node. ``properties`` are the
+    first of the node's directories."""
+    directory_id = own.directory_id or properties.directory_id or log_dirs[0].directory_id  # in this order
+    if directory_id is None:
+        raise FatalError(f"{os.path.join(log_dirs[0].path, META_PROPERTIES)}: directory.id is missing")
+    return directory_id

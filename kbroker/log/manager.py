@@ -17,7 +17,6 @@ from kbroker.log.checkpoint_files import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    write_clean_shutdown,
 )
 from kbroker.log.compaction.cleaner_offsets import CleanerOffsets
 from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, write_all
@@ -26,7 +25,7 @@ from kbroker.log.dirs.found_logs import FoundLogs, IsOwn, of_another_history
 from kbroker.log.dirs.marked_directories import MarkedDirectories
 from kbroker.log.dirs.move_registry import LogMoves
 from kbroker.log.dirs.removals import Removals, RemovalTask
-from kbroker.log.dirs.shutdown import close_logs
+from kbroker.log.dirs.shutdown import close_logs, leave_markers
 from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress, load_logs
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
@@ -401,14 +400,13 @@ class LogManager:
                 log.producers.producer_id_expiration_ms = expiration_ms
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
-        """A log dir failed: nothing is written there any more, and its next start verifies all.
-
-        Unless it is full, and nothing worse: what could not be written is written when there is room.
+        """A log dir failed: nothing is written there any more, and its next start verifies all. Or it is full, and what
+        could not be written is written when there is room.
 
         The owner does that, not a thread that works for it: ``on_offline`` wakes tasks.
         """
         if is_no_room(error):
-            log_dir.room.give_way(error)
+            log_dir.room.ran_out(error)
             return
         log_dir.mark_offline(error)
         for callback in self.on_offline:
@@ -454,13 +452,6 @@ class LogManager:
         where a file cannot even be opened is offline then.
         """
         return self._flushes.begin(now_ms)
-
-    def flush_again(self, task: FlushTask) -> None:
-        """Have a flush done once more that could not write all because the disk is full. What was synced stays so."""
-        log = self._logs.get(task.topic_partition)
-        if log is not None:
-            log.leader_epochs.dirty |= task.epochs is not None
-            self._flushes.add(log)
 
     @property
     def waits_for_flush(self) -> bool:
@@ -514,8 +505,11 @@ class LogManager:
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write recovery points, log start offsets and, if given, high watermarks, durably."""
-        for log_dir, error in self.checkpoint_task(high_watermarks)():
+        for log_dir, error in self._checkpoint(high_watermarks):
             self.mark_offline(log_dir, error)
+
+    def _checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None) -> list[tuple[LogDir, OSError]]:
+        return self.checkpoint_task(high_watermarks)()
 
     def close(self, *, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
         """A clean stop: flush all, write the checkpoints and leave the marker in each dir where all went well.
@@ -527,26 +521,11 @@ class LogManager:
             self.release()
             return
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
-        failed: list[LogDir] = []
-
-        def on_failure(log_dir: LogDir, error: OSError) -> None:
-            failed.append(log_dir)
-            self.mark_offline(log_dir, error)
-
-        close_logs(logs + self._found.contested, self.disk, on_failure)
-        for log_dir, error in self.checkpoint_task(high_watermarks)():
-            on_failure(log_dir, error)
-        for log_dir in self.log_dirs:
-            if log_dir.offline is None and log_dir not in failed and not self._failed_in(log_dir):
-                try:
-                    self.disk.sync_dir(log_dir.path)
-                    write_clean_shutdown(self.disk, log_dir.path, broker_epoch=broker_epoch)
-                except OSError as error:
-                    self.mark_offline(log_dir, error)
+        checkpoint = partial(self._checkpoint, high_watermarks)
+        failed = close_logs(logs + self._found.contested, self.disk, checkpoint, self.mark_offline)
+        failed |= {self._dir_of[tp] for tp in self.failed if tp in self._dir_of and tp not in self._logs}
+        leave_markers(self.log_dirs, failed, self.disk, broker_epoch, self.mark_offline)
         self.release()
-
-    def _failed_in(self, log_dir: LogDir) -> bool:
-        return any(self._dir_of.get(tp) is log_dir and tp not in self._logs for tp in self.failed)
 
     def release(self) -> None:
         """Let go of files and locks without a word to the disk, as after a crash or a test."""

@@ -19,7 +19,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
-from kbroker.log.flushing import NEVER
+from kbroker.log.flushing import NEVER, FlushTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
@@ -388,6 +388,12 @@ class PartitionLog(DurableLog):
         self.leader_epochs.truncate_from_start(offset)
         self.producers.on_log_start_offset_incremented(offset)
         return True
+
+    def flush_again(self, task: FlushTask) -> None:
+        """Have a flush done once more that could not write all because the disk is full. What was synced stays so."""
+        self.leader_epochs.dirty |= task.epochs is not None
+        if self.on_rolled is not None:
+            self.on_rolled(self)
 
     # -- retention
 

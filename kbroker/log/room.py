@@ -78,7 +78,12 @@ class Room:
                 logger.info("log dir %s has room again", self._directory)
             return True
 
-    def give_way(self, error: BaseException, keep: int = _PIECES) -> bool:
+    def ran_out(self, error: BaseException) -> None:
+        """Note that ``error`` says that the disk is full."""
+        with self._lock:
+            self._note(error)
+
+    def give_way(self, error: BaseException, keep: int) -> bool:
         """Note that ``error`` says that the disk is full, and give up a piece of the reserve; whether there was one."""
         with self._lock:
             self._note(error)

@@ -11,7 +11,6 @@ coordinators in ``node.coordinators``, what other brokers are for in ``node.repl
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -19,12 +18,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.errors import FatalError
 from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.handlers.context import Services
-from kbroker.log.checkpoint_files import META_PROPERTIES, MetaProperties, node_meta_properties
+from kbroker.log.checkpoint_files import MetaProperties, node_meta_properties
 from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress
-from kbroker.log.log_dir import LogDir
+from kbroker.log.log_dir import metadata_directory_id
 from kbroker.log.manager import LogManager
 from kbroker.node.broker_lifecycle import BrokerLifecycle
 from kbroker.node.cordoned_log_dirs import CordonedLogDirs
@@ -58,7 +56,6 @@ from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.replication.fetch_session import FetchSessionCache
-from kbroker.types import Uuid
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -215,16 +212,18 @@ class Broker:
 
     def _make_metadata(self, properties: MetaProperties) -> None:
         """The metadata of the cluster, whoever follows it before all others, and this node's registration in it."""
-        config, env = self.config, self.env
+        config, env, log_manager = self.config, self.env, self.log_manager
+        metadata_dir = log_manager.metadata_dir
+        assert metadata_dir is not None
         self.metadata = metadata = MetadataPlane(
             config,
             env,
             self.security.to_controllers,
             cluster_id=properties.cluster_id,
-            directory_id=self._metadata_directory_id(properties),
+            directory_id=metadata_directory_id(metadata_dir, log_manager.log_dirs, properties),
             services=lambda: self.services,
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
-            disk=self._metadata_dir().room.disk(keep=0),
+            disk=metadata_dir.room.disk(keep=0),
         )
         metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
@@ -316,18 +315,6 @@ class Broker:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
 
         return FetchReader(self.replica_manager)
-
-    def _metadata_dir(self) -> LogDir:
-        assert self.log_manager.metadata_dir is not None
-        return self.log_manager.metadata_dir
-
-    def _metadata_directory_id(self, properties: MetaProperties) -> Uuid:
-        """The id of the metadata log's directory, by which the voters know this node."""
-        own = self._metadata_dir().directory_id  # comes first
-        directory_id = own or properties.directory_id or self.log_manager.log_dirs[0].directory_id
-        if directory_id is None:
-            raise FatalError(f"{os.path.join(self.config.log_dirs[0], META_PROPERTIES)}: directory.id is missing")
-        return directory_id
 
     def _make_coordinators(self) -> Coordinators:
         from kbroker.node.coordinators import make_coordinators

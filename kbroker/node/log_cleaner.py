@@ -7,7 +7,6 @@ machine).
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +16,7 @@ import trio
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
 from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker
 from kbroker.log.disk import OsDisk
+from kbroker.log.room import is_no_room
 from kbroker.log.segments.cleaned_segment import discard_cleaned
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.cautious_clock import CautiousClock
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CleanerSettings(NamedTuple):
@@ -98,8 +96,13 @@ class LogCleaner:
         replica_manager: ReplicaManager,
         settings: Callable[[], CleanerSettings],
         compactor: Compactor | None = None,
+        *,
+        no_room_seconds: float = 60.0,
     ) -> None:
+        """``no_room_seconds``: for which a log is left alone after a round that the disk had no room for."""
         self._env = env
+        self._no_room_seconds = no_room_seconds
+        self._no_room_until: dict[TopicPartition, float] = {}
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._settings = settings
@@ -161,6 +164,8 @@ class LogCleaner:
             tp = log.topic_partition
             if log.segments_held or self.uncleanable.get(tp) is log:
                 return None
+            if self._no_room_until.get(tp, 0.0) > self._env.now():
+                return None
             return log_to_clean(
                 log,
                 self._log_manager.cleaner_offsets.of(tp),
@@ -202,9 +207,9 @@ class LogCleaner:
         except OSError as error:
             if not self._is_current(log, generation):
                 pass  # deleted, truncated or moved meanwhile
-            elif error.errno in _NO_ROOM:
+            elif is_no_room(error):
                 logger.error("no room to compact %s: %s", log.topic_partition, error)
-                self._give_up(log, error)
+                self._no_room_until[log.topic_partition] = self._env.now() + self._no_room_seconds
             else:
                 partition = self._replica_manager.partitions.get(log.topic_partition)
                 if partition is not None:

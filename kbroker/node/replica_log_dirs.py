@@ -180,8 +180,9 @@ class ReplicaLogDirs:
     def flush_failed(self, task: FlushTask, error: BaseException) -> None:
         """A flush that had been begun failed: as `storage_failed`, unless the log was deleted meanwhile."""
         if task.topic_partition in self._table.partitions:
-            if is_no_room(error):
-                self._log_manager.flush_again(task)
+            log = self._log_manager.log_of(task.topic_partition)
+            if log is not None and is_no_room(error):
+                log.flush_again(task)
             self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:

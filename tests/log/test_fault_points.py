@@ -184,7 +184,7 @@ def test_every_call_fails_once(part: int) -> None:
 
 
 class PatientLife(Life):
-    """What the full disk has refused is done once more, by the same process."""
+    """The same story, told by a process that does once more what the full disk has refused."""
 
     def append(self, tp: TopicPartition, log: PartitionLog, number: int) -> None:
         self.insist(lambda: super(PatientLife, self).append(tp, log, number))

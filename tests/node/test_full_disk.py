@@ -6,7 +6,6 @@ often the disk is filled (3 by default).
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -18,15 +17,14 @@ from typing import Any
 import pytest
 
 from kbroker.client.cluster import Client
+from kbroker.testing import running_cluster
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from tests.node.process_harness import CommandNode
+from tests.node.small_disk import MIB, ROUNDS, mounted, take_all_but
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
 
-ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
-MIB = 1 << 20
-ROOM = (8 + ROUNDS) * MIB
 PARTITIONS = 4
 
 
@@ -35,22 +33,9 @@ FULL = "is full: nothing is written for clients there"
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A directory on a file system of its own."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if not sys.platform.startswith("linux"):
-        pytest.skip("mounting a tmpfs is Linux' way")
-    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "kbroker-test", str(path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no command to mount a file system")
-    if mounted.returncode:
-        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
-    try:
+    """A directory on a small file system."""
+    with mounted(tmp_path / "small") as path:
         yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 class Node(CommandNode):
@@ -184,9 +169,7 @@ def read_in_group(bootstrap: str, group: str) -> int:
 
 def fill(node: Node, load: Load, small: Path, leave: int) -> Path:
     """Have the disk run full: by a file that leaves so many bytes, and by records for them. Returns that file."""
-    ballast = small / "ballast"
-    free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
-    ballast.write_bytes(bytes(max(0, free - leave)))
+    ballast = take_all_but(small, leave)
     times, deadline = node.log.count(FULL), time.monotonic() + 180
     while node.log.count(FULL) == times:
         for _ in range(20):
@@ -293,3 +276,47 @@ def test_the_only_log_dir_is_full(tmp_path: Path, small: Path, kill: bool) -> No
     finally:
         if node.lives:
             node.stop(kill=True)
+
+
+@pytest.mark.slow
+def test_the_disk_of_one_node_of_three_is_full(tmp_path: Path) -> None:
+    """Others lead, and all is acknowledged. The node starts on the full disk, too, and follows when there is room."""
+    data = tmp_path / "nodes"
+    data.mkdir()
+    with (
+        mounted(data / "node-3") as small,
+        running_cluster(3, {"num.partitions": PARTITIONS}, data_dir=data) as cluster,
+    ):
+        node = cluster.node(3)
+        asking = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        for future in asking.create_topics([admin.NewTopic("t", PARTITIONS, 3)]).values():
+            future.result()
+        load = Load(cluster.bootstrap_servers)
+        everything = set(range(PARTITIONS))
+        for partition in everything:
+            load.write(partition)
+        load.wait(everything, dict.fromkeys(everything, 0))
+        cluster.await_in_sync()
+        ballast = take_all_but(small, 100_000)
+        deadline = time.monotonic() + 180
+        while FULL not in node.log:
+            load.write(load.rng.randrange(PARTITIONS))
+            load.producer.poll(0.01)
+            assert time.monotonic() < deadline, "the disk did not run full"
+        for restarts in (False, True):
+            if restarts:
+                node.kill()
+                node.start()
+            before = load.counts()
+            for partition in everything:
+                load.write(partition)
+            load.wait(everything, before)
+            for partition in everything:
+                assert cluster.leader_of("t", partition) is not node
+        assert node.is_running
+        ballast.unlink()
+        assert load.producer.flush(300) == 0
+        assert not load.failed
+        cluster.await_in_sync()
+        for partition in everything:
+            assert read(cluster.bootstrap_servers, partition) == load.acknowledged[partition]

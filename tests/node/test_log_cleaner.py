@@ -300,7 +300,7 @@ def test_retention_waits_for_a_round(tmp_path: Path) -> None:
     [
         (CorruptSegment("/x", 1, "bad"), False, True),
         (OSError(errno.EIO, "io"), True, False),
-        (OSError(errno.ENOSPC, "full"), False, True),
+        (OSError(errno.ENOSPC, "full"), False, False),
         (CompactionFailed("ended"), False, True),
     ],
 )
@@ -320,6 +320,32 @@ def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: 
 
     # Two dirs: with none left, the node would end.
     scenario(tmp_path, test, log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}")
+
+
+def test_a_log_for_which_there_was_no_room_is_compacted_later(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await fill(node)
+        broker, rounds = node.broker, iter([OSError(errno.ENOSPC, "full")])
+
+        def full_once() -> None:
+            for error in rounds:
+                raise error
+
+        cleaner = LogCleaner(
+            broker.env,
+            broker.log_manager,
+            broker.replica_manager,
+            lambda: SETTINGS,
+            During(full_once),
+            no_room_seconds=0.0,
+        )
+        assert not broker.log_manager.cleaner_offsets.of(TOPIC)
+        assert await cleaner.clean_filthiest()
+        assert not broker.log_manager.cleaner_offsets.of(TOPIC)
+        assert await cleaner.clean_filthiest()
+        assert broker.log_manager.cleaner_offsets.of(TOPIC)
+
+    scenario(tmp_path, test)
 
 
 def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:

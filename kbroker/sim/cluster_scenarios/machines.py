@@ -25,7 +25,7 @@ async def disk_fails(cluster: SimCluster) -> None:
 
 @scenario()
 async def disk_fills(cluster: SimCluster) -> None:
-    """A leader's disk runs full: others lead; the node lives on, may be started anew, and follows when there is room."""
+    """A leader's disk runs full: others lead. It lives on, may be started anew, and follows when there is room."""
     partitions = await begin(cluster)
     await cluster.await_full_isr(partitions)
     leader = await cluster.await_leader(partitions[0])

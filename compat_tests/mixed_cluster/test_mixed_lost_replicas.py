@@ -1,0 +1,50 @@
+"""A broker of kbroker tells a controller of Apache Kafka of replicas that it cannot write, or cannot open (KIP-858)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from compat_tests.mixed_cluster import view
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from tests.node.small_disk import mounted, take_all_but
+
+TOPIC = "replicated"
+
+
+def test_apache_kafka_has_another_replica_lead(startable: None, tmp_path: Path) -> None:
+    voter = JvmNode(1, tmp_path / "jvm")
+    with mounted(tmp_path / "small") as small:
+        follower = KbrokerNode(2, tmp_path / "kbroker", voter, properties={"log.dirs": str(small / "data")})
+        nodes: tuple[Node, Node] = (voter, follower)
+        try:
+            for node in nodes:
+                node.start()
+            wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+            view.create(voter, TOPIC, [[2, 1]])
+            view.await_in_sync(nodes, TOPIC)
+            servers = f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}"
+            assert view.partitions(voter, TOPIC)[0].leader == 2
+            first = [b"%d" % number + os.urandom(1000) for number in range(300)]
+            ballast = take_all_but(small, 100_000)
+            view.produce(servers, TOPIC, {0: first})
+            assert "is full" in follower.log()
+            assert (view.partitions(voter, TOPIC)[0].leader, view.partitions(voter, TOPIC)[0].isr) == (1, [1])
+
+            ballast.unlink()
+            view.await_in_sync(nodes, TOPIC)
+            view.elect_preferred(voter, TOPIC, 0)
+            wait_for(lambda: view.partitions(voter, TOPIC)[0].leader == 2, "the preferred leader")
+
+            follower.stop()
+            (small / "data" / f"{TOPIC}-0" / "partition.metadata").write_bytes(b"")
+            voter.kill()  # both were in sync up to here, and the damaged replica is the first that comes back
+            voter.start()
+            follower.start()
+            assert "cannot be opened" in follower.log()
+            view.produce(servers, TOPIC, {0: [b"more"]})
+            assert view.read(servers, TOPIC, {0: 301}) == {0: [*first, b"more"]}
+            assert view.partitions(voter, TOPIC)[0].leader == 1
+        finally:
+            remove(follower)
+            remove(voter)
