@@ -400,7 +400,7 @@ class Listener:
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()
         if admitted.keeper is not None:
-            nursery.start_soon(admitted.keeper, connection)
+            nursery.start_soon(admitted.keeper(connection))
         try:
             await connection.serve()
         finally:
