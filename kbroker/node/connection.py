@@ -27,6 +27,7 @@ from kbroker.wire.framing import FrameReader
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
     from kbroker.handlers.context import Services
+    from kbroker.handlers.refused_batches import RefusedBatches
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Awaited
     from kbroker.node.memory_budget import MemoryBudget
@@ -82,6 +83,7 @@ class Connection:
         "listener_name",
         "peer",
         "principal",
+        "refused_batches",
         "scope",
         "services",
         "session",
@@ -122,6 +124,8 @@ class Connection:
         self.session_ended = False
         #: Whether it has asked, and was allowed to, what nodes alone ask of one another.
         self.is_of_node = False
+        #: Batches of its producers that were refused; None if none was.
+        self.refused_batches: RefusedBatches | None = None
         #: Called once when the connection ends.
         self.when_closed: list[Callable[[], None]] = []
         #: Cancelled by the listener to end the connection.
