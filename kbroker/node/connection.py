@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FAIR_REQUESTS = 64
+"""Connections that never have to wait share these: one alone gives way after so many, each of fifty after one."""
+
 FAIR_BYTES = 2 << 20
 """A connection that never has to wait gives way to the others after this much."""
 
@@ -46,6 +48,16 @@ FREE_BUFFER = 64 * 1024
 
 LARGE_READ = 64 * 1024
 """A read of this many bytes shows that more is on its way: try again before giving way."""
+
+
+class Turns:
+    """The turns of a node's connections: each is for some requests in a row, and then others have theirs."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self) -> None:
+        self.taken = 0
+        """Turns so far."""
 
 
 class Connection:
@@ -71,6 +83,8 @@ class Connection:
         "_refusals",
         "_replies",
         "_reserved",
+        "_turn",
+        "_turns",
         "_wait",
         "active",
         "bytes_received",
@@ -104,6 +118,7 @@ class Connection:
         start_soon: Callable[..., object],
         budget: MemoryBudget,
         refusals: RefusalLog,
+        turns: Turns,
         buffers: BufferPool | None = None,
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
@@ -137,6 +152,8 @@ class Connection:
         self.bytes_received = 0
         self._refusals = refusals
         self._budget = budget
+        self._turns = turns
+        self._turn = turns.taken
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         if observers is None:
@@ -240,8 +257,8 @@ class Connection:
     async def _serve(self) -> None:
         recv_into = self.stream.recv_into
         reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
-        requests = 0
-        received = 0
+        requests = received = 0
+        fair = self._take_turn()
         while True:
             frame, self._handed = self._handed, None
             if frame is None:
@@ -252,9 +269,9 @@ class Connection:
                 if not dispatcher.serve_now(frame):
                     await dispatcher.serve(frame)
                 frame = reader.next_frame()
-                if frame is not None and (requests >= FAIR_REQUESTS or replies.ends_large):
+                if frame is not None and (requests >= fair or replies.ends_large):
                     await self._give_way()
-                    requests = 0
+                    requests, fair = 0, self._take_turn()
             if replies.parts and not replies.try_write():
                 await replies.flush()
             if reader.buffered_bytes != self._reserved:
@@ -265,9 +282,10 @@ class Connection:
                 await replies.wait_for_slots()
             if self._has_queued_produces:
                 await self._produce_queue.wait_for_room(self.peer)
-            if requests >= FAIR_REQUESTS or received >= FAIR_BYTES:
+            if requests >= fair or received >= FAIR_BYTES:
                 await trio.lowlevel.checkpoint()
                 requests = received = 0
+                fair = self._take_turn()
             try:
                 n = recv_into(reader.get_buffer())
             except BlockingIOError:
@@ -277,6 +295,7 @@ class Connection:
                 else:
                     await self._park(self._poller)
                 requests = received = 0
+                fair = self._take_turn()
                 continue
             except InterruptedError:
                 continue
@@ -286,6 +305,13 @@ class Connection:
             self.bytes_received += n
             received += n
             reader.buffer_updated(n)
+
+    def _take_turn(self) -> int:
+        """Begin a turn; the requests that it is for: the fewer, the more others have had one since the last."""
+        turns = self._turns
+        turns.taken += 1
+        since, self._turn = turns.taken - self._turn, turns.taken
+        return FAIR_REQUESTS // since or 1
 
     def _expect_rest(self) -> None:
         """Before a wait: be woken for the rest of a large frame when much of it is there."""
@@ -347,6 +373,7 @@ class Connection:
             self._hand_over()  # replies are stuck, and only the connection's own task can wait for them
             return
         reader, waiting, dispatcher = self._reader, self._queued, self._dispatcher
+        self._turns.taken += 1
         round = None
         if poller.round.is_crowded:
             round = poller.round

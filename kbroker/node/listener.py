@@ -15,7 +15,7 @@ import trio
 
 from kbroker.handlers.registration import Registration
 from kbroker.node.admission import Admitted, Refused
-from kbroker.node.connection import Connection
+from kbroker.node.connection import Connection, Turns
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
 from kbroker.security.shown import shown
@@ -87,6 +87,8 @@ class ConnectionQuota:
         self.listeners: list[Listener] = []
         """Those that may have to give up a connection."""
         self._more_room = trio.Event()
+        self.turns = Turns()
+        """Those of the connections of all listeners."""
 
     @property
     def limits(self) -> ConnectionLimits:
@@ -394,6 +396,7 @@ class Listener:
             buffers=self._buffers,
             poller=self._poller,
             refusals=self.refusals,
+            turns=self._quota.turns,
             observers=self._observers,
         )
         self.admitted += 1
