@@ -20,6 +20,7 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
+from kbroker.node.turns import FAIR_REQUESTS, Turn, Turns
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FAIR_REQUESTS = 64
-"""Connections that never have to wait share these: one alone gives way after so many, each of fifty after one."""
-
 FAIR_BYTES = 2 << 20
 """A connection that never has to wait gives way to the others after this much."""
 
@@ -48,16 +46,6 @@ FREE_BUFFER = 64 * 1024
 
 LARGE_READ = 64 * 1024
 """A read of this many bytes shows that more is on its way: try again before giving way."""
-
-
-class Turns:
-    """The turns of a node's connections: each is for some requests in a row, and then others have theirs."""
-
-    __slots__ = ("taken",)
-
-    def __init__(self) -> None:
-        self.taken = 0
-        """Turns so far."""
 
 
 class Connection:
@@ -153,7 +141,7 @@ class Connection:
         self._refusals = refusals
         self._budget = budget
         self._turns = turns
-        self._turn = turns.taken
+        self._turn = Turn(turns)
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         if observers is None:
@@ -258,7 +246,7 @@ class Connection:
         recv_into = self.stream.recv_into
         reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
         requests = received = 0
-        fair = self._take_turn()
+        fair = self._turn.take()
         while True:
             frame, self._handed = self._handed, None
             if frame is None:
@@ -271,7 +259,7 @@ class Connection:
                 frame = reader.next_frame()
                 if frame is not None and (requests >= fair or replies.ends_large):
                     await self._give_way()
-                    requests, fair = 0, self._take_turn()
+                    requests, fair = 0, self._turn.take()
             if replies.parts and not replies.try_write():
                 await replies.flush()
             if reader.buffered_bytes != self._reserved:
@@ -285,7 +273,7 @@ class Connection:
             if requests >= fair or received >= FAIR_BYTES:
                 await trio.lowlevel.checkpoint()
                 requests = received = 0
-                fair = self._take_turn()
+                fair = self._turn.take()
             try:
                 n = recv_into(reader.get_buffer())
             except BlockingIOError:
@@ -295,7 +283,7 @@ class Connection:
                 else:
                     await self._park(self._poller)
                 requests = received = 0
-                fair = self._take_turn()
+                fair = self._turn.take()
                 continue
             except InterruptedError:
                 continue
@@ -305,13 +293,6 @@ class Connection:
             self.bytes_received += n
             received += n
             reader.buffer_updated(n)
-
-    def _take_turn(self) -> int:
-        """Begin a turn; the requests that it is for: the fewer, the more others have had one since the last."""
-        turns = self._turns
-        turns.taken += 1
-        since, self._turn = turns.taken - self._turn, turns.taken
-        return FAIR_REQUESTS // since or 1
 
     def _expect_rest(self) -> None:
         """Before a wait: be woken for the rest of a large frame when much of it is there."""

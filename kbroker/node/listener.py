@@ -15,9 +15,10 @@ import trio
 
 from kbroker.handlers.registration import Registration
 from kbroker.node.admission import Admitted, Refused
-from kbroker.node.connection import Connection, Turns
+from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
+from kbroker.node.turns import Turns
 from kbroker.security.shown import shown
 from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
