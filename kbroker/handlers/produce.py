@@ -189,6 +189,7 @@ def _steps(
             count += 1
             try:
                 partition = appends.partition_for(name, data)
+                appends.check_turn(topic, data)
                 records: Any = data.records
                 if appends.round is not None:
                     gathered = appends.gather(data.index, partition, records, now_ms, appends.round)
@@ -212,10 +213,10 @@ def _steps(
                         partition = manager.get_partition(name or partition.topic_partition.topic, data.index)
                 answers.append(appends.appended(data.index, partition, info))
             except ApiError as error:
-                answers.append(appends.refused(name, data.index, error))
+                answers.append(appends.refused(name, topic, data, error))
             except Exception:
                 logger.exception("Produce to %s-%d failed", name, data.index)
-                answers.append(appends.refused(name, data.index, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)))
+                answers.append(appends.refused(name, topic, data, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)))
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     return appends.response(topics)

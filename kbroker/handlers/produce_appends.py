@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.refused_batches import RefusedBatches
 from kbroker.handlers.transactional_produce import Response, Unverified, Verified, is_transactional
 from kbroker.later import Later
 from kbroker.log.validation import check_produce_version
@@ -26,6 +27,7 @@ from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -103,6 +105,12 @@ class Appends:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         return partition
 
+    def check_turn(self, topic: TopicProduceData, data: PartitionProduceData) -> None:
+        """``ApiError`` OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that was refused and comes again."""
+        refused = self._ctx.connection.refused_batches
+        if refused:
+            refused.check((topic.name or topic.topic_id, data.index), data.records, self._ctx.services.env.now())
+
     def guard(self, name: str | None, index: int) -> VerificationGuard | None:
         """The guard that the coordinator has given for the partition's transaction. Raises its refusal."""
         guard = self._verified.get((name, index)) if self._verified is not None and name is not None else None
@@ -148,9 +156,17 @@ class Appends:
         answer.error_code = error.code
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
 
-    def refused(self, name: str | None, index: int, error: ApiError) -> PartitionProduceResponse:
+    def refused(
+        self, name: str | None, topic: TopicProduceData, data: PartitionProduceData, error: ApiError
+    ) -> PartitionProduceResponse:
         """The answer for a batch that is not in the log."""
         self._failed = True
+        connection, index = self._ctx.connection, data.index
+        if connection.refused_batches is None:
+            connection.refused_batches = RefusedBatches()
+        connection.refused_batches.note(
+            (topic.name or topic.topic_id, index), data.records, error.code, self._ctx.services.env.now()
+        )
         partition = None if name is None else self._manager.partitions.get((name, index))
         if partition is not None and partition.traffic is not None:
             partition.traffic.failed_produces += 1

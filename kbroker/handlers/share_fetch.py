@@ -108,7 +108,7 @@ class _Fetch:
         throttle_ms = 0
         if session is not None and not (ctx.api_version >= 2 and request.is_renew_ack):
             meter = None if ctx.services.quotas is None else ctx.meter
-            fetched, throttle_ms = await self._fetch(session.partitions, meter)
+            fetched, throttle_ms = await self._fetch(session, meter)
             if request.share_session_epoch != INITIAL_EPOCH:
                 fetched = {
                     wanted: part
@@ -144,11 +144,12 @@ class _Fetch:
         return session
 
     async def _fetch(
-        self, partitions: Sequence[TopicIdPartition], meter: RequestMeter | None
+        self, session: ShareSession, meter: RequestMeter | None
     ) -> tuple[dict[TopicIdPartition, ShareFetched], int]:
         """Records for the session's partitions, and for how long (ms) the client is throttled instead."""
-        refused = self._refused(partitions)
-        readable = [wanted for wanted in partitions if wanted not in refused]
+        refused = self._refused(session.partitions)
+        readable = [wanted for wanted in session.partitions if wanted not in refused]
+        session.know(readable)
         params = self._params(meter)
         fetched = await self._shares.fetch(params, readable, self._ctx.connection, self._denied)
         if meter is not None:
@@ -156,7 +157,11 @@ class _Fetch:
             if throttle_ms:  # the client asks for the same again afterwards, which has been no delivery
                 self._shares.give_back(params, fetched)
                 return {}, throttle_ms
-        return {**fetched, **{wanted: ShareFetched(error=code) for wanted, code in refused.items()}}, 0
+        refused |= {wanted: part.error for wanted, part in fetched.items() if part.error is not None}
+        return {
+            **fetched,
+            **{wanted: ShareFetched(error=session.error(wanted, code)) for wanted, code in refused.items()},
+        }, 0
 
     def _check_member(self) -> None:
         """``ApiError`` if the member may not be in the group any more."""

@@ -47,8 +47,8 @@ class Admitted:
         """The mechanism of SASL by which it has authenticated."""
         self.session: object | None = None
         """SASL's part of the connection, for authenticating again (KIP-368)."""
-        self.keeper: Callable[[Connection], Awaitable[None]] | None = None
-        """Runs beside the connection where its session ends unless it is renewed."""
+        self.keeper: Callable[[Connection], Callable[[], Awaitable[None]]] | None = None
+        """Makes the task that runs beside the connection where its session ends unless it is renewed."""
 
     async def has_sent(self) -> None:
         """Wait until the client has sent something, and for the turn to work on it."""

@@ -20,6 +20,7 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.request_wait import ConnectionLost, RequestWait
+from kbroker.node.turns import FAIR_REQUESTS, Turn, Turns
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
@@ -27,6 +28,7 @@ from kbroker.wire.framing import FrameReader
 if TYPE_CHECKING:
     from kbroker.env import Poller, Stream
     from kbroker.handlers.context import Services
+    from kbroker.handlers.refused_batches import RefusedBatches
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Awaited
     from kbroker.node.memory_budget import MemoryBudget
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FAIR_REQUESTS = 64
 FAIR_BYTES = 2 << 20
 """A connection that never has to wait gives way to the others after this much."""
 
@@ -70,6 +71,8 @@ class Connection:
         "_refusals",
         "_replies",
         "_reserved",
+        "_turn",
+        "_turns",
         "_wait",
         "active",
         "bytes_received",
@@ -82,6 +85,7 @@ class Connection:
         "listener_name",
         "peer",
         "principal",
+        "refused_batches",
         "scope",
         "services",
         "session",
@@ -102,6 +106,7 @@ class Connection:
         start_soon: Callable[..., object],
         budget: MemoryBudget,
         refusals: RefusalLog,
+        turns: Turns,
         buffers: BufferPool | None = None,
         poller: Poller | None = None,
         principal: KafkaPrincipal = ANONYMOUS,
@@ -122,6 +127,8 @@ class Connection:
         self.session_ended = False
         #: Whether it has asked, and was allowed to, what nodes alone ask of one another.
         self.is_of_node = False
+        #: Batches of its producers that were refused; None if none was.
+        self.refused_batches: RefusedBatches | None = None
         #: Called once when the connection ends.
         self.when_closed: list[Callable[[], None]] = []
         #: Cancelled by the listener to end the connection.
@@ -133,6 +140,8 @@ class Connection:
         self.bytes_received = 0
         self._refusals = refusals
         self._budget = budget
+        self._turns = turns
+        self._turn = Turn(turns)
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         if observers is None:
@@ -236,8 +245,8 @@ class Connection:
     async def _serve(self) -> None:
         recv_into = self.stream.recv_into
         reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
-        requests = 0
-        received = 0
+        requests = received = 0
+        fair = self._turn.take()
         while True:
             frame, self._handed = self._handed, None
             if frame is None:
@@ -248,9 +257,9 @@ class Connection:
                 if not dispatcher.serve_now(frame):
                     await dispatcher.serve(frame)
                 frame = reader.next_frame()
-                if frame is not None and (requests >= FAIR_REQUESTS or replies.ends_large):
+                if frame is not None and (requests >= fair or replies.ends_large):
                     await self._give_way()
-                    requests = 0
+                    requests, fair = 0, self._turn.take()
             if replies.parts and not replies.try_write():
                 await replies.flush()
             if reader.buffered_bytes != self._reserved:
@@ -261,9 +270,10 @@ class Connection:
                 await replies.wait_for_slots()
             if self._has_queued_produces:
                 await self._produce_queue.wait_for_room(self.peer)
-            if requests >= FAIR_REQUESTS or received >= FAIR_BYTES:
+            if requests >= fair or received >= FAIR_BYTES:
                 await trio.lowlevel.checkpoint()
                 requests = received = 0
+                fair = self._turn.take()
             try:
                 n = recv_into(reader.get_buffer())
             except BlockingIOError:
@@ -273,6 +283,7 @@ class Connection:
                 else:
                     await self._park(self._poller)
                 requests = received = 0
+                fair = self._turn.take()
                 continue
             except InterruptedError:
                 continue
@@ -343,6 +354,7 @@ class Connection:
             self._hand_over()  # replies are stuck, and only the connection's own task can wait for them
             return
         reader, waiting, dispatcher = self._reader, self._queued, self._dispatcher
+        self._turns.taken += 1
         round = None
         if poller.round.is_crowded:
             round = poller.round

@@ -29,6 +29,7 @@ from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
+    from kbroker.handlers.refused_batches import RefusedBatches
     from kbroker.handlers.requester import Requester
     from kbroker.handlers.services.connection import Awaited
     from kbroker.node.controller_channel import ControllerChannels
@@ -68,6 +69,7 @@ class InProcess:
         self.closed = False
         self.session_ended = False
         self.is_of_node = True
+        self.refused_batches: RefusedBatches | None = None
         self.when_closed: list[Callable[[], None]] = []
         self.client_software_name = "kbroker"
         self.client_software_version = "1"

@@ -138,11 +138,7 @@ class _Read:
         partitions = view.begin_read()
         if not again or view.dirty is not None:
             self.partitions = partitions
-            if self._params.uses_topic_ids:
-                name_of = self._manager.topic_name
-                self.names = [name_of(wanted.key.topic_id) for wanted in partitions]
-            else:
-                self.names = [wanted.key.topic for wanted in partitions]
+            self.names = list(map(self._name_of, partitions))
         if self._observes:
             self.policy.begin_read(again)
         self.results = []
@@ -153,6 +149,11 @@ class _Read:
             return False
         self._read_some(partitions, self.names)
         return True
+
+    def _name_of(self, wanted: ViewedPartition) -> str | None:
+        if wanted.name is None:
+            wanted.name = self._manager.topic_name(wanted.key.topic_id)
+        return wanted.name
 
     async def in_turns(self) -> None:
         """Read many partitions, between which other requests have their turn. They are watched meanwhile."""
@@ -165,8 +166,11 @@ class _Read:
     def watch(self) -> None:
         """Have the events of the partitions end a wait; not of those that the reader may know nothing of."""
         view, watch, may_read = self.view, self._manager.purgatory.watch_fetch, self._params.may_read
+        exists = self._manager.topic_name if self._params.uses_topic_ids else None
         for wanted, name in zip(self.partitions, self.names, strict=True):
-            if name is not None and wanted.key not in view.watched and (may_read is None or may_read(name)):
+            if name is None or wanted.key in view.watched or (may_read is not None and not may_read(name)):
+                continue
+            if exists is None or exists(wanted.key.topic_id) is not None:  # else the name may be a successor's
                 watch(view, wanted.key, (name, wanted.key.partition))
 
     def _read_some(self, partitions: Sequence[ViewedPartition], names: Sequence[str | None]) -> None:

@@ -18,6 +18,7 @@ from kbroker.node.admission import Admitted, Refused
 from kbroker.node.connection import Connection
 from kbroker.node.memory_budget import MemoryBudget
 from kbroker.node.refusal_log import RefusalLog
+from kbroker.node.turns import Turns
 from kbroker.security.shown import shown
 from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
@@ -87,6 +88,8 @@ class ConnectionQuota:
         self.listeners: list[Listener] = []
         """Those that may have to give up a connection."""
         self._more_room = trio.Event()
+        self.turns = Turns()
+        """Those of the connections of all listeners."""
 
     @property
     def limits(self) -> ConnectionLimits:
@@ -394,13 +397,14 @@ class Listener:
             buffers=self._buffers,
             poller=self._poller,
             refusals=self.refusals,
+            turns=self._quota.turns,
             observers=self._observers,
         )
         self.admitted += 1
         self._connections[connection] = _Seen(trio.current_time())
         self._some.set()
         if admitted.keeper is not None:
-            nursery.start_soon(admitted.keeper, connection)
+            nursery.start_soon(admitted.keeper(connection))
         try:
             await connection.serve()
         finally:

@@ -221,7 +221,7 @@ class MetadataFollower:
         partition.state.leader = -1
         if self.fetchers is not None:
             self.fetchers.unfollow(partition)
-        self._progress.unavailable(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._progress.unavailable(partition, self._table.absence(*tp))
         self._log_dirs.delete_log(tp)
         partition.offline = True
         self._checkpoints.request()

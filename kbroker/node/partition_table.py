@@ -24,9 +24,16 @@ class PartitionTable:
         found = self.partitions.get((topic, partition))
         if found is not None:
             return found
+        code = self.absence(topic, partition)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            raise ApiError(code, f"this broker holds no replica of {topic}-{partition}")
+        raise ApiError(code, "This server does not host this topic-partition.")
+
+    def absence(self, topic: str, partition: int) -> ErrorCode:
+        """The error of a partition that is not here: it is elsewhere, or nowhere."""
         if self.exists(topic, partition):
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker holds no replica of {topic}-{partition}")
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def get_leader(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
         """The partition, led here and in the client's leader epoch (-1: in any). ``ApiError`` otherwise."""

@@ -73,6 +73,7 @@ _EXPECTED = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )

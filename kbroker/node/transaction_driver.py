@@ -122,7 +122,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (
                 patience_ms and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
             ):
-                self._manager.start_soon(self._run_later, transactional_id, operation, outcome, patience_ms, error.code)
+                self._manager.start_soon(self._run_later, transactional_id, operation, outcome, patience_ms)
             else:
                 outcome.fail(error)
         except Exception:
@@ -134,24 +134,21 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         operation: Callable[[TransactionCoordinator, int], CoordinatorResult[R]],
         outcome: Later[R],
         patience_ms: int,
-        obstacle: ErrorCode,
     ) -> None:
         deadline = trio.current_time() + patience_ms / 1000
         try:
             while True:
-                if obstacle is ErrorCode.CONCURRENT_TRANSACTIONS:
-                    await self._until_free(transactional_id, deadline)
-                else:
-                    await self.until_loaded(transactional_id)
-                    await self._producer_ids.ensure()
                 try:
+                    # Before each wait: what it is for may have come before this task had its turn.
                     self.run(transactional_id, operation, outcome=outcome)
                     return
                 except ApiError as error:
-                    obstacle = error.code
-                    if obstacle is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and (
-                        obstacle is not ErrorCode.CONCURRENT_TRANSACTIONS or trio.current_time() >= deadline
-                    ):
+                    if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                        await self.until_loaded(transactional_id)
+                        await self._producer_ids.ensure()
+                    elif error.code is ErrorCode.CONCURRENT_TRANSACTIONS and trio.current_time() < deadline:
+                        await self._until_free(transactional_id, deadline)
+                    else:
                         raise
         except ApiError as error:
             outcome.fail(error)
@@ -159,7 +156,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
             _fail(transactional_id, outcome)
 
     async def _until_free(self, transactional_id: str, deadline: float) -> None:
-        """Wait until no change of a transactional id is under way."""
+        """Wait until no change of a transactional id is under way, or its shard is dropped."""
         free = trio.Event()
         waiters = self._awaited.setdefault(transactional_id, [])
         waiters.append(free)
@@ -176,12 +173,19 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         """Write the markers that the core asks for, and wake requests that waited for the end of a change."""
         for markers in shard.core.take_markers():
             self._write_markers(shard, markers)
-        if self._awaited:
-            for transactional_id in [each for each in self._awaited if self.partition_for(each) == shard.index]:
-                if not shard.core.is_busy(transactional_id):
-                    for free in self._awaited.pop(transactional_id):
-                        free.set()
+        for transactional_id in [each for each in self._awaited if self.partition_for(each) == shard.index]:
+            if not shard.core.is_busy(transactional_id):
+                self._wake_awaiting(transactional_id)
         super().after_step(shard)
+
+    def _unload(self, index: int) -> None:
+        super()._unload(index)
+        for transactional_id in list(self._awaited):  # each of another shard waits again
+            self._wake_awaiting(transactional_id)
+
+    def _wake_awaiting(self, transactional_id: str) -> None:
+        for free in self._awaited.pop(transactional_id):
+            free.set()
 
     def _write_markers(self, shard: Shard[TransactionCoordinator], markers: MarkersToWrite) -> None:
         """Have each leader write the markers of its partitions."""

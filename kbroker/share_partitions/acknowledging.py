@@ -30,12 +30,17 @@ class AcknowledgementBatch(NamedTuple):
 
 
 def decisions(
-    batch: AcknowledgementBatch, start_offset: int, end_offset: int, settings: Callable[[], SharePartitionSettings]
+    batch: AcknowledgementBatch,
+    start_offset: int,
+    first_known: int | None,
+    end_offset: int,
+    settings: Callable[[], SharePartitionSettings],
 ) -> list[tuple[int, int, AcknowledgeType]]:
     """Ranges of a batch from the start offset on, with what is to happen to them.
 
-    ``end_offset``: that after the last one that was ever in delivery. `ApiError` INVALID_REQUEST for offsets or types
-    that make no sense, INVALID_RECORD_STATE where the group lets nobody renew.
+    ``first_known``: the first offset of which anything is known, None if there is none; ``end_offset``: that after the
+    last one that was ever in delivery. `ApiError` INVALID_REQUEST for offsets or types that make no sense,
+    INVALID_RECORD_STATE where nothing is in delivery at the batch or before it, or the group lets nobody renew.
     """
     try:
         kinds = [AcknowledgeType(each) for each in batch.types]
@@ -48,6 +53,11 @@ def decisions(
         return []  # the log does not have them any more, or another member has ended them: a word too late
     if AcknowledgeType.RENEW in kinds and not settings().renew_enabled:
         raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group.")
+    if first_known is None or first_known > max(first, start_offset):
+        raise ApiError(
+            ErrorCode.INVALID_RECORD_STATE,
+            "Batch record not found. The request batch offsets are not found in the cache.",
+        )
     if last >= end_offset:
         which = "first" if first >= end_offset else "last"
         raise ApiError(

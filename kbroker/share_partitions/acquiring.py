@@ -48,6 +48,7 @@ class Taking:
         self._member_id = member_id
         self._locked_until_ms = locked_until_ms
         self._limit = limit
+        self._origin: tuple[int, int] | None = None
 
     @property
     def remaining(self) -> int:
@@ -57,6 +58,10 @@ class Taking:
     def is_full(self) -> bool:
         return self.count >= self._limit
 
+    def is_full_before(self, run: Run) -> bool:
+        """Whether there is no room for a run; for the rest of what was handed out together there is, unless `exact`."""
+        return self.is_full and (self.exact or run.origin != self._origin)
+
     def take(self, run: Run) -> None:
         """Hand out a run, as a whole."""
         run.state = DeliveryState.ACQUIRED
@@ -65,6 +70,7 @@ class Taking:
         run.locked_until_ms = self._locked_until_ms
         self.acquired.append(Acquired(run.first, run.last, run.delivery_count))
         self.count += len(run)
+        self._origin = run.origin
 
 
 def end_of_batch(batches: Sequence[OffsetRange], offset: int) -> int:

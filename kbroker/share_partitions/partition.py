@@ -49,7 +49,7 @@ class SharePartition:
         for first, last, state, count in loaded.batches:
             if first < position or last < first:
                 raise ValueError(f"a batch of offsets {first} to {last} cannot follow offset {position - 1}")
-            self._runs.add(Run(first, last, _S(state), count, batch_size=last - first + 1))
+            self._runs.add(Run(first, last, _S(state), count, origin=(first, last)))
             position = last + 1
         self._end = position
         self._next_fetch: int | None = None
@@ -128,9 +128,10 @@ class SharePartition:
     ) -> list[Acquired]:
         """Hand out of these stored batches, read from ``fetch_offset`` on, what nobody holds.
 
-        Stored batches go out whole, so ``max_records`` may be exceeded by a part of one, unless ``exact`` says
-        otherwise (share.acquire.mode). Ranges of new records are about as long as ``batch_size``. Records that came
-        back often are handed out in small pieces, so that a bad one does not spoil its neighbours.
+        Stored batches go out whole, and so does what is left of records that were handed out together before:
+        ``max_records`` may be exceeded by a part of them, unless ``exact`` says otherwise (share.acquire.mode). Ranges
+        of new records are about as long as ``batch_size``. Records that came back often are handed out in small pieces,
+        so that a bad one does not spoil its neighbours.
         """
         if not batches or batches[-1].last_offset < self._start or max_records <= 0:
             return []
@@ -147,7 +148,7 @@ class SharePartition:
             after = run.last + 1  # handing out a part of the run makes it shorter
             if run.first > position:
                 self._take_new(taking, batches, position, run.first - 1, batch_size)
-            if taking.is_full:
+            if taking.is_full_before(run):
                 break
             if run.is_available and self._take_again(taking, run, max(position, run.first), min(run.last, last)):
                 break
@@ -178,7 +179,7 @@ class SharePartition:
             wanted = first + taking.remaining - 1
             last = wanted if taking.exact else min(last, end_of_batch(batches, wanted))
         for begin, end in pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
-            run = Run(begin, end, _S.AVAILABLE, batch_size=end - begin + 1)
+            run = Run(begin, end, _S.AVAILABLE, origin=(begin, end))
             self._runs.add(run)
             taking.take(run)
         self._end = max(self._end, last + 1)
@@ -190,7 +191,8 @@ class SharePartition:
         if throttled:
             if taking.count:
                 return True
-            most = min(most, max(1, run.batch_size >> (run.delivery_count - threshold + 1)))
+            begin, end = run.origin
+            most = min(most, max(1, (end - begin + 1) >> (run.delivery_count - threshold + 1)))
             limit = self._settings().delivery_count_limit
             if limit > 2 and run.delivery_count == limit - 1:
                 most = 1  # the last attempt of each is its own
@@ -215,7 +217,8 @@ class SharePartition:
         renewed: list[tuple[int, int]] = []
         try:
             for batch in batches:
-                for first, last, kind in decisions(batch, self._start, self._end, self._settings):
+                first_known = next(iter(self._runs)).first if self._runs else None
+                for first, last, kind in decisions(batch, self._start, first_known, self._end, self._settings):
                     held = self._held_by(member_id, first, last)
                     if kind is AcknowledgeType.RENEW:
                         renewed.append((first, last))

@@ -30,8 +30,8 @@ class Run:
     member_id: str = ""
     """The holder, of an acquired run."""
     locked_until_ms: int | None = None
-    batch_size: int = 0
-    """Records that were handed out together at first: how finely they are handed out again depends on it."""
+    origin: tuple[int, int] = (0, -1)
+    """The first and the last of the records that were handed out together at first: an in-flight batch of Kafka's."""
     next_state: DeliveryState | None = None
     change: int = 0
     """The number of the change that is being kept, if there is one: the one of ``next_state``, or a finished one."""
@@ -158,4 +158,4 @@ def _alike(before: Run, after: Run) -> bool:
 
 def _told_apart_by(run: Run) -> tuple[object, ...]:
     waits_for = run.change if run.state is DeliveryState.ARCHIVING else 0
-    return run.member_id, run.locked_until_ms, run.batch_size, run.is_dead_letter, run.reason, waits_for
+    return run.member_id, run.locked_until_ms, run.origin, run.is_dead_letter, run.reason, waits_for

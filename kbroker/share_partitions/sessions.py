@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.share_partitions.requests import TopicIdPartition
+from kbroker.types import Uuid
 
 INITIAL_EPOCH = 0
 """Opens a session."""
@@ -21,7 +22,7 @@ _LAST_EPOCH = 2**31 - 1
 class ShareSession:
     """One member's session: its partitions, in the order in which they are served."""
 
-    __slots__ = ("_partitions", "epoch", "group_id", "member_id")
+    __slots__ = ("_known_topics", "_partitions", "epoch", "group_id", "member_id")
 
     def __init__(self, group_id: str, member_id: str, partitions: Iterable[TopicIdPartition]) -> None:
         self.group_id = group_id
@@ -30,6 +31,8 @@ class ShareSession:
         """The epoch that the next request must have."""
         self._partitions: dict[TopicIdPartition, bool] = dict.fromkeys(partitions, False)
         """Value: whether the next response tells of the partition even if it has nothing new."""
+        self._known_topics: set[Uuid] = set()
+        """Topics that there were at an earlier request."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -51,6 +54,15 @@ class ShareSession:
             self._partitions.setdefault(partition, True)
         for partition in forgotten:
             self._partitions.pop(partition, None)
+
+    def know(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Note partitions whose topic there is."""
+        self._known_topics.update(partition.topic_id for partition in partitions)
+
+    def error(self, partition: TopicIdPartition, code: ErrorCode) -> ErrorCode:
+        """The error as the session tells it: a topic that it has known, which is gone, is no unknown id."""
+        is_gone = code is ErrorCode.UNKNOWN_TOPIC_ID and partition.topic_id in self._known_topics
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else code
 
     def must_tell(self, partition: TopicIdPartition, *, has_records: bool, has_error: bool) -> bool:
         """Whether a later response tells of a partition: of news, of one that is new here, of the end of an error.

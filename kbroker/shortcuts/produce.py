@@ -133,6 +133,7 @@ class ProduceShortcut:
             or self._partitions.get(form.key) is not partition
             or not partition.acknowledges_at_once(acks)
             or (self._produce_queue and self._peer in self._produce_queue)
+            or self._connection.refused_batches
         ):
             return None
         guard = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -80,14 +82,42 @@ Authority = Callable[[TopicPartition], tuple[int, int] | None]
 be wrong, with Apache Kafka too: a leader that was paused or cut off does not know what it has missed."""
 
 
+@dataclass(slots=True)
+class Promptness:
+    """The seconds that an answer may take at most, beyond what its request lets it wait, while nothing is wrong.
+
+    A wake-up that gets lost costs a time-out, of a tenth of a second or of half a minute, and nothing else is wrong.
+    """
+
+    within: float = inf
+    since: float = 0.0
+
+    def expect(self, within: float) -> None:
+        """Expect it of the requests that are sent from now on."""
+        self.within, self.since = within, trio.current_time()
+
+    def check(self, request: Any, began: float) -> None:
+        """`Violation` if the request has been under way for too long."""
+        took = trio.current_time() - began - getattr(request, "max_wait_ms", 0) / 1000
+        if took > self.within and began >= self.since:
+            raise Violation(f"{type(request).__name__} took {took:.3f} s more than it may, and nothing was wrong")
+
+
 class ClusterClient:
     """Finds leaders and asks them; one request at a time to each node."""
 
     def __init__(
-        self, name: str, network: NodeNetwork, node_ids: list[int], rng: random.Random, authority: Authority
+        self,
+        name: str,
+        network: NodeNetwork,
+        node_ids: list[int],
+        rng: random.Random,
+        authority: Authority,
+        promptness: Promptness,
     ) -> None:
         self.name = name
         self.authority = authority
+        self.promptness = promptness
         self.rng = rng
         self._network = network
         self._node_ids = node_ids
@@ -108,12 +138,14 @@ class ClusterClient:
         peer = self._peers.get(address)
         if peer is None:
             peer = self._peers[address] = Peer(self._network, *address, client_id=self.name)
+        began, response = trio.current_time(), None
         try:
             with trio.move_on_after(timeout):
-                return await peer.ask(request, version)
+                response = await peer.ask(request, version)
         except _FAILURES:
             pass
-        return None
+        self.promptness.check(request, began)
+        return response
 
     async def leader(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Node and leader epoch, as far as some node knows; None if there is no leader, or nobody to ask."""

@@ -18,7 +18,7 @@ import trio
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.sim.classic_group_clients import ClassicGroupMember
-from kbroker.sim.clients import ClusterClient, Consumer
+from kbroker.sim.clients import ClusterClient, Consumer, Promptness
 from kbroker.sim.clock import Pauser, current_node, sim_clock
 from kbroker.sim.cluster_invariants import ClusterInvariants
 from kbroker.sim.copier import Copier
@@ -68,6 +68,7 @@ class SimCluster:
         self.net = SimNet(sim_clock(), random.Random(self.rng.getrandbits(64)), trace, faults)
         self.pauser = Pauser()
         self.history = History()
+        self.promptness = Promptness()
         self.invariants = ClusterInvariants(self)
         self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
         self.producers: list[SimProducer | PipelinedProducer | TransactionalProducer | Copier] = []
@@ -223,7 +224,9 @@ class SimCluster:
         self._clients += 1
         name = f"client{self._clients}"
         rng = random.Random(self.rng.getrandbits(64))
-        return ClusterClient(name, NodeNetwork(self.net, self.net.host(name)), self.ids, rng, self.authority)
+        return ClusterClient(
+            name, NodeNetwork(self.net, self.net.host(name)), self.ids, rng, self.authority, self.promptness
+        )
 
     def produce(
         self, partitions: Sequence[TopicPartition], interval: float = 0.2, count: int = 1, *, acks: int = -1

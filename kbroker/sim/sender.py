@@ -61,6 +61,7 @@ class _UnderWay:
     """A request that is not answered yet."""
 
     request: ProduceRequest
+    began: float
     batches: dict[TopicPartition, tuple[_Batch, tuple[int, int] | None]]
     """Each with the leader and its epoch at the time of sending, as far as there was one."""
 
@@ -158,12 +159,13 @@ class Sender:
                     {tp: batch.data for tp, batch in batches.items()}, transactional_id=self._transactional_id
                 )
                 sent = {tp: (batch, self._client.authority(tp)) for tp, batch in batches.items()}
-                under_way.append(_UnderWay(request, sent))
+                under_way.append(_UnderWay(request, trio.current_time(), sent))
                 await stream.send(request)
             if not under_way:
                 return
             response = await stream.receive()
             first = under_way.popleft()
+            self._client.promptness.check(first.request, first.began)
             if self._note is not None:
                 self._note(node_id, first.request, self._version)
             if response is None:

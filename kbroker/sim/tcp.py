@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 from zlib import crc32
 
@@ -41,6 +42,8 @@ class LinkFaults:
     bandwidth: float = 100e6
     short_reads: float = 0.02
     """The share of reads that return less than there is."""
+    tick: float = 0.0
+    """Machines are told of what has come at multiples of this: of what comes from several others, at once."""
 
     @classmethod
     def random(cls, rng: random.Random) -> LinkFaults:
@@ -368,7 +371,10 @@ class SimNet:
         latency = self._latency(source, destination) + len(what) / faults.bandwidth
         if faults.loss and self.rng.random() < faults.loss:
             latency += self.rng.uniform(0.2, 0.5)
-        stream.last_arrival = max(stream.last_arrival, self._clock.time + latency)
+        arrival = self._clock.time + latency
+        if faults.tick:
+            arrival = ceil(arrival / faults.tick) * faults.tick
+        stream.last_arrival = max(stream.last_arrival, arrival)
         self._clock.call_at(stream.last_arrival, self._deliver, stream, what)
 
     def _deliver(self, stream: SimStream, what: bytes | Literal["fin"]) -> None:

@@ -12,10 +12,13 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from kbroker.errors import ErrorCode as E
+from kbroker.later import Later
 from kbroker.node.partition import Partition
-from kbroker.types import Uuid
+from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -275,6 +278,33 @@ def test_the_first_partition_of_the_next_transaction_waits_for_the_markers_of_th
             answer = (await producer.client.ask(request, 3)).results_by_topic_v3_and_below[0]
             assert answer.results_by_partition[0].partition_error_code == E.CONCURRENT_TRANSACTIONS
             assert not driver._awaited
+
+    run(test)
+
+
+@pytest.mark.parametrize("coordinator", ["goes on", "is loaded anew"])
+def test_a_change_that_ends_before_others_have_begun_to_wait_for_it_wakes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coordinator: str
+) -> None:
+    """A request that is to wait gets a task for it, and with followers the change may end before that has its turn."""
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t", 2)
+            opened = await open_producer(node)
+            producer = ProducerIdAndEpoch(opened.producer_id, opened.epoch)
+            driver = node.transactions
+            core = driver.loaded_core(ID)
+            change = core.add_partitions(ID, producer, [TopicPartition("t", 0)], 2, driver.now_ms())
+            added: Later[None] = Later()
+            driver.add_partitions(ID, producer, [TopicPartition("t", 1)], 2, added, patience_ms=3_600_000)
+            if coordinator == "is loaded anew":
+                await trio.testing.wait_all_tasks_blocked()  # it waits already, for what will never end
+                monkeypatch.setattr(core, "replay", None)
+            stored = driver.run(ID, lambda core, now_ms: change)
+            assert stored.done and not added.done
+            await added
+            assert driver.loaded_core(ID).describe(ID).partitions == {("t", 0), ("t", 1)}
 
     run(test)
 

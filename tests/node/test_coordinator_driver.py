@@ -15,16 +15,13 @@ from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node import coordinator_driver
 from kbroker.node.coordinator_loading import replay_log
-from kbroker.node.replica_fetcher import LeaderFetcher
 from kbroker.raft_metadata.image import MetadataDelta
 from kbroker.raft_metadata.image.loader import ImageLoader
 from kbroker.replication.partition_state import ReplicaProgress
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages import alter_partition_reassignments as moves
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -36,6 +33,7 @@ from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import RemoveTopicRecord
 from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, run, running_node
+from tests.node.placement import create, let_lag, move
 from tests.node.quorum_harness import three_nodes
 
 
@@ -278,37 +276,6 @@ def test_what_is_never_committed_is_never_told(tmp_path: Path) -> None:
             assert asked[1:] == [ErrorCode.NOT_COORDINATOR]
 
     run(test)
-
-
-async def create(controller: Client, name: str, *replicas: int) -> None:
-    """A topic with one partition on those brokers."""
-    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
-    topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
-    answer = await controller.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
-    assert answer.topics[0].error_code == 0
-
-
-async def move(controller: Client, name: str, *replicas: int) -> None:
-    """Have those brokers replicate a topic's partition."""
-    wish = moves.ReassignablePartition(partition_index=0, replicas=list(replicas))
-    topics = [moves.ReassignableTopic(name=name, partitions=[wish])]
-    answer = await controller.ask(moves.AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=topics))
-    assert answer.responses[0].partitions[0].error_code == 0
-
-
-def let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ids of brokers that follow nobody from now on."""
-    fetch = LeaderFetcher._fetch
-    lagging: list[int] = []
-
-    async def fetch_if_not_lagging(fetcher: LeaderFetcher) -> None:
-        if fetcher._table.node_id in lagging:
-            await trio.sleep(0.01)
-        else:
-            await fetch(fetcher)
-
-    monkeypatch.setattr(LeaderFetcher, "_fetch", fetch_if_not_lagging)
-    return lagging
 
 
 def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coordinated(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A few kilobytes of such requests ask for many megabytes.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node import connection
+from kbroker.node import turns
 from kbroker.node.reply_queue import ReplyQueue
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.node.node_harness import Client, batch, produce_request, run, running_node
+from tests.node.node_harness import Client, batch, fetch_request, produce_request, run, running_node
 
 REQUESTS = 1000
 
@@ -106,6 +107,34 @@ def test_others_are_served_between_small_requests(tmp_path: Path, monkeypatch: p
                 while watch.served < REQUESTS:
                     await ask_something(other)
                 nursery.cancel_scope.cancel()
-            assert watch.most_in_a_step <= 2 * connection.FAIR_REQUESTS
+            assert watch.most_in_a_step <= 2 * turns.FAIR_REQUESTS
+
+    run(test)
+
+
+@pytest.mark.parametrize(("count", "ahead"), [(2, 48), (8, 24), (50, 12)])
+def test_connections_that_never_wait_are_served_in_turns(tmp_path: Path, count: int, ahead: int) -> None:
+    """Each has asked for as much, and none gets many answers more than another at any time."""
+    asked = 120
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            await (await node.connect()).ask(produce_request("t", batch(b"v")), 7)
+            sockets = [(await node.connect()).raw for _ in range(count)]
+            for raw in sockets:
+                raw.sendall(frame(fetch_request("t"), 11) * asked)
+            answered, received = [0] * count, [bytearray() for _ in sockets]
+            most_ahead = 0
+            while min(answered) < asked:
+                await trio.lowlevel.checkpoint()
+                for index, raw in enumerate(sockets):
+                    with suppress(BlockingIOError):
+                        received[index] += raw.recv(1 << 20)
+                    while len(data := received[index]) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4])):
+                        del data[:end]
+                        answered[index] += 1
+                most_ahead = max(most_ahead, max(answered) - min(answered))
+            assert most_ahead <= ahead
 
     run(test)

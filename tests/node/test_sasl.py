@@ -349,6 +349,26 @@ def test_a_session_is_renewed_by_the_same_client_alone(tmp_path: Path, caplog: p
     talk(tmp_path, test, caplog, **{f"{LISTENER}.plain.connections.max.reauth.ms": "60000"})
 
 
+def test_a_renewal_that_fails_before_the_session_is_looked_after_ends_it_as_well(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        client = await node.connect()
+        await handshake(client)
+        client.send_now(SaslAuthenticateRequest(auth_bytes=ALICE), 2)  # all of it is there before the node has a turn
+        client.send_now(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        client.send_now(SaslAuthenticateRequest(auth_bytes=WRONG), 2)
+        client.send_now(ApiVersionsRequest(client_software_name="it", client_software_version="1"), 3)
+        errors = [(await client.receive())[1].error_code for _ in range(3)]
+        assert errors == [0, 0, E.SASL_AUTHENTICATION_FAILED]
+        with pytest.raises(EOFError):  # and the request behind it is not answered
+            await client.receive()
+
+    more = {
+        f"{LISTENER}.plain.connections.max.reauth.ms": "60000",
+        "connection.failed.authentication.delay.ms": "500",
+    }
+    talk(tmp_path, test, **more)
+
+
 BUILDER = """
 def build(peer):
     return "Team:red" if peer.principal.name == "alice" else peer.principal
@@ -418,7 +438,7 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
         await session.authenticate(ALICE)
         connection: Any = Served()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_Keeper(session, 2.0).keep, connection)
+            nursery.start_soon(_Keeper(session, 2.0, connection).keep)
             await trio.sleep(15)
             session.handshake("PLAIN")
             await session.authenticate(f"\0alice\0{password}".encode())

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+import trio
+
 from kbroker.errors import ErrorCode
 from kbroker.node.partition import Partition
 from kbroker.node.replica_manager import ReplicaManager
@@ -14,6 +17,8 @@ from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, run, running_node
 from tests.node.node_harness import produce_request as produce
+from tests.node.placement import create, let_lag, move
+from tests.node.quorum_harness import three_nodes
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -124,5 +129,41 @@ def test_what_was_appended_to_a_namesake_is_not_acknowledged(tmp_path: Path) -> 
             assert new.leader_epoch == old.leader_epoch
             assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
             assert watch(manager, new) == [{FIRST: None}]
+
+    run(main)
+
+
+@pytest.mark.parametrize("what", ["deleted", "moved away"])
+def test_a_produce_whose_partition_goes_is_told_whether_it_is_elsewhere_or_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Apache Kafka 4.4.0 says the same: a producer looks for the leader, or for the topic."""
+    lagging = let_lag(monkeypatch)
+
+    async def main() -> None:
+        async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50", replica_lag_time_max_ms="60000") as cluster:
+            leader = cluster.leader()
+            assert leader is not None
+            first, second = (node_id for node_id in cluster.nodes if node_id != leader)
+            controller = await cluster.controller_client(leader)
+            await create(controller, "t", first, second)
+            await cluster.topics_everywhere(["t"])
+            partitions = cluster.nodes[first].replica_manager.partitions
+            await cluster.until(lambda: len(partitions["t", 0].state.isr) == 2)
+            lagging.append(second)
+            client = await cluster.node(first).connect()
+            while partitions["t", 0].state.high_watermark == partitions["t", 0].log.log_end_offset:
+                await client.send(produce("t", batch(b"1"), timeout_ms=60_000), 12)
+                await trio.sleep(0.01)
+            if what == "deleted":
+                gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+                assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+            else:
+                await move(controller, "t", leader)
+            error = 0
+            while not error:
+                error = (await client.receive())[1].responses[0].partition_responses[0].error_code
+            nowhere = what == "deleted"
+            assert error == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if nowhere else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     run(main)

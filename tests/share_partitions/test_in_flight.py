@@ -129,7 +129,7 @@ def test_each_offset_is_told_as_its_run_has_it(drawn: list[tuple[int, int, S, in
                 count,
                 member if held else "",
                 until if held else None,
-                batch_size=size,
+                origin=(first, first + size - 1),
                 next_state=following if held else None,
             )
         )

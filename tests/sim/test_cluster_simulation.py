@@ -30,6 +30,7 @@ from kbroker.node.letter_producers import LetterProducer, Target
 from kbroker.node.produce_queue import ProduceQueue
 from kbroker.node.registrations import Registrations
 from kbroker.node.share_dead_letters import DeadLetterQueue
+from kbroker.node.transaction_driver import TransactionDriver
 from kbroker.raft_metadata.controller import brokers
 from kbroker.replication.partition_state import PartitionState
 from kbroker.share_partitions.partition import SharePartition
@@ -53,6 +54,7 @@ LONG = {
     f"cluster-{name}"
     for name in (
         "steady",
+        "prompt",
         "clocks-jump",
         "consumer-groups",
         "classic-groups",
@@ -326,6 +328,17 @@ def _opens_logs_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broker, "_start_parts", later)
 
 
+def _waits_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is to wait for the end of a change does not look whether that has come already."""
+    run_later = TransactionDriver._run_later
+
+    async def blindly(self: TransactionDriver, key: str, operation: Any, outcome: Any, patience_ms: int) -> None:
+        await self._until_free(key, trio.current_time() + patience_ms / 1000)
+        await run_later(self, key, operation, outcome, patience_ms)
+
+    monkeypatch.setattr(TransactionDriver, "_run_later", blindly)
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -349,6 +362,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters"),
     (_signs_each_attempt_anew, "cluster-share-dead-letters"),
     (_says_nothing_when_idle, "cluster-idle-controller"),
+    (_waits_without_a_look, "cluster-prompt"),
 ]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from kbroker.security.principal import KafkaPrincipal
+
+if TYPE_CHECKING:
+    from kbroker.handlers.refused_batches import RefusedBatches
 
 
 class Awaited(Protocol):
@@ -37,6 +40,8 @@ class Connection(Protocol):
     """Whether nothing that comes from now on is for the client's eyes (KIP-368)."""
     is_of_node: bool
     """Whether it has asked, and was allowed to, what nodes alone ask of one another."""
+    refused_batches: RefusedBatches | None
+    """Batches of its producers that were refused and come again."""
     scope: trio.CancelScope
 
     @property

@@ -127,7 +127,8 @@ class SaslAdmission:
         client.mechanism = exchange.conversation.mechanism
         client.session = exchange.conversation
         if exchange.conversation.expires_at is not None:
-            client.keeper = _Keeper(exchange.conversation, self._failure_delay).keep
+            session = exchange.conversation
+            client.keeper = lambda connection: _Keeper(session, self._failure_delay, connection).keep
 
     async def _answer(self, stream: Stream, exchange: _Exchange) -> bytes:
         """The answer to the client's next frame. Its bytes count until then: a mechanism may wait for others."""
@@ -336,27 +337,28 @@ async def _write(stream: Stream, data: bytes) -> None:
 class _Keeper:
     """Ends what a connection serves when its session ends."""
 
-    def __init__(self, session: SaslConversation, failure_delay: float) -> None:
+    def __init__(self, session: SaslConversation, failure_delay: float, connection: Connection) -> None:
+        """Made before ``connection`` serves anything: what its session has to say is heard from the first request."""
         self._session = session
         self._failure_delay = failure_delay
+        self._connection = connection
         self._changed = trio.Event()
+        session.on_change = self._on_change
 
-    async def keep(self, connection: Connection) -> None:
+    def _on_change(self) -> None:  # at once: the client's next request may have come already
+        self._connection.restrict(None if self._session.failure is None else ())
+        self._changed.set()
+
+    async def keep(self) -> None:
         """Serve nothing once the session has ended, but for what renews it. Runs for as long as the connection.
 
         A re-authentication that fails ends the connection, after the wait of any failed authentication.
         """
-        session = self._session
-
-        def on_change() -> None:  # at once: the client's next request may have come already
-            connection.restrict(None if session.failure is None else ())
-            self._changed.set()
-
+        session, connection = self._session, self._connection
         with trio.CancelScope() as scope:
             connection.when_closed.append(scope.cancel)
             if connection.closed:
                 return
-            session.on_change = on_change
             while session.failure is None:
                 changed = self._changed = trio.Event()
                 with trio.move_on_at(math.inf if session.expires_at is None else session.expires_at):

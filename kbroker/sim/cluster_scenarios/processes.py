@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
 from kbroker.sim.cluster_scenarios.steps import (
+    TOPIC,
     await_progress,
     begin,
     end_and_start_one,
@@ -12,6 +15,7 @@ from kbroker.sim.cluster_scenarios.steps import (
     some_chaos,
     start_recovering,
 )
+from kbroker.sim.world import Violation
 
 
 @scenario()
@@ -19,6 +23,25 @@ async def steady(cluster: SimCluster) -> None:
     """Nothing happens for a minute."""
     partitions = await begin(cluster)
     await cluster.run_for(60)
+    await cluster.finish(partitions)
+
+
+@scenario(quiet=True)
+async def prompt(cluster: SimCluster) -> None:
+    """Nothing happens, and much comes at the same moment: no answer takes longer than the network and the disks do."""
+    partitions = await begin(cluster, producers=1, read_committed=True)
+    cluster.net.faults.tick = cluster.rng.choice((0.0005, 0.001, 0.002))
+    cluster.transact(partitions, 0.01, versions=(2, 1, 1))
+    cluster.commit_offsets(partitions[0], 2)
+    for _ in range(2):
+        cluster.join_group("group", TOPIC, len(partitions))
+    await cluster.run_for(5)
+    cluster.promptness.expect(0.1)
+    before = dict(cluster.history.refusals)
+    await cluster.run_for(10)
+    if cluster.history.refusals != before:
+        raise Violation(f"nothing was wrong, and producers were refused: {cluster.history.refusals}")
+    cluster.promptness.expect(inf)
     await cluster.finish(partitions)
 
 
