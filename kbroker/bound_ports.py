@@ -1,4 +1,4 @@
-"""Ports of this machine that a process takes: the addresses that a host stands for, and a port that is the same at all.
+"""Ports and names of this machine: the addresses that a host stands for, a port that is the same at all of them.
 
 Empty, ``0.0.0.0`` and ``::`` each stand for all addresses of both families, as in Apache Kafka (Java's sockets). Each
 address has a socket of its own, so that a client of IPv4 has an address of IPv4.
@@ -16,6 +16,9 @@ from kbroker.errors import FatalError
 Address = tuple[int, tuple[Any, ...]]
 """A family, and a socket's address of that family, whose port counts for nothing."""
 
+ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
+"""Hosts that stand for all addresses of this machine."""
+
 _ALL: Final[tuple[Address, ...]] = (socket.AF_INET, ("0.0.0.0", 0)), (socket.AF_INET6, ("::", 0))
 
 _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -32,13 +35,9 @@ def is_numeric(host: str) -> bool:
 
 def addresses_of(host: str) -> list[Address]:
     """All addresses to listen on; may ask a name server. ``OSError`` if there are none."""
-    if host in ("", "0.0.0.0", "::"):
+    if host in ALL_ADDRESSES:
         return sorted(_ALL, key=lambda each: each[1][0] != (host or "0.0.0.0"))
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except UnicodeError as error:
-        raise no_name(host, error) from error
-    return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+    return _found(host)
 
 
 def bind_all(host: str, addresses: list[Address], port: int) -> list[socket.socket]:
@@ -67,6 +66,25 @@ def listen(sockets: list[socket.socket], backlog: int) -> None:
             raise cannot_listen(host, port, error) from error
 
 
+def canonical_host_name() -> str:
+    """Returns the name of this host by which others find it (Java's ``getCanonicalHostName``); may ask a name server.
+
+    It is the name of the host's first address, or that address if it has no name that leads back to it.
+    """
+    name = socket.gethostname()
+    try:
+        _, address = min(_found(name), key=lambda each: each[0] != socket.AF_INET)
+    except OSError:
+        return name  # nobody knows it: it may be known elsewhere
+    try:
+        canonical = socket.getnameinfo(address, socket.NI_NAMEREQD)[0]
+        if address[0] in [each[1][0] for each in _found(canonical)]:
+            return canonical
+    except OSError:
+        pass
+    return str(address[0])
+
+
 def cannot_listen(host: str, port: int, error: OSError) -> FatalError:
     """The error of a port that cannot be had."""
     if error.errno == errno.EADDRINUSE:
@@ -80,6 +98,14 @@ def no_name(host: str, error: UnicodeError) -> OSError:
     Properties and registrations may hold such a name, as in Apache Kafka, to which it is one more unknown host.
     """
     return OSError(f"{host!r} cannot be the name of a host: {error}")
+
+
+def _found(host: str) -> list[Address]:
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:
+        raise no_name(host, error) from error
+    return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
 
 
 def _is_address(family: int, host: str) -> bool:

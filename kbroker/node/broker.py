@@ -221,6 +221,7 @@ class Broker:
             cluster_id=properties.cluster_id,
             directory_id=self._metadata_directory_id(properties),
             services=lambda: self.services,
+            endpoints=self._listeners.endpoints(config.advertised_controller_listeners),
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
         )
         metadata.subscribe(self._dynamic_config.on_image)
@@ -234,8 +235,7 @@ class Broker:
         self._registrations = Registrations(config, metadata, lifecycle, self._listeners, self.log_manager)
         # A stop before this node is registered leaves the marker of the last clean stop again.
         lifecycle.broker_epoch = self._registrations.previous_epoch()
-        cordoned = CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon)
-        metadata.subscribe(cordoned.on_image)
+        metadata.subscribe(CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon).on_image)
 
     def _make_services(self, cluster_id: str) -> None:
         """The coordinators, and all that handlers ask of a node."""

@@ -8,12 +8,12 @@ client waiting.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.bound_ports import ALL_ADDRESSES, canonical_host_name
 from kbroker.config import BrokerConfig, Listener
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
@@ -63,9 +63,14 @@ class Listeners:
         self._quotas: dict[bool, ConnectionQuota] = {}
         """Those of controllers' listeners (True), and of all others."""
         self._bound: dict[str, StreamListener] = {}
+        self._host_name = ""
+        """This host's, if it is advertised."""
 
     async def bind(self, network: Network) -> None:
         """Take the addresses. ``FatalError`` if one cannot be had."""
+        advertised = (*self._config.advertised_listeners, *self._config.advertised_controller_listeners)
+        if any(listener.host in ALL_ADDRESSES for listener in advertised):
+            self._host_name = await trio.to_thread.run_sync(canonical_host_name)
         for listener in self._config.listeners:
             stream_listener = await network.bind(listener.host, listener.port)
             self._bound[listener.name] = stream_listener
@@ -81,14 +86,15 @@ class Listeners:
                 stream_listener.listen()
 
     def endpoints(self, listeners: Iterable[Listener]) -> list[Endpoint]:
-        """The addresses that clients are told: the advertised ones, with the port that was bound for port 0."""
+        """The addresses that clients and nodes are told: advertised ones, with the port that was bound for port 0, and
+        with this host's name for all addresses (Kafka's ``ListenerInfo``)."""
         result = []
         for listener in listeners:
             host, port = listener.host, listener.port
             if port == 0 and listener.name in self.ports:
                 port = self.ports[listener.name][1]
-            if host in ("", "0.0.0.0", "::"):
-                host = socket.gethostname()
+            if host in ALL_ADDRESSES:
+                host = self._host_name
             result.append(Endpoint(listener.name, host, port, SecurityProtocol[listener.security_protocol]))
         return result
 
