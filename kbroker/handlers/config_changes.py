@@ -17,7 +17,7 @@ from kbroker.config.definition import InvalidConfig
 from kbroker.config.reconfiguration import check_cordoned
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may, may_on_cluster
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import ForwardedContext, RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields, standard_message
@@ -97,6 +97,11 @@ async def change(
     if ctx.connection.is_controller:
         return await change_here()
     return await by_controller(ctx.services.metadata, lambda: _forward(request, ctx), change_here, _codes)
+
+
+def is_forwarded(ctx: RequestContext) -> bool:
+    """Whether a broker has judged the request: one that has passed it on, or this node's own."""
+    return isinstance(ctx, ForwardedContext) or not ctx.connection.is_controller
 
 
 def _denials(resources: Iterable[ConfigResource], ctx: RequestContext) -> ConfigErrors:
