@@ -258,18 +258,17 @@ def test_what_no_broker_has_judged_may_cordon_no_more_directories() -> None:
     h = Harness()
     h.broker(1)
     assert cordon(h, "1", "/a, /b,/c", forwarded=True) is None
-    for value in ("/d", "/a,/d", "*"):
-        error = cordon(h, "1", value, forwarded=False)
+    for refused in ("/d", "/a,/d", "*"):
+        error = cordon(h, "1", refused, forwarded=False)
         assert error is not None and error.code is ErrorCode.INVALID_CONFIG
         assert error.message is not None and error.message.endswith(
             "must be a subset of the current configuration value."
         )
     for value in ("/c ,/a", "/a", " ", None):
         assert cordon(h, "1", value, forwarded=False) is None
-    replacement: dict[ConfigResource, dict[str, str | None]]
-    replacement = {ConfigResource(ResourceType.BROKER, "1"): {"cordoned.log.dirs": "/a"}}
+    broker = ConfigResource(ResourceType.BROKER, "1")
     for forwarded in (False, True):
-        result = legacy_alter_configs(h.view, replacement, forwarded=forwarded)
+        result = legacy_alter_configs(h.view, {broker: {"cordoned.log.dirs": "/a"}}, forwarded=forwarded)
         assert [error is None for error in result.response.values()] == [forwarded]
 
 
