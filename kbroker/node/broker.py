@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -262,7 +262,7 @@ class Broker:
             timestamp_lookups=self._timestamp_lookups,
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
-            check_listeners=self._check_listeners if self.security.has_tasks else None,
+            check_own_configs=self._listeners.check_changes,
             authorizer=self._authorizer,
             tokens=make_tokens(config),
         )
@@ -305,9 +305,6 @@ class Broker:
 
             self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now, clients)
         self._quota_loader.on_image(delta, image)
-
-    async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
-        await self.security.check_changes(self._dynamic_config.with_prefix("listener.name."), changes)
 
     def _fetch_reader(self) -> FetchReader:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
@@ -395,7 +392,7 @@ class Broker:
             await metadata.wait_ready()
         if self.security.has_tasks:
             metadata.subscribe(self.security.on_image)
-            await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
+            await nursery.start(self.security.run, self._dynamic_config.of_listeners)
         if self._rules is not None:
             await nursery.start(self._rules.run)
         waits_for_logs = self.opening is not None
@@ -435,6 +432,7 @@ class Broker:
             self._listeners.listen(is_controller=False)  # whoever is told of this broker may connect
             await self._registrations.unfence(nursery)
         self._listeners.open(self.services, nursery)
+        nursery.start_soon(self._listeners.run, self.env.network, self.services, nursery)
         self.on_opening()
         logger.info(
             "node %d serves %s",

@@ -177,10 +177,6 @@ def _validate(
     new_resource: bool = False,
     forwarded: bool,
 ) -> None:
-    if resource.type == ResourceType.BROKER:
-        for record in records:
-            _check_elr(view, record)
-            _check_cordoned(view, record, view.image.configs.get(resource).get(CORDONED), forwarded=forwarded)
     after = dict(view.image.configs.get(resource))
     for record in records:
         if record.value is None:
@@ -209,6 +205,9 @@ def _validate(
             after,
             broker_id=int(resource.name) if resource.name else None,
         )
+        for record in records:
+            _check_elr(view, record)
+            _check_cordoned(view, record, view.image.configs.get(resource).get(CORDONED), forwarded=forwarded)
     elif resource.type == ResourceType.GROUP:
         if not resource.name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
