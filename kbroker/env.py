@@ -6,7 +6,6 @@ are Trio's (its clock is the monotonic one here, and a simulation runs Trio on a
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import select
@@ -14,12 +13,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
-from kbroker.errors import FatalError
+from kbroker.bound_ports import addresses_of, bind_all, cannot_listen, is_numeric, listen, no_name
 from kbroker.round import Round
 from kbroker.timing import Alarm, Deadline, Deadlines
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
-_SocketAddress = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
 class Stream(Protocol):
@@ -244,35 +243,49 @@ def _address(name: Any) -> tuple[str, int]:
 
 
 class RealListener:
-    """A TCP port of this machine."""
+    """A TCP port of this machine, at one address or at several."""
 
-    def __init__(self, sock: socket.socket, *, use_sendfile: bool) -> None:
-        self._sock = sock
+    def __init__(self, sockets: list[socket.socket], *, use_sendfile: bool) -> None:
+        self._sockets = sockets
         self._use_sendfile = use_sendfile
-        self.address = _address(sock.getsockname())
+        self.address = _address(sockets[0].getsockname())
 
     def listen(self) -> None:
-        host, port = self.address
-        try:
-            # Connections inherit it, and what is left of them must not keep the port from the next process.
-            _let_port_be_shared(self._sock, True)
-            self._sock.listen(512)
-        except OSError as error:
-            raise _cannot_listen(host, port, error) from error
+        listen(self._sockets, 512)
 
     async def accept(self) -> Stream:
+        sockets = self._sockets
         while True:
-            try:
-                sock, _ = self._sock.accept()
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._sock)
-            else:
+            for index, each in enumerate(sockets):
+                try:
+                    sock, _ = each.accept()
+                except BlockingIOError:
+                    continue
+                self._sockets = [*sockets[index + 1 :], *sockets[: index + 1]]  # each address gets its turn
                 return RealStream(sock, use_sendfile=self._use_sendfile)
+            await self._wait_readable()
+
+    async def _wait_readable(self) -> None:
+        if len(self._sockets) == 1:
+            await trio.lowlevel.wait_readable(self._sockets[0])
+            return
+
+        async def wait(sock: socket.socket) -> None:
+            with suppress(trio.ClosedResourceError):
+                await trio.lowlevel.wait_readable(sock)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for each in self._sockets:
+                nursery.start_soon(wait, each)
+        if self._sockets[0].fileno() < 0:
+            raise trio.ClosedResourceError
 
     def close(self) -> None:
-        if self._sock.fileno() >= 0:
-            trio.lowlevel.notify_closing(self._sock)
-            self._sock.close()
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                trio.lowlevel.notify_closing(sock)
+                sock.close()
 
 
 class EpollPoller:
@@ -352,82 +365,20 @@ class RealNetwork:
         return EpollPoller() if self.use_epoll else None
 
     async def bind(self, host: str, port: int) -> StreamListener:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        target: _SocketAddress
         try:
-            if host and not _is_numeric(host):
-                found = await trio.to_thread.run_sync(
-                    lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-                )
-                family, target = found[0][0], found[0][4]
-            else:
-                target = (host or "0.0.0.0", port)
-            sock = socket.socket(family, socket.SOCK_STREAM)
-        except UnicodeError as error:
-            raise FatalError(f"cannot listen on {host}:{port}: {_no_name(host, error)}") from error
+            addresses = addresses_of(host) if is_numeric(host) else await trio.to_thread.run_sync(addresses_of, host)
         except OSError as error:
-            raise _cannot_listen(host, port, error) from error
-        try:
-            sock.setblocking(False)
-            _bind_alone(sock, target)
-        except OSError as error:
-            sock.close()
-            raise _cannot_listen(host, port, error) from error
-        return RealListener(sock, use_sendfile=self.use_sendfile)
+            raise cannot_listen(host, port, error) from error
+        return RealListener(bind_all(host, addresses, port), use_sendfile=self.use_sendfile)
 
     async def connect(self, host: str, port: int) -> Stream:
         try:
             stream = await trio.open_tcp_stream(host, port)
         except UnicodeError as error:
-            raise _no_name(host, error) from error
+            raise no_name(host, error) from error
         sock = stream.socket
         plain = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
         return RealStream(plain, use_sendfile=self.use_sendfile)
-
-
-def _bind_alone(sock: socket.socket, target: _SocketAddress) -> None:
-    """Bind a port that no other process can bind from now on, though nobody listens there yet.
-
-    Linux lets several sockets bind a port if all of them have SO_REUSEADDR and none listens. Without it, connections of
-    an earlier process keep the port for a minute (TIME_WAIT): it is set for as long as the second try takes.
-    """
-    try:
-        sock.bind(target)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        _let_port_be_shared(sock, True)
-        sock.bind(target)
-        _let_port_be_shared(sock, False)
-
-
-def _let_port_be_shared(sock: socket.socket, yes: bool) -> None:
-    if sys.platform != "win32":  # where it would take the port from whoever listens there
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, yes)
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> FatalError:
-    if error.errno == errno.EADDRINUSE:
-        return FatalError(f"cannot listen on {host}:{port}: the port is in use")
-    return FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}")
-
-
-def _no_name(host: str, error: UnicodeError) -> OSError:
-    """The error for a host name that Python's codec refuses: one with an empty part, or with one of more than 63 bytes.
-
-    Properties and registrations may hold such a name, as in Apache Kafka, to which it is one more unknown host.
-    """
-    return OSError(f"{host!r} cannot be the name of a host: {error}")
-
-
-def _is_numeric(host: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-            return True
-        except OSError:
-            continue
-    return False
 
 
 class RealEnv:

@@ -1,6 +1,6 @@
-"""Each property that Apache Kafka 4.4.0 changes while a broker runs (KIP-226) is changed here with effect, or refused.
+"""Each property that Apache Kafka 4.4.0 changes while a broker runs (KIP-226) is taken here, with effect or a word.
 
-What changes is looked at where the parts of a node look for it each time; what does not is described as fixed.
+What changes is looked at where the parts of a node look for it each time; the node warns of what changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pytest
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.definition import UpdateMode
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
-from kbroker.config.fixed import why_fixed
+from kbroker.config.fixed import why_refused, why_without_effect
+from kbroker.config.security import SECURITY_CONFIGS
 from kbroker.config.security.tls import STORES as TLS_STORES
 from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS
 from kbroker.errors import ApiError, ErrorCode
@@ -42,6 +43,7 @@ SCHEMA = ConfigSchema(CONFIG)
 class Seen(NamedTuple):
     """A node that has followed the metadata."""
 
+    delta: MetadataDelta
     image: MetadataImage
     dynamic: DynamicBrokerConfig
 
@@ -89,6 +91,11 @@ def cordoned(node: Seen) -> object:
     return node.dynamic.with_prefix("cordoned.log.dirs").cordoned_log_dirs
 
 
+def of_listeners(node: Seen) -> object:
+    """Listeners make use of it in tests/node/test_dynamic_listeners.py and tests/node/test_tls_changes.py."""
+    return node.dynamic.of_listeners().raw
+
+
 LOOKS: Mapping[str, Callable[[Seen], object]] = {
     "cordoned.log.dirs": cordoned,
     "errors.deadletterqueue.auto.create.topics.enable": letters,
@@ -109,6 +116,10 @@ LOOKS: Mapping[str, Callable[[Seen], object]] = {
     "producer.id.expiration.ms": producers,
     "transaction.partition.verification.enable": transactions,
     "unclean.leader.election.enable": topics,
+} | {
+    name: of_listeners
+    for name in ("listeners", "listener.security.protocol.map", *SECURITY_CONFIGS)
+    if name in MODES and name not in TLS_STORES and not why_without_effect(name)
 }
 """Where the value of a property is looked up; that of all others that topics have, in the configuration of logs."""
 
@@ -125,7 +136,15 @@ OTHER_VALUES = {
     "compression.gzip.level": "5",
     "compression.lz4.level": "5",
     "compression.zstd.level": "5",
+    "listeners": CONFIG.raw["listeners"].replace("127.0.0.1", "127.0.0.2"),
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT",
+    "metric.reporters": "",
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "ssl.client.auth": "requested",
 }
+THREADS = {name for name in MODES if "thread" in name or name == "num.replica.fetchers"}
+CLASSES = {"ssl.engine.factory.class"}
+"""Java classes, of which kbroker finds none."""
 WRONG_PLACE = TLS_STORES
 """With a listener's prefix alone; what happens then is seen in tests/node/test_tls_changes.py."""
 
@@ -136,6 +155,8 @@ def other_value(name: str) -> str:
     if name in OTHER_VALUES:
         return OTHER_VALUES[name]
     default = key.default_value()
+    if name in THREADS:
+        return str(default + 1)
     if isinstance(default, bool):
         return str(not default).lower()
     if isinstance(default, float):
@@ -152,7 +173,7 @@ def node_with(broker: str, changes: Mapping[str, str]) -> Seen:
     image = delta.apply(OffsetAndEpoch(1, 1))
     dynamic = DynamicBrokerConfig(CONFIG)
     dynamic.on_image(delta, image)
-    return Seen(image, dynamic)
+    return Seen(delta, image, dynamic)
 
 
 def described_as_fixed(name: str) -> bool:
@@ -178,19 +199,22 @@ def test_a_change_is_taken_and_seen(name: str) -> None:
     assert not described_as_fixed(name)
 
 
-@pytest.mark.parametrize("name", sorted(MODES.keys() - set(changeable()) - WRONG_PLACE))
-def test_what_would_change_nothing_is_described_as_fixed_and_refused(name: str) -> None:
-    assert described_as_fixed(name)
-    broker_id = CONFIG.node_id
-    with pytest.raises(ApiError) as caught:
-        validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, {name: other_value(name)}, broker_id=broker_id)
-    assert caught.value.code is ErrorCode.INVALID_REQUEST and name in str(caught.value)
+@pytest.mark.parametrize("name", sorted(MODES.keys() - set(changeable()) - WRONG_PLACE - CLASSES))
+def test_the_node_warns_of_what_it_takes_without_effect(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert why_without_effect(name)
+    validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, {name: other_value(name)}, broker_id=CONFIG.node_id)
+    node = node_with(str(CONFIG.node_id), {name: other_value(name)})
+    assert f"{name} is set at run time, without effect: {why_without_effect(name)}" in caplog.messages
+    told = len(caplog.messages)
+    node.dynamic.on_image(node.delta, node.image)
+    assert len(caplog.messages) == told, "once"
 
 
-def test_what_apache_kafka_fixes_is_fixed_here() -> None:
-    fixed = [row[1] for row in FACTS if row[0] == "broker" and row[7] == "read-only"]
-    assert len(fixed) > 100
-    assert [name for name in fixed if not described_as_fixed(name)] == []
+def test_what_is_fixed_in_apache_kafka_is_fixed_here_and_nothing_else() -> None:
+    """By DescribeConfigs; internal properties are described where they are set alone."""
+    described = {each.name: each.read_only for each in broker_entries(SCHEMA, EMPTY_IMAGE.configs)}
+    wanted = {row[1]: row[7] == "read-only" for row in FACTS if row[0] == "broker" and row[1] in described}
+    assert described == wanted and len(wanted) == 350 and len(MODES.keys() - wanted.keys()) == 3
 
 
 @pytest.mark.parametrize("name", sorted(WRONG_PLACE))
@@ -206,12 +230,34 @@ def test_quotas_of_replication_exist_at_run_time_alone() -> None:
     validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=None)
 
 
-def test_a_reason_is_the_same_with_a_listener_s_prefix() -> None:
-    for name in ("ssl.cipher.suites", "sasl.jaas.config", "principal.builder.class", "ssl.provider"):
-        prefixed = f"listener.name.clients.{name}"
-        assert why_fixed(name) and why_fixed(prefixed) == why_fixed(name).replace(name, prefixed)
-    assert [why_fixed(f"listener.name.clients.{name}") for name in sorted(TLS_STORES)] == [""] * len(TLS_STORES)
-    assert "read files" in why_fixed("config.providers.mine.class") and not why_fixed("of.nobody")
+def test_a_listener_has_properties_of_its_own_for_one_broker() -> None:
+    """But for three, which Apache Kafka takes for all brokers at once."""
+    one = ("ssl.client.auth", "none"), ("sasl.enabled.mechanisms", "PLAIN"), ("ssl.provider", "x")
+    everywhere = ("max.connections", "5"), ("max.connection.creation.rate", "5"), ("num.network.threads", "5")
+    for name, value in (*one, *everywhere):
+        changes = {f"listener.name.clients.{name}": value}
+        validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=CONFIG.node_id)
+        if (name, value) in everywhere:
+            validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=None)
+        else:
+            with pytest.raises(ApiError, match="at default cluster level"):
+                validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, changes, broker_id=None)
+
+
+def test_no_request_names_code_that_a_node_runs_or_files_and_hosts_that_it_asks() -> None:
+    names = ("plain.sasl.server.callback.handler.class", "oauthbearer.sasl.oauthbearer.jwks.endpoint.url")
+    for name in (f"listener.name.clients.{name}" for name in names):
+        assert why_refused(name)
+        with pytest.raises(ApiError, match="cannot be set over the wire") as caught:
+            validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, {name: "x"}, broker_id=CONFIG.node_id)
+        assert caught.value.code is ErrorCode.INVALID_REQUEST
+    for name in (*CLASSES, "principal.builder.class", "listener.name.clients.principal.builder.class"):
+        with pytest.raises(ApiError, match=r"Class no\.such could not be found"):
+            validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, {name: "no.such"}, broker_id=CONFIG.node_id)
+    for name, value in (("metric.reporters", "python:os:system"), ("metric.reporters", "file:/etc/x")):
+        with pytest.raises(ApiError, match="over the wire"):
+            validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, {name: value}, broker_id=CONFIG.node_id)
+    assert why_without_effect("config.providers.mine.class") and not why_without_effect("of.nobody")
 
 
 def test_a_listener_s_value_that_cannot_be_read_is_refused() -> None:

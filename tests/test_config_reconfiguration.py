@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config import InvalidConfig
-from kbroker.config.reconfiguration import overridden, validate_reconfiguration
+from kbroker.config import BrokerConfig, InvalidConfig
+from kbroker.config.reconfiguration import check_listeners, overridden, validate_reconfiguration
 
 NODE = {
     "process.roles": "broker,controller",
@@ -78,11 +78,18 @@ def test_refused(changes: dict[str, str], problem: str) -> None:
     assert caught.value.message == problem
 
 
-def test_listeners_stay() -> None:
-    """Apache Kafka opens and closes them at run time; what kbroker would ignore, it refuses."""
-    moved = {"listeners": "PLAINTEXT://127.0.0.1:9094,CONTROLLER://127.0.0.1:9093"}
-    with pytest.raises(InvalidConfig, match="listeners cannot be changed while kbroker runs"):
-        validate_reconfiguration(NODE, overridden(NODE, [moved]))
+def test_listeners_that_are_advertised_stay_as_they_are() -> None:
+    """Others are opened and closed while a node runs: tests/node/test_dynamic_listeners.py."""
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT"
+    before = BrokerConfig.from_properties(NODE | {"listener.security.protocol.map": protocols})
+    more = f"{NODE['listeners']},MORE://:1"
+    check_listeners(before, before, before.with_properties({"listeners": more}))
+    other = before.with_properties({"listeners": "MORE://:1,CONTROLLER://:2", "inter.broker.listener.name": "MORE"})
+    with pytest.raises(InvalidConfig, match="must be a subset of listeners"):
+        check_listeners(before, before, other)
+    safer = protocols.replace("PLAINTEXT:PLAINTEXT", "PLAINTEXT:SASL_PLAINTEXT")
+    with pytest.raises(InvalidConfig, match=r"cannot be updated for existing listener ListenerName\(PLAINTEXT\)"):
+        check_listeners(before, before, before.with_properties({"listener.security.protocol.map": safer}))
 
 
 def test_taken() -> None:

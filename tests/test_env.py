@@ -7,7 +7,9 @@ import sys
 
 import pytest
 import trio
+import trio.testing
 
+from kbroker.bound_ports import Address, addresses_of, bind_all, listen
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import EpollPoller, RealEnv, RealNetwork, RealStream
 from kbroker.errors import FatalError
@@ -160,3 +162,86 @@ def test_long_work_gives_the_interpreter_to_the_event_loop_often() -> None:
     assert trio.run(main) == pytest.approx(SWITCH_SECONDS)
     assert sys.getswitchinterval() == usual
     assert usual > SWITCH_SECONDS
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has the loopback address of IPv6."""
+    try:
+        for each in bind_all("::1", addresses_of("::1"), 0):
+            each.close()
+    except FatalError:
+        return False
+    return True
+
+
+both_families = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
+@both_families
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+def test_a_host_that_stands_for_all_addresses_is_listened_at_in_both_families(host: str) -> None:
+    """As in Apache Kafka 4.4.0, for each of the three; port 0 is one port, and a client of IPv4 has its own address."""
+
+    async def main() -> None:
+        listener = await RealNetwork().bind(host, 0)
+        listener.listen()
+        for client_host in ("127.0.0.1", "::1", "127.0.0.1"):
+            with socket.create_connection((client_host, listener.address[1])), trio.fail_after(60):
+                stream = await listener.accept()
+                assert stream.peer[0] == client_host
+                stream.close()
+        listener.close()
+
+    trio.run(main)
+
+
+@both_families
+def test_a_name_is_listened_at_by_all_of_its_addresses_that_are_here() -> None:
+    addresses: list[Address] = [
+        (socket.AF_INET, ("127.0.0.1", 0)),
+        (socket.AF_INET6, ("2001:db8::1", 0)),  # for documents: no machine's
+        (socket.AF_INET6, ("::1", 0)),
+    ]
+    found = bind_all("a.name", addresses, 0)
+    try:
+        listen(found, 1)
+        [port] = {each.getsockname()[1] for each in found}
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port)).close()
+    finally:
+        for each in found:
+            each.close()
+    with pytest.raises(FatalError, match=r"cannot listen on a\.name:0: Cannot assign requested address"):
+        bind_all("a.name", addresses[1:2], 0)
+
+
+@both_families
+def test_a_port_is_taken_at_all_addresses_or_at_none() -> None:
+    async def main() -> None:
+        with socket.socket(socket.AF_INET6) as other:
+            other.bind(("::1", 0))
+            port = other.getsockname()[1]
+            with pytest.raises(FatalError, match=f"cannot listen on 0.0.0.0:{port}: the port is in use"):
+                await RealNetwork().bind("0.0.0.0", port)
+        (await RealNetwork().bind("0.0.0.0", port)).close()
+
+    trio.run(main)
+
+
+@both_families
+def test_a_listener_at_several_addresses_ends_for_who_waits_there() -> None:
+    async def main() -> None:
+        listener = await RealNetwork().bind("", 0)
+        listener.listen()
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+
+                async def accept() -> None:
+                    with pytest.raises(trio.ClosedResourceError):
+                        await listener.accept()
+
+                nursery.start_soon(accept)
+                await trio.testing.wait_all_tasks_blocked()
+                listener.close()
+
+    trio.run(main)

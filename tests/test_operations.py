@@ -10,7 +10,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = " ".join((ROOT / "docs" / "operations.md").read_text("utf-8").split())
 LEVELS = {"warning", "error", "exception", "critical"}
-OF_NODES = ("node", "log", "raft_metadata", "rules", "env", "cli.storage", "cli.container", "cli.data_owners")
+OF_NODES = (
+    "node",
+    "log",
+    "raft_metadata",
+    "rules",
+    "env",
+    "bound_ports",
+    "cli.storage",
+    "cli.container",
+    "cli.data_owners",
+)
 """Where a FatalError concerns a node; those of the configuration name the property, those of commands are answers."""
 
 

@@ -24,7 +24,7 @@ from kbroker.wire.messages import incremental_alter_configs as incremental
 from kbroker.wire.messages import list_config_resources as resources
 from kbroker.wire.messages import list_partition_reassignments as ongoing
 from kbroker.wire.messages import update_features as features
-from tests.test_config_dynamic import MODES, WRONG_PLACE, other_value
+from tests.test_config_dynamic import CLASSES, MODES, WRONG_PLACE, other_value
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -227,16 +227,13 @@ def test_every_property(pair: Pair, version: int) -> None:
     assert set(ours) == set(theirs) and len(theirs) == 350
     by_default = [name for name in theirs if {ours[name]["config_source"], theirs[name]["config_source"]} == {DEFAULT}]
     assert len(by_default) > 300
-    for name in by_default:
-        # What has no effect here, or is read once, is fixed; nothing is changeable that is fixed there.
-        theirs[name]["read_only"] |= ours[name]["read_only"]
     assert [(ours[name], theirs[name]) for name in by_default if ours[name] != theirs[name]] == []
     compare(pair, show(TOPIC, "adm"), version)
 
 
 @feature("wire", "Answers equal to Apache Kafka's", "properties of brokers that change at run time")
 def test_every_dynamic_property(pair: Pair) -> None:
-    """For one broker and for all: refused is what Apache Kafka refuses there, and what kbroker describes as fixed."""
+    """For one broker and for all: each is described, and taken or refused, as in Apache Kafka, alone and together."""
 
     def tried(talk: Dialogue, name: str, *configs: tuple[str, str]) -> tuple[int, str]:
         request = change(BROKER, name, *((key, SET, value) for key, value in configs))
@@ -253,7 +250,6 @@ def test_every_dynamic_property(pair: Pair) -> None:
 
     ours, theirs = pair
     described = ours.plain(ours.ask(show(BROKER, "1"), 4))["results"][0]["configs"]
-    fixed = MODES.keys() - {each["name"] for each in described if not each["read_only"]}
     names = sorted({each["name"] for each in described} | MODES.keys())
     for name in ("1", ""):
         assert refused(ours, name, names) == refused(theirs, name, names) == set(names) - MODES.keys()
@@ -261,12 +257,9 @@ def test_every_dynamic_property(pair: Pair) -> None:
     for place, names_taken in taken.items():
         for name in sorted(MODES):
             found, wanted = (tried(talk, place, (name, other_value(name))) for talk in pair)
-            if name in fixed and not wanted[0]:
-                assert found[0] == INVALID_REQUEST and name in found[1], (place, name, found)
-            else:
-                assert found[0] == wanted[0], (place, name, found, wanted)
-                names_taken += [] if wanted[0] else [name]
-    assert {*taken["1"], *taken[""]} == MODES.keys() - fixed - WRONG_PLACE
+            assert found[0] == wanted[0], (place, name, found, wanted)
+            names_taken += [] if wanted[0] else [name]
+    assert {*taken["1"], *taken[""]} == MODES.keys() - WRONG_PLACE - CLASSES
     assert {name for name in MODES if MODES[name] == "per-broker"}.isdisjoint(taken[""])
     taken["1"].remove("cordoned.log.dirs")  # the controllers would hear of it, and of its end, at some time later
 

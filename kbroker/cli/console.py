@@ -206,7 +206,7 @@ def _set_up_audit(path: Path | None) -> None:
     AUDIT.propagate = False
 
 
-async def _serve(settings: ConsoleSettings, listening: socket.socket, host: str, until_eof: bool) -> None:
+async def _serve(settings: ConsoleSettings, listening: list[socket.socket], host: str, until_eof: bool) -> None:
     import trio
 
     from kbroker import collector

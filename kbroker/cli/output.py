@@ -39,7 +39,8 @@ def write(data: bytes) -> None:
     out, rest = sys.stdout.buffer, memoryview(data)
     try:
         while rest:
-            rest = rest[out.write(rest) :]
+            written = out.write(rest)
+            rest = rest[written:]
         out.flush()
     except BrokenPipeError:
         raise

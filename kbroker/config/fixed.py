@@ -1,51 +1,61 @@
-"""Properties that do not change while a broker runs although Apache Kafka changes them, and the reason for each.
+"""Properties that Apache Kafka takes while a broker runs, and kbroker does not, or takes without effect; and why.
 
-They have no effect here, are read once, or stand in the node's own file alone. Such a property is neither described as
-one that can be changed nor taken. The tables of security are imported for a name that ``config.broker`` does not know.
+A property without effect is described and stored all the same, as in Apache Kafka; the node warns of it. The tables of
+security are imported for a name that ``config.broker`` does not know.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import re
 
 from kbroker.config.broker import BROKER_CONFIGS
+from kbroker.config.definition import ConfigKey, UpdateMode
 from kbroker.config.provided import PROVIDERS
 
-RUNNING = "{} cannot be changed while kbroker runs"
 _CODE = "{} cannot be set over the wire: it names code, and stands in the node's own file"
-_AT_START = "{} cannot be set while a node runs yet: it belongs into the node's file, for the next start"
-_FILES = "{} cannot be set over the wire: it makes a node read files, and stands in the node's own file"
+_PLACES = "{} cannot be set over the wire: it names files or hosts, and stands in the node's own file"
 
-OF_THE_NODE = dict.fromkeys(("listeners", "listener.security.protocol.map", "metric.reporters"), RUNNING)
-"""Properties of ``config.broker`` -> reason, with a place for the name; also a listener's (``listener.name.*``)."""
+_OWN_FILE = {
+    PROVIDERS: "a node looks up variables in its own file alone, at its start",
+    "metric.reporters": "a node has the receivers that its own file names, from its start on",
+    "sasl.kerberos.kinit.cmd": "it names a command, which a node takes from its own file alone",
+}
+"""Name -> why it changes nothing while a node runs."""
 
-
-@cache
-def _of_security() -> dict[str, str]:
-    """The same for the properties of security."""
-    from kbroker.config.security import rules, sasl, tls
-
-    of_tls = {key.name for key in tls.KEYS} - tls.STORES
-    return {
-        **dict.fromkeys(of_tls, RUNNING),
-        **dict.fromkeys(sasl.AT_START, _AT_START),
-        **dict.fromkeys(rules.IN_FILE_ONLY, _CODE),
-    }
+LISTENER = re.compile(r"listener\.name\.[^.]+\.")
+"""Begins the name of a property that is for one listener."""
 
 
-def why_fixed(name: str) -> str:
-    """The reason why the property ``name``, perhaps with a listener's prefix, is not changed at run time; or empty."""
-    key = BROKER_CONFIGS.get(name)
-    if key is None:
-        from kbroker.config.absent import absent_key
-        from kbroker.config.security import security_key
+def run_time_key(name: str) -> ConfigKey | None:
+    """The key of any property that a request may name, also under ``listener.name.<listener>[.<mechanism>].``."""
+    from kbroker.config.absent import absent_key
+    from kbroker.config.dynamic import broker_config_key
+    from kbroker.config.security import security_key
 
-        if name.startswith(PROVIDERS):
-            return _FILES.format(name)
-        key = security_key(name) or absent_key(name)
-        if key is None:
-            return ""
-    if key.no_effect:
-        return f"{name} cannot be set: {key.no_effect}"
-    reasons = OF_THE_NODE if key.name in BROKER_CONFIGS else _of_security()
-    return reasons.get(key.name, "").format(name)
+    found = LISTENER.match(name)
+    if found is None:
+        return broker_config_key(name)
+    return security_key(name) or absent_key(name) or BROKER_CONFIGS.get(name[found.end() :])
+
+
+def why_refused(name: str) -> str:
+    """The reason why no request may set a property for one listener, although any may in Apache Kafka; or empty."""
+    if not name.startswith("listener.name."):
+        return ""  # what Apache Kafka takes of these is not dangerous, or without effect here
+    from kbroker.config.security import oauth, rules
+
+    key = run_time_key(name)
+    if key is None or key.name == rules.PRINCIPAL_BUILDER:
+        return ""
+    if key.name in rules.IN_FILE_ONLY:
+        return _CODE.format(name)
+    is_place = key in oauth.KEYS and key.update_mode is UpdateMode.READ_ONLY
+    return _PLACES.format(name) if is_place else ""
+
+
+def why_without_effect(name: str) -> str:
+    """The reason why the property ``name``, perhaps with a listener's prefix, changes nothing at run time; or empty."""
+    if name.startswith(f"{PROVIDERS}."):
+        return _OWN_FILE[PROVIDERS]
+    key = run_time_key(name)
+    return "" if key is None else key.no_effect or _OWN_FILE.get(key.name, "")

@@ -55,7 +55,8 @@ class FaultChannel:
         self._unsent += data
         while self._unsent:
             self._wait_until(deadline)
-            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+            written = self._socket.send(self._unsent)
+            self._unsent = self._unsent[written:]
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._received:

@@ -14,10 +14,11 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
 from starlette.applications import Starlette
 
+from kbroker.bound_ports import addresses_of, bind_all, cannot_listen
+from kbroker.bound_ports import listen as listen_at
 from kbroker.console.application import application
 from kbroker.console.settings import ConsoleSettings
 from kbroker.console.state import Console
-from kbroker.errors import FatalError
 
 SEND_SECONDS: Final = 60.0
 """A connection ends when its browser has taken nothing for so long of what is sent."""
@@ -25,18 +26,18 @@ SEND_SECONDS: Final = 60.0
 
 async def serve(
     settings: ConsoleSettings,
-    listening: socket.socket,
+    listening: list[socket.socket],
     host: str,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve on a socket until cancelled; the task's status is the page's address."""
+    """Serve on sockets of one port until cancelled; the task's status is the page's address."""
     try:
-        url, hosts = page_address(host, int(listening.getsockname()[1]))
+        url, hosts = page_address(host, int(listening[0].getsockname()[1]))
         served = application(Console(replace(settings, hosts=settings.hosts | hosts)))
         config = Config()
         # Hypercorn opens what it binds itself; a socket that is open already is handed to it by a number of its own.
-        config.bind = [f"fd://{os.dup(listening.fileno())}"]
+        config.bind = [f"fd://{os.dup(each.fileno())}" for each in listening]
         config.accesslog = None
         config.errorlog = logging.getLogger("hypercorn.error")
         config.include_server_header = False
@@ -47,7 +48,8 @@ async def serve(
             nursery.start_soon(_serve_asgi, served, config)
             task_status.started(url)
     finally:
-        listening.close()
+        for each in listening:
+            each.close()
 
 
 async def _serve_asgi(served: Starlette, config: Config) -> None:
@@ -65,24 +67,15 @@ def page_address(host: str, port: int) -> tuple[str, frozenset[str]]:
     return f"http://{shown}:{port}/", frozenset(name.lower() for name in names)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; ``FatalError`` if the address cannot be had."""
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen at each address of a host; ``FatalError`` if the port cannot be had."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
+        listening = bind_all(host, addresses_of(host), port)
     except OSError as error:
-        raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if sys.platform == "linux":
+        raise cannot_listen(host, port, error) from None
+    if sys.platform == "linux":
+        for each in listening:
             # A browser that stays and takes nothing would keep its answer, and the console from stopping, for ever.
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_SECONDS * 1000))
-        listening.bind(address)
-        listening.listen(128)
-        listening.setblocking(False)
-    except OSError as error:
-        listening.close()
-        raise FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_SECONDS * 1000))
+    listen_at(listening, 128)
     return listening

@@ -155,7 +155,8 @@ def versions() -> dict[str, object]:
         wanted = []
     for requirement in wanted:
         name = requirement.split(";")[0].strip()
-        name = name[: next((index for index, letter in enumerate(name) if letter in "<>=!~[ ("), len(name))]
+        end = next((index for index, letter in enumerate(name) if letter in "<>=!~[ ("), len(name))
+        name = name[:end]
         try:
             packages[name] = version(name)
         except PackageNotFoundError:

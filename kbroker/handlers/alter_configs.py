@@ -5,7 +5,7 @@ Served: 0 to 2. 2: flexible.
 
 from __future__ import annotations
 
-from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
+from kbroker.handlers.config_changes import answers, change, is_forwarded, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import legacy_alter_configs
@@ -25,7 +25,9 @@ async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConf
         wanted,
         AlterConfigsRequest(resources=good, validate_only=request.validate_only),
         ctx,
-        lambda view, some: legacy_alter_configs(view, some, validate_only=request.validate_only),
+        lambda view, some: legacy_alter_configs(
+            view, some, validate_only=request.validate_only, forwarded=is_forwarded(ctx)
+        ),
     )
     return AlterConfigsResponse(
         responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)

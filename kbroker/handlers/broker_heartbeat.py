@@ -31,6 +31,7 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
                 request.want_shut_down,
                 tuple(Uuid(directory) for directory in request.offline_log_dirs),
                 None if request.cordoned_log_dirs is None else tuple(map(Uuid, request.cordoned_log_dirs)),
+                request.is_last,
             ),
             ctx.connection,
         )

@@ -12,16 +12,13 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from kbroker.config.broker_checks import CORDONED
-from kbroker.config.definition import InvalidConfig
-from kbroker.config.reconfiguration import check_cordoned
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may, may_on_cluster
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import ForwardedContext, RequestContext
 from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields, standard_message
-from kbroker.raft_metadata.controller.configs import APPEND, SET, ConfigErrors
+from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
@@ -97,6 +94,11 @@ async def change(
     if ctx.connection.is_controller:
         return await change_here()
     return await by_controller(ctx.services.metadata, lambda: _forward(request, ctx), change_here, _codes)
+
+
+def is_forwarded(ctx: RequestContext) -> bool:
+    """Whether a broker has judged the request: one that has passed it on, or this node's own."""
+    return isinstance(ctx, ForwardedContext) or not ctx.connection.is_controller
 
 
 def _denials(resources: Iterable[ConfigResource], ctx: RequestContext) -> ConfigErrors:
@@ -192,8 +194,7 @@ async def preprocess(
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             _check_name(resource, node_id)
             if resource.resource_type == ResourceType.BROKER:
-                await _check_listeners(resource, ctx)
-                _check_directories(resource, ctx)
+                await _check_own(resource, ctx)
         except ApiError as error:
             errors[position] = error
         else:
@@ -201,33 +202,19 @@ async def preprocess(
     return good, errors
 
 
-async def _check_listeners(resource: _Resource, ctx: RequestContext) -> None:
-    """Have this node try new TLS stores of its own, which others cannot read.
+async def _check_own(resource: _Resource, ctx: RequestContext) -> None:
+    """Have this node judge properties of its own listeners and directories, which others cannot.
 
     Only for those who may set them: to anybody else it would tell which files there are.
     """
     services = ctx.services
-    if services.check_listeners is None or resource.resource_name != str(services.node_id):
+    if services.check_own_configs is None or resource.resource_name != str(services.node_id):
         return
     changes = {
-        config.name: config.value if getattr(config, "config_operation", SET) == SET else None
-        for config in resource.configs
-        if config.name.startswith("listener.name.")
+        config.name: (getattr(config, "config_operation", SET), config.value or "") for config in resource.configs
     }
     if changes and may(ctx, AclOperation.ALTER_CONFIGS, Resources.CLUSTER, CLUSTER_NAME, audits_denial=False):
-        await services.check_listeners(changes)
-
-
-def _check_directories(resource: _Resource, ctx: RequestContext) -> None:
-    """``ApiError`` INVALID_REQUEST for log directories to be cordoned that this node does not have."""
-    services = ctx.services
-    for config in resource.configs if resource.resource_name == str(services.node_id) else ():
-        adds = getattr(config, "config_operation", SET) in (SET, APPEND)
-        if config.name == CORDONED and adds and config.value is not None:
-            try:
-                check_cordoned(services.config, config.value)
-            except InvalidConfig as error:
-                raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+        await services.check_own_configs(changes)
 
 
 def _check_values(resource: _Resource, needs_value: Callable[[_Named], bool]) -> None:

@@ -57,9 +57,8 @@ class Services:
     """These three are for the APIs of brokers: on a node without that role they are not set, and nobody asks."""
     transactions: Transactions = field(init=False, repr=False)
     markers: Markers = field(init=False, repr=False)
-    check_listeners: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
-    """Judges changes of this node's ``listener.name.`` properties, None for one that is removed; ``ApiError``. None if
-    no listener has anything that changes."""
+    check_own_configs: Callable[[Mapping[str, tuple[int, str]]], Awaitable[None]] | None = None
+    """Judges changes of this node's properties that no other node can judge: operation and value; ``ApiError``."""
     authorizer: Authorizer | None = None
     """Handlers ask it through ``handlers.authorization``."""
     authorizer_of: Callable[[RequestContext], Authorizer] | None = None

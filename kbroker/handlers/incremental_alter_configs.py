@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.broker_loggers import alter_log_levels
-from kbroker.handlers.config_changes import answers, change, preprocess, resource_key
+from kbroker.handlers.config_changes import answers, change, is_forwarded, preprocess, resource_key
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
@@ -41,7 +41,9 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         changes,
         IncrementalAlterConfigsRequest(resources=good, validate_only=request.validate_only),
         ctx,
-        lambda view, some: incremental_alter_configs(view, some, validate_only=request.validate_only),
+        lambda view, some: incremental_alter_configs(
+            view, some, validate_only=request.validate_only, forwarded=is_forwarded(ctx)
+        ),
     )
     return IncrementalAlterConfigsResponse(
         responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)

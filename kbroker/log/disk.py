@@ -375,7 +375,8 @@ class OsDisk:
         try:
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(fd, rest) :]
+                written = os.write(fd, rest)
+                rest = rest[written:]
             if sync:
                 _data_sync(fd)
         finally:

@@ -11,7 +11,7 @@ coordinators in ``node.coordinators``, what other brokers are for in ``node.repl
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -222,6 +222,7 @@ class Broker:
             cluster_id=properties.cluster_id,
             directory_id=metadata_directory_id(metadata_dir, log_manager.log_dirs, properties),
             services=lambda: self.services,
+            endpoints=self._listeners.endpoints(config.advertised_controller_listeners),
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
             disk=metadata_dir.room.disk(keep=0),
         )
@@ -236,8 +237,7 @@ class Broker:
         self._registrations = Registrations(config, metadata, lifecycle, self._listeners, self.log_manager)
         # A stop before this node is registered leaves the marker of the last clean stop again.
         lifecycle.broker_epoch = self._registrations.previous_epoch()
-        cordoned = CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon)
-        metadata.subscribe(cordoned.on_image)
+        metadata.subscribe(CordonedLogDirs(self._dynamic_config, self.log_manager, lifecycle.beat_soon).on_image)
 
     def _make_services(self, cluster_id: str) -> None:
         """The coordinators, and all that handlers ask of a node."""
@@ -264,7 +264,7 @@ class Broker:
             timestamp_lookups=self._timestamp_lookups,
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
-            check_listeners=self._check_listeners if self.security.has_tasks else None,
+            check_own_configs=self._listeners.check_changes,
             authorizer=self._authorizer,
             tokens=make_tokens(config),
         )
@@ -307,9 +307,6 @@ class Broker:
 
             self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now, clients)
         self._quota_loader.on_image(delta, image)
-
-    async def _check_listeners(self, changes: Mapping[str, str | None]) -> None:
-        await self.security.check_changes(self._dynamic_config.with_prefix("listener.name."), changes)
 
     def _fetch_reader(self) -> FetchReader:
         from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
@@ -386,7 +383,7 @@ class Broker:
             await metadata.wait_ready()
         if self.security.has_tasks:
             metadata.subscribe(self.security.on_image)
-            await nursery.start(self.security.run, lambda: self._dynamic_config.with_prefix("listener.name."))
+            await nursery.start(self.security.run, self._dynamic_config.of_listeners)
         if self._rules is not None:
             await nursery.start(self._rules.run)
         waits_for_logs = self.opening is not None
@@ -427,6 +424,7 @@ class Broker:
             self._listeners.listen(is_controller=False)  # whoever is told of this broker may connect
             await self._registrations.unfence(nursery)
         self._listeners.open(self.services, nursery)
+        nursery.start_soon(self._listeners.run, self.env.network, self.services, nursery)
         self.on_opening()
         logger.info(
             "node %d serves %s",

@@ -247,10 +247,10 @@ class BrokerLifecycle:
         self._stopping = stopping
 
     async def _heartbeat(
-        self, *, want_shut_down: bool = False, want_fence: bool = False
+        self, *, want_shut_down: bool = False, want_fence: bool = False, is_last: bool = False
     ) -> BrokerHeartbeatResponse | None:
         async with self._beating:
-            if self._stops and not want_shut_down:
+            if self._stops and not (want_shut_down or is_last):
                 return None  # it would be unfenced again
             # One that gets lost must not cost the session (Kafka's BrokerServer: half of it).
             within = self._config.broker_session_timeout_ms / 2000
@@ -264,13 +264,14 @@ class BrokerLifecycle:
                     want_shut_down=want_shut_down,
                     offline_log_dirs=failed,
                     cordoned_log_dirs=self._cordoned_log_dirs(),
+                    is_last=is_last,
                 ),
                 within,
                 is_standing=True,
             )
         if response is not None and not response.error_code:
             self._told_failures.update(failed)
-        if response is not None and response.error_code in _FORGOTTEN and not want_shut_down:
+        if response is not None and response.error_code in _FORGOTTEN and not (want_shut_down or is_last):
             # The controller knows another life of this broker, or none: begin again.
             assert self._registration is not None
             logger.warning("the controller has forgotten this broker's registration; it registers again")
@@ -306,12 +307,19 @@ class BrokerLifecycle:
         self._wanted.set()
 
     async def leave(self) -> None:
-        """Have others lead what this node leads, and wait until all know it, for :data:`LEAVE_SECONDS` at most."""
+        """Have others lead what this node leads, and wait until all know it, for :data:`LEAVE_SECONDS` at most.
+
+        Without ``controlled.shutdown.enable`` it hands over nothing, and leads until its session is over.
+        """
         others = self._metadata.image.brokers.values()
         if not self._runs or not any(broker.active for broker in others if broker.id != self._metadata.node_id):
             return  # nobody could take over anything
         self._stops = True
         self._wanted.set()
+        if not self._config.controlled_shutdown_enable:
+            with trio.move_on_after(NO_CONTROLLER_SECONDS):
+                await self._heartbeat(is_last=True)
+            return
         with trio.move_on_after(LEAVE_SECONDS):
             while True:
                 answer = None

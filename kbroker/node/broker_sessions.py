@@ -150,7 +150,10 @@ class SessionKeeper:
         broker_id = beat.broker_id
         broker = check_broker_epoch(log.controller.view(), broker_id, beat.broker_epoch)
         sessions.read_to(broker_id, beat.metadata_offset)
-        self._watch(connection, broker)
+        if beat.is_last:
+            self._heard_on.pop(connection, None)
+        else:
+            self._watch(connection, broker)
 
         def decide(view: ControllerView) -> ControllerResult[tuple[BrokerState, int]]:
             broker = check_broker_epoch(view, broker_id, beat.broker_epoch)
@@ -191,9 +194,9 @@ class SessionKeeper:
         self._heard_on[connection] = broker.id, broker.epoch
 
     def _on_connection_closed(self, connection: Connection) -> None:
-        broker_id, broker_epoch = self._heard_on.pop(connection)
-        if self._log.is_active:
-            self._suspects.append(_Suspect(broker_id, broker_epoch, self._now_ms()))
+        heard = self._heard_on.pop(connection, None)
+        if heard is not None and self._log.is_active:
+            self._suspects.append(_Suspect(*heard, self._now_ms()))
             self._alarm.ring()
 
     async def run(self) -> None:

@@ -73,7 +73,8 @@ class ClientStream:
         rest = memoryview(b"".join(parts))
         while rest:
             try:
-                rest = rest[stream.send(rest) :]
+                written = stream.send(rest)
+                rest = rest[written:]
             except BlockingIOError:
                 await stream.wait_writable()
 

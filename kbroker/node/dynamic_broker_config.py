@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from kbroker.config import BROKER_CONFIGS, BrokerConfig, effective_topic_config
-from kbroker.errors import FatalError
+from kbroker.config import BrokerConfig, InvalidConfig, effective_topic_config
+from kbroker.config.broker_checks import CORDONED
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.log_config import LogConfig
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
@@ -22,7 +23,7 @@ class DynamicBrokerConfig:
         self._told: dict[str, str] = {}
         """Properties that are set at run time without effect, of which was told."""
         self._reconfigured: dict[str, tuple[dict[str, str], BrokerConfig]] = {}
-        """By prefix of their names: properties set at run time, and the node's own with them."""
+        """By what they are about: properties set at run time, and the node's own with them."""
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
@@ -35,21 +36,24 @@ class DynamicBrokerConfig:
 
         Names that only an authorizer knows are taken from anybody who may alter a broker, as in Apache Kafka, whose
         ``StandardAuthorizer`` is configured once and is not ``Reconfigurable``. Numbers of threads and the like are
-        refused by kbroker's controllers; a node of Apache Kafka may be the active one.
+        taken, too, where kbroker has no such thing.
         """
         changed = self._changed()
         if not changed:
             self._told = {}
             return
-        from kbroker.config.fixed import why_fixed
+        from kbroker.config.fixed import run_time_key, why_without_effect
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
         found = {}
         for name in sorted(changed):
+            key = run_time_key(name)
             if name in OF_AUTHORIZER:
                 reason = "the authorizer takes it from the node's own file, at its start"
+            elif key is not None and key.format(self._config.values.get(name, key.default_value())) == changed[name]:
+                continue  # the value that the node has
             else:
-                reason = why_fixed(name) if name in BROKER_CONFIGS else ""
+                reason = why_without_effect(name)
             if reason:
                 found[name] = changed[name]
                 if self._told.get(name) != changed[name]:
@@ -83,10 +87,54 @@ class DynamicBrokerConfig:
         together with this node's file of today, that is logged once, and they have no effect: as in Apache Kafka, which
         keeps the properties before a change that a broker cannot apply.
         """
-        changed = {name: value for name, value in self._changed().items() if name.startswith(prefix)}
+        return self._with(prefix, lambda name: name.startswith(prefix))
+
+    def of_listeners(self) -> BrokerConfig:
+        """The node's properties, with those set at run time that are about its listeners and their security."""
+        return self._with("listeners", _is_of_listeners)
+
+    def check(self, changes: Mapping[str, tuple[int, str]]) -> BrokerConfig | None:
+        """Returns the properties of ``of_listeners`` and ``cordoned.log.dirs`` after changes of them; None without any,
+        and for what the controller refuses by the names alone.
+
+        Each change has the operation and the value of IncrementalAlterConfigs. ``ApiError`` INVALID_REQUEST if this
+        node cannot have them.
+        """
+        from kbroker.config.fixed import run_time_key
+        from kbroker.config.reconfiguration import check_values, refused_names
+        from kbroker.raft_metadata.controller.configs import APPEND, SET, SUBTRACT
+
+        if refused_names(changes):
+            return None
+        changed = self._changed()
+        after = {name: value for name, value in changed.items() if name == CORDONED or _is_of_listeners(name)}
+        concerned = [name for name in changes if name == CORDONED or _is_of_listeners(name)]
+        for name in concerned:
+            operation, value = changes[name]
+            key = run_time_key(name)
+            old = after.pop(name, None) or (key.default if key is not None else None) or ""
+            parts = [part for part in old.split(",") if part]
+            if operation == SET:
+                after[name] = value
+            elif operation == APPEND:
+                after[name] = ",".join(dict.fromkeys([*parts, *value.split(",")]))
+            elif operation == SUBTRACT:
+                after[name] = ",".join(part for part in parts if part not in value.split(","))
+        if not concerned:
+            return None
+        try:
+            check_values(after, changed)
+            return self._config.with_properties(after)
+        except InvalidConfig as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+        except FatalError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"requirement failed: {error}") from None
+
+    def _with(self, what: str, is_meant: Callable[[str], bool]) -> BrokerConfig:
+        changed = {name: value for name, value in self._changed().items() if is_meant(name)}
         if not changed:
             return self._config
-        known = self._reconfigured.get(prefix)
+        known = self._reconfigured.get(what)
         if known is not None and known[0] == changed:
             return known[1]
         try:
@@ -94,5 +142,14 @@ class DynamicBrokerConfig:
         except FatalError as error:
             config = self._config
             logger.error("set at run time, but without effect on this node: %s: %s", ", ".join(sorted(changed)), error)
-        self._reconfigured[prefix] = changed, config
+        self._reconfigured[what] = changed, config
         return config
+
+
+def _is_of_listeners(name: str) -> bool:
+    from kbroker.config.fixed import why_refused, why_without_effect
+    from kbroker.config.security import security_key
+
+    if name not in ("listeners", "listener.security.protocol.map") and security_key(name) is None:
+        return False
+    return not (why_without_effect(name) or why_refused(name))

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from kbroker.bound_ports import addresses_of, bind_all, cannot_listen, listen
 from kbroker.errors import FatalError
 from kbroker.version import __version__
 
@@ -65,10 +66,13 @@ class HttpServer:
         """Take the address. ``FatalError`` if it cannot be had."""
         host, port = self._address
         try:
-            self._listeners = await trio.open_tcp_listeners(port, host=host or None)
+            sockets = bind_all(host, await trio.to_thread.run_sync(addresses_of, host), port)
+            listen(sockets, 512)
         except OSError as error:
-            text = error.strerror or error
-            raise FatalError(f"{self._subject}: cannot listen on {host}:{port}: {text}") from error
+            raise FatalError(f"{self._subject}: {cannot_listen(host, port, error)}") from error
+        except FatalError as error:
+            raise FatalError(f"{self._subject}: {error}") from error
+        self._listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in sockets]
 
     async def serve(self) -> None:
         """Answer until cancelled."""

@@ -202,7 +202,9 @@ class Listener:
         self.is_controller = is_controller
         self._quota = quota
         self._budget = budget
-        self._admission = admission
+        self.admission = admission
+        """Lets in who connects from now on."""
+        self._scope = trio.CancelScope()
         self._observers = observers
         self.admitted = 0
         """Connections that were let in, ever."""
@@ -258,44 +260,52 @@ class Listener:
         self._table[registration.api_key] = registration
 
     async def serve(self) -> None:
-        """Accept and serve; cancelling ends every connection."""
+        """Accept and serve, until ``end``; cancelling ends every connection."""
         try:
-            async with trio.open_nursery() as nursery:
-                self._poller = self._services.env.network.poller()
-                if self._admission is not None:
-                    self._poller = self._admission.poller(self._poller)
-                if self._poller is not None:
-                    nursery.start_soon(self._poller.run)
-                nursery.start_soon(self._housekeep)
-                while True:
-                    if self._admission is not None:
-                        await self._admission.may_begin()
-                    try:
-                        stream = await self._listener.accept()
-                    except OSError as error:
-                        if error.errno not in _GONE_ALREADY:
-                            # Too many files, a firewall's EPERM, a network that is down: as in Kafka's Acceptor,
-                            # nothing ends a listener. It may be told again at once, so others get their turn.
-                            self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
-                            await trio.sleep(ACCEPT_AGAIN_SECONDS)
-                        continue
-                    rates = self._services.connection_rates
-                    if rates is not None and not await self._comes_slowly(stream, rates, nursery):
-                        continue
-                    lack = self._quota.lack(self.name)
-                    if lack is not None:
-                        await self._wait_for_room(stream, lack)
-                    refusal = self._quota.refusal(stream.peer[0])
-                    if refusal is not None:
-                        address = stream.peer[0]
-                        self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
-                        stream.close()
-                        continue
-                    # Now: all that wait at the port are accepted before the first of them is served.
-                    self._quota.add(stream.peer[0], self.name)
-                    nursery.start_soon(self._serve, stream, nursery)
+            with self._scope:
+                await self._serve_all()
         finally:
             self._listener.close()
+
+    def end(self) -> None:
+        """End every connection, and give the port back."""
+        self._scope.cancel()
+
+    async def _serve_all(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._poller = self._services.env.network.poller()
+            if self.admission is not None:
+                self._poller = self.admission.poller(self._poller)
+            if self._poller is not None:
+                nursery.start_soon(self._poller.run)
+            nursery.start_soon(self._housekeep)
+            while True:
+                if self.admission is not None:
+                    await self.admission.may_begin()
+                try:
+                    stream = await self._listener.accept()
+                except OSError as error:
+                    if error.errno not in _GONE_ALREADY:
+                        # Too many files, a firewall's EPERM, a network that is down: as in Kafka's Acceptor,
+                        # nothing ends a listener. It may be told again at once, so others get their turn.
+                        self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
+                        await trio.sleep(ACCEPT_AGAIN_SECONDS)
+                    continue
+                rates = self._services.connection_rates
+                if rates is not None and not await self._comes_slowly(stream, rates, nursery):
+                    continue
+                lack = self._quota.lack(self.name)
+                if lack is not None:
+                    await self._wait_for_room(stream, lack)
+                refusal = self._quota.refusal(stream.peer[0])
+                if refusal is not None:
+                    address = stream.peer[0]
+                    self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
+                    stream.close()
+                    continue
+                # Now: all that wait at the port are accepted before the first of them is served.
+                self._quota.add(stream.peer[0], self.name)
+                nursery.start_soon(self._serve, stream, nursery)
 
     async def _wait_for_room(self, stream: Stream, lack: str) -> None:
         """Have an accepted client wait for room, as Kafka's acceptor does; those after it stay with the system."""
@@ -343,7 +353,8 @@ class Listener:
         """A connection that is counted in, until it has ended."""
         address = stream.peer[0]
         try:
-            admitted = Admitted(stream) if self._admission is None else await self._admit(stream, self._admission)
+            admission = self.admission
+            admitted = Admitted(stream) if admission is None else await self._admit(stream, admission)
             if admitted is not None:
                 await self._serve_admitted(admitted, nursery)
         finally:

@@ -8,13 +8,15 @@ client waiting.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.config import BrokerConfig, Listener
+from kbroker.bound_ports import ALL_ADDRESSES, canonical_host_name
+from kbroker.config import BrokerConfig, InvalidConfig, Listener
+from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.node.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.listener import Listener as ListenerServer
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
     from kbroker.node.observed_requests import RequestObservers
     from kbroker.node.security import NodeSecurity
+
+logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = "max.connections"
 LISTENER_PREFIX = "listener.name."
@@ -63,13 +67,26 @@ class Listeners:
         self._quotas: dict[bool, ConnectionQuota] = {}
         """Those of controllers' listeners (True), and of all others."""
         self._bound: dict[str, StreamListener] = {}
+        self._asked: dict[str, Listener] = {}
+        """What each of the bound ones is by the properties."""
+        self._budget: MemoryBudget | None = None
+        self._changed = trio.Event()
+        self._host_name = ""
+        """This host's, if it is advertised."""
 
     async def bind(self, network: Network) -> None:
         """Take the addresses. ``FatalError`` if one cannot be had."""
+        advertised = (*self._config.advertised_listeners, *self._config.advertised_controller_listeners)
+        if any(listener.host in ALL_ADDRESSES for listener in advertised):
+            self._host_name = await trio.to_thread.run_sync(canonical_host_name)
         for listener in self._config.listeners:
             stream_listener = await network.bind(listener.host, listener.port)
-            self._bound[listener.name] = stream_listener
-            self.ports[listener.name] = stream_listener.address
+            self._keep(listener, stream_listener)
+
+    def _keep(self, listener: Listener, stream_listener: StreamListener) -> None:
+        self._asked[listener.name] = listener
+        self._bound[listener.name] = stream_listener
+        self.ports[listener.name] = stream_listener.address
 
     def listen(self, *, is_controller: bool) -> None:
         """Let whoever connects to controllers' listeners, or to all others, wait until they are opened.
@@ -81,14 +98,15 @@ class Listeners:
                 stream_listener.listen()
 
     def endpoints(self, listeners: Iterable[Listener]) -> list[Endpoint]:
-        """The addresses that clients are told: the advertised ones, with the port that was bound for port 0."""
+        """The addresses that clients and nodes are told: advertised ones, with the port that was bound for port 0, and
+        with this host's name for all addresses (Kafka's ``ListenerInfo``)."""
         result = []
         for listener in listeners:
             host, port = listener.host, listener.port
             if port == 0 and listener.name in self.ports:
                 port = self.ports[listener.name][1]
-            if host in ("", "0.0.0.0", "::"):
-                host = socket.gethostname()
+            if host in ALL_ADDRESSES:
+                host = self._host_name
             result.append(Endpoint(listener.name, host, port, SecurityProtocol[listener.security_protocol]))
         return result
 
@@ -107,8 +125,10 @@ class Listeners:
         """
         config = self._config
         memory = config.queued_max_request_bytes
-        budget = MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
-        configured = {listener.name: listener for listener in config.listeners}
+        budget = self._budget or MemoryBudget(memory if memory > 0 else DEFAULT_REQUEST_MEMORY)
+        in_force = self._dynamic_config.of_listeners()
+        self._follow(in_force, services)
+        configured = {listener.name: listener for listener in (*config.listeners, *in_force.listeners)}
         opened = {server.name for server in self.servers}
         for name, stream_listener in self._bound.items():
             if name in opened or (only is not None and name not in only):
@@ -133,9 +153,74 @@ class Listeners:
             self.servers.append(server)
             quota.listeners.append(server)
             nursery.start_soon(serve, server)
+        if only is None:
+            self._budget = budget
+
+    async def run(self, network: Network, services: Services, nursery: trio.Nursery) -> None:
+        """Follow what is set at run time of the listeners: open others, close some, let clients in by other rules."""
+        while True:
+            config = self._dynamic_config.of_listeners()
+            names = {listener.name for listener in config.listeners}
+            for server in tuple(self.servers):
+                if server.name not in names:
+                    self._remove(server)
+            self._follow(config, services)
+            for listener in config.listeners:
+                if listener.name not in self._bound:
+                    await self._add(listener, config, network)
+                elif self._asked[listener.name] != listener:
+                    logger.warning("listener %s keeps the address that it has: only its name counts", listener.name)
+            self.open(services, nursery)
+            await self._changed.wait()
+            self._changed = trio.Event()
+
+    def _follow(self, config: BrokerConfig, services: Services) -> None:
+        """Have who connects from now on let in by the properties in force."""
+        known = {listener.name: listener for listener in config.listeners}
+        changed = self._security.follow(config)
+        for server in self.servers:
+            if server.name in changed:
+                server.admission = self._security.admission(known[server.name], services)
+
+    def _remove(self, server: ListenerServer) -> None:
+        server.end()
+        self.servers.remove(server)
+        self._quotas[server.is_controller].listeners.remove(server)
+        self._security.drop(server.name)
+        del self._bound[server.name], self.ports[server.name]
+        logger.info("listener %s is closed", server.name)
+
+    async def _add(self, listener: Listener, config: BrokerConfig, network: Network) -> None:
+        try:
+            self._security.add(listener, config)
+            stream_listener = await network.bind(listener.host, listener.port)
+            stream_listener.listen()
+        except FatalError as error:
+            self._security.drop(listener.name)
+            logger.error("listener %s, which was added at run time, cannot be opened: %s", listener.name, error)
+            return
+        self._keep(listener, stream_listener)
+        logger.info("listener %s is opened", listener)
+
+    async def check_changes(self, changes: Mapping[str, tuple[int, str]]) -> None:
+        """Judge changes of properties that only this node can judge; ``ApiError`` INVALID_REQUEST if they cannot be.
+
+        Each has the operation and the value of IncrementalAlterConfigs.
+        """
+        from kbroker.config.reconfiguration import check_listeners
+
+        after = self._dynamic_config.check(changes)
+        if after is None:
+            return
+        try:
+            check_listeners(self._config, self._dynamic_config.of_listeners(), after)
+        except InvalidConfig as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+        await self._security.check(after)
 
     def limit(self) -> None:
-        """Hold further connections to the limits that were set at run time (KIP-226, KIP-402)."""
+        """Hold further connections to the limits that were set at run time (KIP-226, KIP-402), and wake ``run``."""
+        self._changed.set()
         for is_controller, quota in self._quotas.items():
             quota.limits = self._limits(is_controller=is_controller)
 
@@ -145,7 +230,7 @@ class Listeners:
         of_listeners = self._dynamic_config.with_prefix(LISTENER_PREFIX)
         bounds = {
             listener.name: of_listeners.values.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{MAX_CONNECTIONS}")
-            for listener in config.listeners
+            for listener in self._dynamic_config.of_listeners().listeners
         }
         return ConnectionLimits(
             max_connections=config.max_connections,

@@ -7,7 +7,7 @@ that the active controller decides, ``sessions`` watches over the brokers, ``cli
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,11 +30,11 @@ from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.raft_metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.raft_metadata.raft.messages import RaftRequest, RaftResponse
 from kbroker.raft_metadata.raft.record_store import RecordStore
-from kbroker.raft_metadata.raft.voters import VoterSet
+from kbroker.raft_metadata.raft.voters import VoterEndpoint, VoterSet
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import Uuid, random_uuid
 
@@ -65,6 +65,7 @@ class MetadataPlane:
         cluster_id: str,
         directory_id: Uuid,
         services: Callable[[], Services],
+        endpoints: Iterable[Endpoint] = (),
         store: RecordStore | None = None,
         policies: Policies = NO_POLICIES,
         disk: Disk | None = None,
@@ -72,9 +73,9 @@ class MetadataPlane:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
-        ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``store`` takes
-        the place of the log's files, and ``disk`` that of ``env``. ``policies`` are asked while this node is the active
-        controller.
+        ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``endpoints``
+        are where its listeners are found by the quorum; ``store`` takes the place of the log's files, and ``disk`` that
+        of ``env``. ``policies`` are asked while this node is the active controller.
         """
         self.config = config
         self.env = env
@@ -90,7 +91,8 @@ class MetadataPlane:
         try:
             files = MetadataLog(config, env, disk or env.disk, store)
             self.images = ImagePublisher(files.replicated)
-            self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, owner=self)
+            addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
+            self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, self, addresses)
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
         except Exception as error:
             if files is not None:

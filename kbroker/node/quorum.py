@@ -7,7 +7,7 @@ The parts above the replica live in modules of their own: ``image_publisher`` (c
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -23,14 +23,13 @@ from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, RaftReque
 from kbroker.raft_metadata.raft.quorum_config import (
     bootstrap_nodes,
     controller_listener,
-    own_endpoints,
     raft_config,
     static_voters,
 )
 from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore
-from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterSet
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterSet
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY
 from kbroker.types import Uuid
 
@@ -86,7 +85,9 @@ class Quorum:
         cluster_id: str,
         directory_id: Uuid,
         owner: QuorumOwner,
+        endpoints: Mapping[str, VoterEndpoint],
     ) -> None:
+        """``endpoints``: the addresses of this node's controller listeners, as other nodes are told them."""
         self._config = config
         self._env = env
         self._network = network
@@ -100,7 +101,7 @@ class Quorum:
             config=raft_config(config),
             election_state=files.quorum_file.read(),
             bootstrap=bootstrap_nodes(config),
-            local_endpoints=own_endpoints(config),
+            local_endpoints=endpoints,
             listener_name=controller_listener(config),
             can_become_voter=config.is_controller,
         )

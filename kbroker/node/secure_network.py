@@ -25,7 +25,8 @@ class SecureNetwork:
 
     def __init__(self, network: Network, steps: Sequence[ConnectionStep]) -> None:
         self._network = network
-        self._steps = steps
+        self.steps = steps
+        """May be replaced: those of connections that are made from then on."""
 
     def poller(self) -> Poller | None:
         return self._network.poller()
@@ -36,7 +37,7 @@ class SecureNetwork:
     async def connect(self, host: str, port: int) -> Stream:
         stream = await self._network.connect(host, port)
         try:
-            for step in self._steps:
+            for step in self.steps:
                 stream = await step.connected(stream, host, port)
         except BaseException:
             stream.close()

@@ -90,6 +90,7 @@ class ListenerTls:
     def check(self, config: BrokerConfig) -> None:
         """Whether the listener can go on with other properties; :class:`InvalidConfig`. Reads files."""
         values = self.values(config)
+        MappingRules(values["ssl.principal.mapping.rules"])
         check_replacement(self.material, self._load(values), values)
 
     def refresh(self, config: BrokerConfig) -> bool:
@@ -104,9 +105,10 @@ class ListenerTls:
             return False
         self._seen = state
         material = self._load(values)
+        rules = MappingRules(values["ssl.principal.mapping.rules"])
         if was_in_use:
             check_replacement(self.material, material, values)
-        self.material = material
+        self.material, self.rules = material, rules
         self._warned_at_ms = -_DAY_MS
         return True
 

@@ -13,7 +13,6 @@ from kbroker.config import (
     effective_topic_config,
 )
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
-from kbroker.config.fixed import why_fixed
 from kbroker.config.reconfiguration import BROKER_SYNONYMS
 from kbroker.raft_metadata.config_schema import ConfigSchema, dynamic_broker_configs
 from kbroker.raft_metadata.image import ConfigsImage
@@ -84,12 +83,13 @@ def topic_entries(
 
 
 def broker_entries(schema: ConfigSchema, configs: ConfigsImage, *, documentation: bool = False) -> list[ConfigEntry]:
-    """Every property of this node: all of Kafka's, and unknown ones that were set."""
+    """Every property of this node: all of Kafka's, and internal and unknown ones that were set."""
     from kbroker.config.absent import ALL_BROKER_CONFIGS
 
     dynamic = dynamic_broker_configs(configs, schema.config.node_id)
-    names = [name for name, key in ALL_BROKER_CONFIGS.items() if not key.internal or name in schema.static]
-    names += sorted(name for name in {**schema.static, **dynamic} if name not in ALL_BROKER_CONFIGS)
+    given = {**schema.static, **dynamic}
+    names = [name for name, key in ALL_BROKER_CONFIGS.items() if not key.internal or name in given]
+    names += sorted(name for name in given if name not in ALL_BROKER_CONFIGS)
     return [
         _broker_entry(schema, name, configs, _broker_value(schema, name, dynamic), True, documentation)
         for name in names
@@ -197,7 +197,8 @@ def _broker_entry(
         None if sensitive else value,
         synonyms[0].source if synonyms else DEFAULT_CONFIG,
         sensitive,
-        key is None or key.update_mode is UpdateMode.READ_ONLY or bool(why_fixed(name)),
+        # Kafka calls what has a listener's prefix fixed, and changes it.
+        key is None or key.name != name or key.update_mode is UpdateMode.READ_ONLY,
         tuple(synonyms),
         0 if key is None else int(key.type),
         key.doc if documentation and key is not None and name not in DYNAMIC_BROKER_CONFIGS else None,

@@ -7,7 +7,7 @@ A shortcut asks no handler, and so no authorizer. With an authorizer it is made 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
@@ -63,16 +63,17 @@ def _remember_of(api_key: int) -> Remember:
     return remember
 
 
-class UnderAuthorizer(dict[int, Shortcut]):
+class UnderAuthorizer(MutableMapping[int, Shortcut]):
     """Shortcuts by API key, that are of no use under other rules than those that they were made under.
 
-    Nor are they while the audit log takes what is allowed: it is to have each request.
+    Nor are they while the audit log takes what is allowed: it is to have each request. It is no ``dict``: a compiler
+    that knows a dict calls the dict's own ``get``, not this one.
     """
 
-    __slots__ = ("_authorizer", "_version")
+    __slots__ = ("_authorizer", "_shortcuts", "_version")
 
     def __init__(self, authorizer: Authorizer) -> None:
-        super().__init__()
+        self._shortcuts: dict[int, Shortcut] = {}
         self._authorizer = authorizer
         self._version = authorizer.version
 
@@ -81,9 +82,24 @@ class UnderAuthorizer(dict[int, Shortcut]):
         version = self._authorizer.version
         if version != self._version or _audit_log.isEnabledFor(logging.DEBUG):
             self._version = version
-            self.clear()
+            self._shortcuts.clear()
             return default
-        return super().get(api_key, default)
+        return self._shortcuts.get(api_key, default)
+
+    def __getitem__(self, api_key: int) -> Shortcut:
+        return self._shortcuts[api_key]
+
+    def __setitem__(self, api_key: int, shortcut: Shortcut) -> None:
+        self._shortcuts[api_key] = shortcut
+
+    def __delitem__(self, api_key: int) -> None:
+        del self._shortcuts[api_key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._shortcuts)
+
+    def __len__(self) -> int:
+        return len(self._shortcuts)
 
 
 class ShortcutCache:
@@ -92,7 +108,7 @@ class ShortcutCache:
     __slots__ = ("_unrecognised", "credit", "known")
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
-        self.known: dict[int, Shortcut] = {} if authorizer is None else UnderAuthorizer(authorizer)
+        self.known: MutableMapping[int, Shortcut] = {} if authorizer is None else UnderAuthorizer(authorizer)
         """By API key."""
         self.credit = FIRST_CREDIT
         """Requests served by shortcuts that have not paid for a growth yet."""

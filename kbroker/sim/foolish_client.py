@@ -66,7 +66,8 @@ def malformed(rng: random.Random, frames: Mapping[str, list[bytes]] | None = Non
     for _ in range(rng.randint(1, 4)):
         frame[rng.randrange(8, len(frame))] = rng.randrange(256)
     if rng.random() < 0.5:
-        frame = frame[: rng.randint(9, len(frame))]
+        end = rng.randint(9, len(frame))
+        frame = frame[:end]
         frame[:4] = (len(frame) - 4).to_bytes(4, "big")
     return bytes(frame)
 

@@ -150,7 +150,8 @@ class Terminal:
     def _write(self, text: str) -> None:
         data = memoryview(text.encode("utf-8", "backslashreplace"))
         while data:
-            data = data[os.write(1, data) :]
+            written = os.write(1, data)
+            data = data[written:]
 
     def _resized(self, number: int, frame: FrameType | None) -> None:
         self._events.append("resize")

@@ -20,15 +20,19 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.bound_ports import canonical_host_name
 from kbroker.cli import main, start
+from kbroker.cli.cluster_plan import free_ports
 from kbroker.cli.config_warnings import warn_about
 from kbroker.cli.parser import UsageError
 from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.client import Client
+from kbroker.client.nodes import describe_quorum
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.registration import Preload, Registration
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest
+from kbroker.wire.messages.metadata import MetadataRequest
 
 ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
@@ -220,6 +224,45 @@ def test_a_properties_file_needs_format_first(tmp_path: Path) -> None:
         assert api_versions(line.split()[-1]) == 0
         assert finish(process, signal.SIGTERM)[0] == 0
     assert "without effect in kbroker: num.network.threads" in (tmp_path / "stderr").read_text()
+
+
+QUORUM = """
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=localhost:{port}
+log.dirs=data
+offsets.topic.replication.factor=1
+"""
+CONTROLLER = f"process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://:{{port}}\n{QUORUM}"
+BROKER = f"process.roles=broker\nnode.id=2\nlisteners=PLAINTEXT://:{{client_port}}\n{QUORUM}"
+
+
+def formatted(directory: Path, properties: str, *words: str) -> Path:
+    directory.mkdir()
+    (directory / "server.properties").write_text(properties)
+    formatting = command("format", "-t", "2esCd6SOSHm2pOYY9gzXPQ", "-c", "server.properties", *words)
+    done = subprocess.run(formatting, cwd=directory, env=ENVIRONMENT, timeout=300, check=False)
+    assert done.returncode == 0
+    return directory
+
+
+def test_a_controller_of_all_addresses_is_found_by_the_name_of_its_host(tmp_path: Path) -> None:
+    """Apache Kafka 4.4.0 gives the canonical name; without it brokers are sent to an empty host, and never ready."""
+    port, client_port = free_ports(2)
+    controller = formatted(tmp_path / "controller", CONTROLLER.format(port=port), "--standalone")
+    broker = formatted(tmp_path / "broker", BROKER.format(port=port, client_port=client_port))
+    with (
+        started(controller, "--config", "server.properties") as (first, _),
+        started(broker, "--config", "server.properties") as (second, _),
+    ):
+        with Client(f"localhost:{client_port}") as client:
+            found = describe_quorum(client)
+            assert [(node.node_id, [(each.host, each.port) for each in node.listeners]) for node in found.nodes] == [
+                (1, [(canonical_host_name(), port)])
+            ]
+            [node] = client.ask_any(MetadataRequest(topics=[])).brokers
+            assert (node.host, node.port) == (canonical_host_name(), client_port)
+        assert finish(second, signal.SIGTERM)[0] == 0
+        assert finish(first, signal.SIGTERM)[0] == 0
 
 
 def test_several_listeners_and_a_warning(tmp_path: Path) -> None:

@@ -125,7 +125,8 @@ def test_a_place_is_held_until_it_is_left() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the option is Linux's")
 def test_a_browser_that_takes_nothing_is_given_up() -> None:
-    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+    [listening] = listen("127.0.0.1", 0)
+    with listening, socket.create_connection(listening.getsockname()):
         listening.setblocking(True)
         accepted, _ = listening.accept()
         with accepted:

@@ -157,7 +157,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         telemetry=None,
         tokens=None,
         quotas=None,
-        check_listeners=None,
+        check_own_configs=None,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)

@@ -447,14 +447,14 @@ def test_log_levels_need_a_permission_of_the_listener(
 
 def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path) -> None:
     """Only who may set a broker's properties has the broker look at the files."""
-    looked: list[Mapping[str, str | None]] = []
+    looked: list[Mapping[str, tuple[int, str]]] = []
 
-    async def look(changes: Mapping[str, str | None]) -> None:
+    async def look(changes: Mapping[str, tuple[int, str]]) -> None:
         looked.append(changes)
 
     async def main() -> None:
         async with metadata_plane(tmp_path) as plane:
-            plane.services.check_listeners = look
+            plane.services.check_own_configs = look
             name = "listener.name.plaintext.ssl.keystore.location"
             config = incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value="/etc/shadow")
             broker = incremental_alter_configs.AlterConfigsResource(
@@ -466,6 +466,6 @@ def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path) -> N
             assert answer.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not looked
             plane.services.authorizer = Rules([(AclOperation.ALTER_CONFIGS, *CLUSTER)])
             await plane.ask(request, principal=ALICE)
-            assert looked == [{name: "/etc/shadow"}]
+            assert looked == [{name: (0, "/etc/shadow")}]
 
     trio.run(main)

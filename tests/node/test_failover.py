@@ -76,6 +76,34 @@ def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path)
     run(test)
 
 
+def test_a_broker_without_controlled_shutdown_leads_until_its_session_is_over(tmp_path: Path) -> None:
+    """As in Apache Kafka: nobody is told of another leader before."""
+
+    async def test() -> None:
+        properties = DEFAULTS | {"broker_session_timeout_ms": "4000", "broker_heartbeat_interval_ms": "500"}
+        async with quorum(tmp_path, controlled_shutdown_enable="false", properties=properties) as cluster:
+            await cluster.start(1, 2, 3)
+            leaving = others(cluster, await cluster.await_leader())[0]
+            witness = others(cluster, leaving)[0]
+            await create(cluster, "t")
+            stopping: list[bool] = []
+            cluster.nodes[witness].metadata.subscribe(
+                lambda delta, image: stopping.append(image.brokers[leaving].in_controlled_shutdown)
+            )
+
+            def moved() -> bool:
+                return all(p.leader not in (leaving, -1) for p in partitions(cluster, witness))
+
+            assert not moved()
+            await cluster.stop(leaving)
+            assert not moved()
+            took = await seconds(lambda: cluster.until(moved))
+            assert took > 2, "a broker that is killed is missed at once"
+            assert stopping and not any(stopping)
+
+    run(test)
+
+
 @pytest.mark.parametrize("which", ["broker", "controller"])
 def test_a_killed_node_is_fenced_without_waiting_for_its_session(tmp_path: Path, which: str) -> None:
     async def test() -> None:

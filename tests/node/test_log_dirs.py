@@ -33,6 +33,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.node.quorum_harness import quorum
 
 ONE, TWO = "data", "more"
 
@@ -262,10 +263,10 @@ def test_what_cannot_move(tmp_path: Path) -> None:
     scenario(tmp_path, test)
 
 
-def cordon(value: str, operation: int = 0) -> IncrementalAlterConfigsRequest:
+def cordon(value: str, operation: int = 0, *, broker: int = 1) -> IncrementalAlterConfigsRequest:
     config = AlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)
     return IncrementalAlterConfigsRequest(
-        resources=[AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])]
+        resources=[AlterConfigsResource(resource_type=4, resource_name=str(broker), configs=[config])]
     )
 
 
@@ -317,6 +318,31 @@ def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
         assert len(held((await describe(client))[TWO])) == 2
 
     scenario(tmp_path, test)
+
+
+def test_a_controller_takes_cordoned_dirs_from_their_broker_alone(tmp_path: Path) -> None:
+    """Another node than the active controller has judged the paths, which a controller does not know."""
+
+    async def test() -> None:
+        async with quorum(tmp_path) as cluster:
+            await cluster.start(1, 2, 3)
+            controller = await cluster.await_leader()
+            broker = next(node_id for node_id in cluster.nodes if node_id != controller)
+            path = cluster.nodes[broker].log_manager.log_dirs[0].path
+            direct, own = await cluster.controller_client(controller), await cluster.node(broker).connect()
+
+            async def change(client: Client, value: str) -> int:
+                [answer] = (await client.ask(cordon(value, broker=broker))).responses
+                return int(answer.error_code)
+
+            assert await change(direct, path) == ErrorCode.INVALID_CONFIG
+            assert await change(own, path) == ErrorCode.NONE
+            await cluster.until(lambda: cluster.nodes[broker].log_manager.log_dirs[0].cordoned)
+            assert await change(direct, path) == ErrorCode.NONE
+            assert await change(direct, "") == ErrorCode.NONE
+            assert await change(direct, path) == ErrorCode.INVALID_CONFIG
+
+    run(test)
 
 
 def test_a_damaged_log_stays_where_it_is_and_the_node_lives_on(tmp_path: Path) -> None:

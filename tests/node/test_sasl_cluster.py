@@ -22,6 +22,11 @@ from kbroker.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
@@ -183,3 +188,58 @@ def test_a_node_with_a_wrong_password_is_not_let_in(tmp_path: Path, caplog: pyte
         run(test)
     assert "127.0.0.1" in caplog.text
     assert not any(secret in caplog.text for secret in (*SECRETS, "stolen"))
+
+
+PLAIN_LINE = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="broker-secret"'
+    ' user_broker="broker-secret" user_alice="alice-secret";'
+)
+
+
+def test_nodes_change_the_mechanism_by_which_they_log_in_to_one_another(tmp_path: Path) -> None:
+    """Broker after broker, at run time, each by itself; in the end none takes the mechanism of their files any more."""
+    own = "listener.name.plaintext"
+
+    async def alter(client: Client, node_id: int, **changes: str) -> None:
+        configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in changes.items()]
+        resource = AlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
+        [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
+        assert answer.error_code == 0, answer.error_message
+
+    async def test() -> None:
+        format_nodes(tmp_path)
+        async with quorum(tmp_path, properties=PROPERTIES) as cluster:
+            await cluster.start(1, 2, 3)
+            await cluster.await_leader()
+            admins = {node_id: await logged_in(cluster.node(node_id)) for node_id in cluster.nodes}
+            steps: list[dict[str, str]] = [
+                {f"{own}.plain.sasl.jaas.config": PLAIN_LINE, f"{own}.sasl.enabled.mechanisms": f"{MECHANISM},PLAIN"},
+                {"sasl.mechanism.inter.broker.protocol": "PLAIN"},
+                {f"{own}.sasl.enabled.mechanisms": "PLAIN"},
+            ]
+            for step in steps:
+                for node_id, admin in admins.items():
+                    await alter(admin, node_id, **step)
+            await cluster.stop(3)
+            await cluster.start(3)
+            client = await cluster.node(3).connect()
+            refused = await client.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
+            assert refused.mechanisms == ["PLAIN"]
+            wish = CreatableTopic(name="t", num_partitions=3, replication_factor=3)
+            created = await admins[1].ask(CreateTopicsRequest(topics=[wish], timeout_ms=60_000))
+            assert created.topics[0].error_code == 0
+            await cluster.topics_everywhere(["t"])
+            for partition in range(3):
+                led = {p.leader for p in cluster.newest_image().topics.by_name["t"].partitions.values()}
+                assert led == {1, 2, 3}
+                leader = cluster.newest_image().topics.by_name["t"].partitions[partition].leader
+                client = await cluster.node(leader).connect()
+                await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+                answer = await client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"))
+                assert answer.error_code == 0
+                produced = await client.ask(produce_request("t", batch(b"x"), acks=-1, partition=partition), 12)
+                assert produced.responses[0].partition_responses[0].error_code == 0
+            isr = [set(p.isr) for p in cluster.newest_image().topics.by_name["t"].partitions.values()]
+            assert isr == [{1, 2, 3}] * 3, "all of them fetch"
+
+    run(test)

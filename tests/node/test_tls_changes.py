@@ -143,8 +143,6 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
         assert any("cannot open" in record.getMessage() for record in broker.logs)
         with pytest.raises(KafkaException, match=r"not for IPAddress:127\.0\.0\.1 any more"):
             alter(admin, keystore__location=str(tmp_path / "other.pem"))
-        with pytest.raises(KafkaException, match="cannot be changed while kbroker runs"):
-            alter(admin, client__auth="required")
         assert serial(broker) == NODE.certificate.serial_number
         alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password=SECRET)
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
@@ -159,6 +157,42 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
         alter(AdminClient(conf(broker, files, None)), keystore__location=None, keystore__password=None)
         until(lambda: serial(broker) == NODE.certificate.serial_number, broker)
         assert not any(SECRET in record.getMessage() for record in broker.logs)
+
+
+def test_who_is_let_in_is_changed_by_request_for_connections_from_then_on(tmp_path: Path, files: Path) -> None:
+    """The properties of a listener's TLS that are no stores, with the listener's prefix or for all listeners."""
+    (tmp_path / "client.pem").write_text(AUTHORITY.issue("CN=alice").pem())
+    (tmp_path / "ca.pem").write_text(AUTHORITY.certificate_pem)
+    stranger = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    known = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    known.load_cert_chain(tmp_path / "client.pem")
+
+    def version(context: ssl.SSLContext) -> str | None:
+        with (
+            socket.create_connection((broker.host, broker.port), 120) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
+            return client.version() if client.recv(4) else None
+
+    def is_let_in(context: ssl.SSLContext) -> bool:
+        try:
+            return version(context) is not None
+        except OSError:
+            return False
+
+    with running_broker(in_files(tmp_path)) as broker:
+        admin = AdminClient(conf(broker, files, None))
+        assert is_let_in(stranger) and version(known) == "TLSv1.3"
+        alter(admin, client__auth="required")
+        until(lambda: not is_let_in(stranger), broker)
+        assert is_let_in(known)
+        own = ConfigEntry("ssl.enabled.protocols", "TLSv1.2", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[own])
+        admin.incremental_alter_configs([resource])[resource].result(120)  # its connection goes on
+        until(lambda: version(known) == "TLSv1.2", broker)
+        alter(admin, client__auth=None)
+        until(lambda: is_let_in(stranger), broker)
 
 
 def test_a_client_does_not_learn_of_files_nor_stops_the_node_with_one(tmp_path: Path, files: Path) -> None:

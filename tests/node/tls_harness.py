@@ -158,7 +158,7 @@ def until(condition: Callable[[], bool], broker: RunningBroker) -> None:
     """Have the node look at its stores until something holds."""
 
     async def look(node: Any) -> None:
-        await node.security.look(node._dynamic_config.with_prefix("listener.name."))
+        await node.security.look(node._dynamic_config.of_listeners())
 
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import cast
 
 import pytest
 
@@ -15,13 +16,21 @@ from kbroker.raft_metadata.controller.brokers import (
     unfence_broker,
     unregister_broker,
 )
-from kbroker.raft_metadata.controller.configs import APPEND, ConfigChange, incremental_alter_configs
+from kbroker.raft_metadata.controller.configs import (
+    APPEND,
+    DELETE,
+    SET,
+    ConfigChange,
+    incremental_alter_configs,
+    legacy_alter_configs,
+)
 from kbroker.raft_metadata.controller.elections import elect_leaders
 from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_partitions, create_topics
 from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, ResourceType
+from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.raft_metadata.topics import NewPartitions, NewTopic
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -224,6 +233,43 @@ def test_brokers_whose_disks_are_all_cordoned_get_no_new_replicas() -> None:
         with pytest.raises(ApiError) as refused:
             ask()
         assert "log directories" in str(refused.value.message)
+
+
+def cordon(h: Harness, broker: str, value: str | None, *, forwarded: bool) -> ApiError | None:
+    resource = ConfigResource(ResourceType.BROKER, broker)
+    change = ConfigChange("cordoned.log.dirs", DELETE if value is None else SET, value)
+    [error] = h.apply(incremental_alter_configs(h.view, {resource: [change]}, forwarded=forwarded)).values()
+    return cast("ApiError | None", error)
+
+
+def test_directories_are_cordoned_from_the_level_on_that_knows_them() -> None:
+    h = Harness(level=CORDONED_DIRECTORIES - 1)
+    h.broker(1)
+    for value in ("/data", "", None):
+        error = cordon(h, "1", value, forwarded=True)
+        assert error is not None and error.code is ErrorCode.INVALID_CONFIG
+        assert error.message is not None and error.message.endswith("requires metadata.version >= 4.3-IV0")
+    h.raise_level(CORDONED_DIRECTORIES)
+    assert cordon(h, "1", "/data", forwarded=True) is None
+
+
+def test_what_no_broker_has_judged_may_cordon_no_more_directories() -> None:
+    """A controller does not know the paths of a broker's directories."""
+    h = Harness()
+    h.broker(1)
+    assert cordon(h, "1", "/a, /b,/c", forwarded=True) is None
+    for refused in ("/d", "/a,/d", "*"):
+        error = cordon(h, "1", refused, forwarded=False)
+        assert error is not None and error.code is ErrorCode.INVALID_CONFIG
+        assert error.message is not None and error.message.endswith(
+            "must be a subset of the current configuration value."
+        )
+    for value in ("/c ,/a", "/a", " ", None):
+        assert cordon(h, "1", value, forwarded=False) is None
+    broker = ConfigResource(ResourceType.BROKER, "1")
+    for forwarded in (False, True):
+        result = legacy_alter_configs(h.view, {broker: {"cordoned.log.dirs": "/a"}}, forwarded=forwarded)
+        assert [error is None for error in result.response.values()] == [forwarded]
 
 
 def test_errors_of_many_parts_do_not_keep_the_frames_that_they_have_passed_through() -> None:

@@ -26,7 +26,6 @@ KEYS = [
         "true",
         MEDIUM,
         "Hand over leadership before stopping.",
-        no_effect="a broker that stops always hands over what it leads",
     ),
     ConfigKey(
         "controller.listener.names",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kbroker.config.definition import ConfigKey, Range
-from kbroker.config.security import oauth
 from kbroker.config.shorthand import (
     DOUBLE,
     HIGH,
@@ -120,6 +119,3 @@ KEYS: list[ConfigKey] = [
         "Most bytes of one SASL message before a client is authenticated.",
     ),
 ]
-
-AT_START = frozenset(key.name for key in (*KEYS, *oauth.KEYS))
-"""Those that a node reads when it starts, and never again."""

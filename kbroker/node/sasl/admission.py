@@ -327,7 +327,8 @@ async def _write(stream: Stream, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         try:
-            rest = rest[stream.send(rest) :]
+            written = stream.send(rest)
+            rest = rest[written:]
             if rest:
                 await trio.lowlevel.checkpoint()
         except BlockingIOError:

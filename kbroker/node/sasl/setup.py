@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -69,6 +69,7 @@ class ListenerSasl:
     def __init__(self, config: BrokerConfig, listener_name: str) -> None:
         self._config = config
         self._listener_name = listener_name
+        self._scope = trio.CancelScope()
         names = [str(name) for name in config.security(listener_name)["sasl.enabled.mechanisms"]]
         for name in names:
             if name not in MECHANISMS:
@@ -88,10 +89,17 @@ class ListenerSasl:
             name: MECHANISMS[name](MechanismProperties(config, listener_name, name)) for name in dict.fromkeys(names)
         }
 
-    @property
-    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """The tasks of the mechanisms, which run as long as the node."""
-        return [mechanism.task for mechanism in self.mechanisms.values() if mechanism.task is not None]
+    async def run(self) -> None:
+        """The tasks of the mechanisms, until ``stop``."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                for mechanism in self.mechanisms.values():
+                    if mechanism.task is not None:
+                        nursery.start_soon(mechanism.task)
+
+    def stop(self) -> None:
+        """End ``run``: others have taken the place of the mechanisms."""
+        self._scope.cancel()
 
     def admission(self, services: Services, *, is_controller: bool) -> SaslAdmission:
         """The step of the listener's admission."""

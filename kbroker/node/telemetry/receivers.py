@@ -55,7 +55,8 @@ class MetricsFile:
                 descriptor = self._open()
             rest = memoryview(line)
             while rest:
-                rest = rest[os.write(descriptor, rest) :]
+                written = os.write(descriptor, rest)
+                rest = rest[written:]
         finally:
             os.close(descriptor)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kbroker.config.broker_checks import CORDONED
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS
 from kbroker.raft_metadata.controller.config_validation import (
@@ -18,6 +19,7 @@ from kbroker.raft_metadata.controller.config_validation import (
 from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import ALL_BROKERS, ConfigResource, ResourceType, config_record
+from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, metadata_version_name
 from kbroker.raft_metadata.topics import validate_topic_name
 from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import ClearElrRecord, ConfigRecord
@@ -44,14 +46,18 @@ ConfigErrors = dict[ConfigResource, ApiError | None]
 
 
 def incremental_alter_configs(
-    view: ControllerView, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    view: ControllerView,
+    changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+    *,
+    validate_only: bool = False,
+    forwarded: bool = True,
 ) -> ControllerResult[ConfigErrors]:
-    """Change single properties of some resources."""
+    """Change single properties of some resources. ``forwarded``: the broker that they are for has judged them."""
     records: list[ConfigRecord] = []
     errors: ConfigErrors = {}
     for resource, wanted in changes.items():
         try:
-            records += incremental_records(view, resource, wanted)
+            records += incremental_records(view, resource, wanted, forwarded=forwarded)
             errors[resource] = None
         except ApiError as error:
             errors[resource] = error.without_traceback()
@@ -59,7 +65,12 @@ def incremental_alter_configs(
 
 
 def incremental_records(
-    view: ControllerView, resource: ConfigResource, changes: Sequence[ConfigChange], *, new_resource: bool = False
+    view: ControllerView,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    *,
+    new_resource: bool = False,
+    forwarded: bool = True,
 ) -> list[ConfigRecord]:
     """The records of one resource's changes; ``ApiError`` if any of them cannot be taken."""
     current = view.image.configs.get(resource)
@@ -70,7 +81,7 @@ def incremental_records(
         # A broker's unchanged value is written again: that makes it reload, e.g. a key store (KAFKA-14136).
         if new != old or resource.type == ResourceType.BROKER:
             records.append(config_record(resource, change.name, new))
-    _validate(view, resource, records, new_resource=new_resource)
+    _validate(view, resource, records, new_resource=new_resource, forwarded=forwarded)
     if changes:
         _ask_policy(view, resource, records)
     return records
@@ -81,6 +92,7 @@ def legacy_alter_configs(
     replacements: Mapping[ConfigResource, Mapping[str, str | None]],
     *,
     validate_only: bool = False,
+    forwarded: bool = True,
 ) -> ControllerResult[ConfigErrors]:
     """Replace all properties of some resources; a property that is not named is removed."""
     records: list[ConfigRecord] = []
@@ -95,7 +107,7 @@ def legacy_alter_configs(
         named = list(own)
         own += [config_record(resource, name, None) for name in current if name not in wanted]
         try:
-            _validate(view, resource, own)
+            _validate(view, resource, own, forwarded=forwarded)
             _ask_policy(view, resource, named)  # not of what is removed without a name (KAFKA-14195)
         except ApiError as error:
             errors[resource] = error.without_traceback()
@@ -158,7 +170,12 @@ def _new_value(view: ControllerView, resource: ConfigResource, change: ConfigCha
 
 
 def _validate(
-    view: ControllerView, resource: ConfigResource, records: Sequence[ConfigRecord], *, new_resource: bool = False
+    view: ControllerView,
+    resource: ConfigResource,
+    records: Sequence[ConfigRecord],
+    *,
+    new_resource: bool = False,
+    forwarded: bool,
 ) -> None:
     after = dict(view.image.configs.get(resource))
     for record in records:
@@ -188,8 +205,9 @@ def _validate(
             after,
             broker_id=int(resource.name) if resource.name else None,
         )
-        if view.image.features.elr_enabled:
-            _check_elr(resource, records)
+        for record in records:
+            _check_elr(view, record)
+            _check_cordoned(view, record, view.image.configs.get(resource).get(CORDONED), forwarded=forwarded)
     elif resource.type == ResourceType.GROUP:
         if not resource.name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -226,14 +244,37 @@ def _validate_broker_name(view: ControllerView, name: str) -> None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "No node with id " + name + " found.")
 
 
-def _check_elr(resource: ConfigResource, records: Sequence[ConfigRecord]) -> None:
+def _check_elr(view: ControllerView, record: ConfigRecord) -> None:
     """All brokers must have one ``min.insync.replicas`` while the controller finds eligible leaders by it."""
-    for record in records:
-        if record.name == MIN_INSYNC_REPLICAS and resource.name:
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
-            )
-        if record.name == MIN_INSYNC_REPLICAS and record.value is None:
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
-            )
+    if record.name != MIN_INSYNC_REPLICAS or not view.image.features.elr_enabled:
+        return
+    if record.resource_name:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+        )
+    if record.value is None:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+        )
+
+
+def _check_cordoned(view: ControllerView, record: ConfigRecord, current: str | None, *, forwarded: bool) -> None:
+    """Only a broker knows the paths of its directories: what it has not judged may name no more than before."""
+    if record.name != CORDONED:
+        return
+    if view.image.features.metadata_version < CORDONED_DIRECTORIES:
+        level = metadata_version_name(CORDONED_DIRECTORIES)
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"The {CORDONED} configuration value cannot be set because it requires metadata.version >= {level}",
+        )
+    if not forwarded and not {*_paths(record.value)} <= {*_paths(current)}:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"When updating {CORDONED} via controllers,  the new value must be a subset of the current configuration "
+            "value.",
+        )
+
+
+def _paths(text: str | None) -> list[str]:
+    return [path.strip() for path in text.split(",")] if text and text.strip() else []

@@ -16,7 +16,10 @@ from kbroker.value_types import NamedTuple
 
 
 class Heartbeat(NamedTuple):
-    """The fields of BrokerHeartbeat. ``cordoned_log_dirs`` is None while the broker does not know them."""
+    """The fields of BrokerHeartbeat. ``cordoned_log_dirs`` is None while the broker does not know them.
+
+    ``is_last``: it stops without a controlled shutdown, and is to be missed only when its session is over.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -25,6 +28,7 @@ class Heartbeat(NamedTuple):
     want_shut_down: bool = False
     offline_log_dirs: tuple[Uuid, ...] = ()
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
+    is_last: bool = False
 
 
 class HeartbeatState(NamedTuple):

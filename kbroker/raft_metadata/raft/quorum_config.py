@@ -43,12 +43,3 @@ def bootstrap_nodes(config: BrokerConfig) -> list[Node]:
         VoterEndpoint(voter.host, voter.port) for voter in config.controller_quorum_voters
     ]
     return [Node(-2 - index, address) for index, address in enumerate(addresses)]
-
-
-def own_endpoints(config: BrokerConfig) -> dict[str, VoterEndpoint]:
-    """The advertised addresses of this node's controller listeners."""
-    return {
-        listener.name: VoterEndpoint(listener.host, listener.port)
-        for listener in config.advertised_controller_listeners
-        if listener.port > 0
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, UuidField, field, message
+from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Request, UuidField, field, message
 
 
 @message(api_key=63, versions="0-2", flexible="0+")
@@ -16,6 +16,7 @@ class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
     want_shut_down: Bool = False
     offline_log_dirs: list[UuidField] = field("1+", tag=0)
     cordoned_log_dirs: list[UuidField] | None = field("2+", nullable="2+", tag=1, default=None)
+    is_last: Bool = field(tag=FIRST_OWN_TAG, default=False)
 
 
 @message(api_key=63, versions="0-2", flexible="0+")

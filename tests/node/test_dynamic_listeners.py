@@ -1,0 +1,202 @@
+"""Settings of listeners that change at run time (KIP-226): how clients log in, who they are, which listeners there are.
+
+TLS is in `tests/node/test_tls_changes.py`. What holds is that of connections from then on; those that are open go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.testing import running_broker
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.metadata import MetadataRequest
+from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.test_sasl import ALICE, LISTENER, PLAIN_LINE, PROPERTIES, authenticate, handshake, logged_in
+
+JAAS = f"{LISTENER}.plain.sasl.jaas.config"
+LDAP = 'com.sun.security.auth.module.LdapLoginModule required userProvider="ldap://10.0.0.1/";'
+KERBEROS = (
+    "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+    ' keyTab="/no/such/file" principal="kafka/localhost@REALM";'
+)
+BUILDER = "principal.builder.class"
+
+
+async def alter(client: Client, **changes: str | None) -> tuple[int, str]:
+    """Change node 1's properties, None removes one; the error."""
+    configs = [
+        AlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
+        for name, value in changes.items()
+    ]
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
+    return int(answer.error_code), answer.error_message or ""
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until a node has followed: its listeners look as soon as its image is another."""
+    with trio.fail_after(60):
+        while not await condition():
+            await trio.sleep(0.01)
+
+
+async def login(node: Node, token: bytes) -> int:
+    """The error of a new connection's login."""
+    client = await node.connect()
+    await handshake(client)
+    return int((await authenticate(client, token)).error_code)
+
+
+def test_users_and_mechanisms_are_others_for_connections_from_then_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, **PROPERTIES) as node:
+            admin = await logged_in(node)
+            changed = PLAIN_LINE.replace("alice-secret", "alice-another")
+            assert (await alter(admin, **{JAAS: changed}))[0] == 0
+
+            async def is_changed() -> bool:
+                return await login(node, b"\0alice\0alice-another") == 0
+
+            await until(is_changed)
+            assert await login(node, ALICE) == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert (await admin.ask(MetadataRequest(topics=[]))).brokers, "its connection goes on"
+            code, message = await alter(admin, **{JAAS: "nonsense"})
+            assert code == ErrorCode.INVALID_REQUEST and message.startswith(JAAS) and "secret" not in message
+            for other in ("plaintext", "of.nobody"):
+                ldap = {f"listener.name.{other}.plain.sasl.jaas.config": LDAP}
+                assert (await alter(admin, **ldap))[0] == (ErrorCode.INVALID_REQUEST if other == "plaintext" else 0)
+            kerberos = {f"{LISTENER}.gssapi.sasl.jaas.config": KERBEROS, "sasl.enabled.mechanisms": "PLAIN,GSSAPI"}
+            code, message = await alter(admin, **kerberos)
+            assert code == ErrorCode.INVALID_REQUEST and "No such file" not in message
+            code, message = await alter(admin, **{"sasl.enabled.mechanisms": "NOSUCH"})
+            assert code == ErrorCode.INVALID_REQUEST and "NOSUCH is not supported" in message
+            assert await alter(admin, **{f"{LISTENER}.sasl.enabled.mechanisms": "SCRAM-SHA-256"}) == (0, "")
+
+            async def offers_scram_alone() -> bool:
+                return list((await handshake(await node.connect())).mechanisms) == ["SCRAM-SHA-256"]
+
+            await until(offers_scram_alone)
+            assert await alter(admin, **{f"{LISTENER}.sasl.enabled.mechanisms": None, JAAS: None}) == (0, "")
+
+            async def is_as_before() -> bool:
+                response = await handshake(client := await node.connect())
+                return bool(response.error_code == 0 and (await authenticate(client, ALICE)).error_code == 0)
+
+            await until(is_as_before)
+
+    run(test)
+
+
+def test_what_was_set_before_holds_from_the_start_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running_node(tmp_path, **PROPERTIES) as node:
+            admin = await logged_in(node)
+            assert await alter(admin, **{f"{LISTENER}.sasl.enabled.mechanisms": "SCRAM-SHA-256"}) == (0, "")
+        async with running_node(tmp_path, **PROPERTIES) as node:
+            assert list((await handshake(await node.connect())).mechanisms) == ["SCRAM-SHA-256"]
+
+    run(test)
+
+
+def test_a_builder_of_principals_takes_turns_with_the_usual_one(tmp_path: Path) -> None:
+    """Of code only what the node's own file names: nobody has a node import anything over the wire."""
+    (tmp_path / "who.py").write_text("def build(peer):\n    return 'User:built'\n")
+    own = f"python:{tmp_path / 'who.py'}:build"
+    usual = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+    async def test() -> None:
+        async with running_node(tmp_path, **{BUILDER: own}) as node:
+
+            async def name() -> str:
+                client = await node.connect()
+                assert (await client.ask(MetadataRequest(topics=[]))).brokers
+                [connection] = node.connections_of([client])
+                return str(connection.principal.name)
+
+            admin = await node.connect()
+            assert await name() == "built"
+            for value in ("no.such.Class", own.replace("who.py", "other.py"), "python:os:system"):
+                code, message = await alter(admin, **{BUILDER: value})
+                assert code == ErrorCode.INVALID_REQUEST and BUILDER in message
+            turns: list[tuple[str | None, str]] = [(usual, "ANONYMOUS"), (None, "built")]
+            for turn, wanted in turns:
+                assert await alter(admin, **{BUILDER: turn}) == (0, "")
+
+                async def is_built(wanted: str = wanted) -> bool:
+                    return await name() == wanted
+
+                await until(is_built)
+
+    run(test)
+
+
+def test_listeners_are_opened_and_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:SASL_PLAINTEXT"
+    users = {JAAS.replace("plaintext", "more", 1): PLAIN_LINE, "listener.name.more.sasl.enabled.mechanisms": "PLAIN"}
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            before = node.broker.config.raw["listeners"]
+            admin = await node.connect()
+            code, message = await alter(admin, listeners=f"{before},MORE://127.0.0.1:0")
+            assert code == ErrorCode.INVALID_REQUEST and "MORE has no security protocol" in message
+            code, message = await alter(admin, listeners="CONTROLLER://127.0.0.1:0")
+            assert code == ErrorCode.INVALID_REQUEST and "a broker needs a listener" in message
+            changes = {"listeners": f"{before},MORE://127.0.0.1:0", "listener.security.protocol.map": protocols}
+            assert await alter(admin, **users, **changes) == (0, "")
+
+            async def is_open() -> bool:
+                return "MORE" in node.broker.ports and "MORE" in {each.name for each in node.broker.listeners}
+
+            await until(is_open)
+            client = await node.connect("MORE")
+            await handshake(client)
+            assert (await authenticate(client, ALICE)).error_code == 0
+            assert (await client.ask(MetadataRequest(topics=[]))).error_code == 0
+            address = node.broker.ports["MORE"]
+            moved = f"{before.replace('127.0.0.1', '127.0.0.2')},MORE://127.0.0.1:0"
+            assert await alter(admin, listeners=moved) == (0, "")
+
+            async def is_warned_of() -> bool:
+                return [text.split()[1] for text in caplog.messages if "keeps the address" in text] == warned
+
+            warned = ["PLAINTEXT", "CONTROLLER"]
+            await until(is_warned_of)
+            assert await alter(admin, listeners=None) == (0, "")
+
+            async def is_refused() -> bool:
+                try:
+                    await (await trio.open_tcp_stream(*address)).aclose()
+                except OSError:
+                    return True
+                return False
+
+            await until(is_refused)
+            assert await client.stream.receive_some(1) == b"", "who was connected there is not any more"
+            assert (await admin.ask(MetadataRequest(topics=[]))).brokers
+
+    run(test)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_librdkafka_sets_a_property_of_kerberos(tmp_path: Path) -> None:
+    """As its own test of its admin client does."""
+    admin = pytest.importorskip("confluent_kafka.admin")
+    name = "sasl.kerberos.min.time.before.relogin"
+    with running_broker() as broker:
+        client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        entry = admin.ConfigEntry(name, "58000", incremental_operation=admin.AlterConfigOpType.SET)
+        resource = admin.ConfigResource(admin.ResourceType.BROKER, "1", incremental_configs=[entry])
+        client.incremental_alter_configs([resource])[resource].result(120)
+        found = client.describe_configs([resource])[resource].result(120)[name]
+        assert (found.value, found.is_read_only) == ("58000", False)
