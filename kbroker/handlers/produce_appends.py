@@ -15,10 +15,10 @@ from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.transactional_produce import Response, Unverified, Verified
 from kbroker.later import Later
-from kbroker.log.validation import check_produce_version
+from kbroker.log.validation import NotOneBatch, check_produce_version, only_batch
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.replication.offset_waiter import Appended, Results
-from kbroker.types import ZERO_UUID, Uuid
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -107,14 +107,18 @@ class Appends:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         header = self._ctx.header
         _check_records(data.records, header.api_version)
-        if self._verified is not None:
-            self.guard(name, data.index)
-        if self._request.acks not in (-1, 1, 0):
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-        is_internal = name in INTERNAL_TOPICS if partition is None else partition.is_internal
-        if is_internal and header.client_id != _ADMIN_CLIENT:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-        return partition or self._manager.get_partition(name, data.index)
+        try:
+            if self._verified is not None:
+                self.guard(name, data.index)
+            if self._request.acks not in (-1, 1, 0):
+                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            is_internal = name in INTERNAL_TOPICS if partition is None else partition.is_internal
+            if is_internal and header.client_id != _ADMIN_CLIENT:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+            return partition or self._manager.get_partition(name, data.index)
+        except ApiError:
+            only_batch(data.records or b"", TopicPartition(name, data.index))  # its error goes first
+            raise
 
     def guard(self, name: str | None, index: int) -> VerificationGuard | None:
         """The guard that the coordinator has given for the partition's transaction. Raises its refusal."""
@@ -275,7 +279,13 @@ def _error_answer(index: int, error: ApiError, refused_by: Partition | None) -> 
     record_errors = getattr(error, "record_errors", ())
     unverified = isinstance(error, Unverified)
     log_start_offset = -1
-    if refused_by is not None and error.code not in _WITHOUT_START and refused_by.has_log and not refused_by.offline:
+    if (
+        refused_by is not None
+        and error.code not in _WITHOUT_START
+        and not isinstance(error, NotOneBatch)
+        and refused_by.has_log
+        and not refused_by.offline
+    ):
         log_start_offset = refused_by.log.log_start_offset
     return PartitionProduceResponse(
         index=index,

@@ -15,6 +15,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext, Services
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.later import Later
+from kbroker.log.validation import only_batch
 from kbroker.log.verification_guard import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
@@ -65,7 +66,7 @@ def verified_first(
     if not headers:
         return append({})
     if len(producers) > 1:
-        return all_refused(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return all_refused(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "it has transactions of several producers")
     verification = _Verification(request, ctx, headers, producers.pop())
     verification.ask()
     return verification.steps(append)
@@ -100,7 +101,7 @@ def is_transactional(records: memoryview) -> bool:
     return len(records) > _ATTRIBUTES_LOW_AT and bool(records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG)
 
 
-def all_refused(request: ProduceRequest, code: ErrorCode) -> Steps[Response]:
+def all_refused(request: ProduceRequest, code: ErrorCode, message: str | None = None) -> Steps[Response]:
     """The steps of a request that is refused as a whole: the same error for every partition, in its turn.
 
     ``CloseConnection`` for acks=0, as there is no answer to tell it in.
@@ -115,7 +116,12 @@ def all_refused(request: ProduceRequest, code: ErrorCode) -> Steps[Response]:
                 topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(
-                        index=data.index, error_code=code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
+                        index=data.index,
+                        error_code=code,
+                        base_offset=-1,
+                        log_append_time_ms=-1,
+                        log_start_offset=-1,
+                        error_message=message,
                     )
                     for data in topic.partition_data
                 ],
@@ -145,7 +151,9 @@ def _transactional_batches(
         for data in topic.partition_data:
             try:
                 header = parse_header(data.records or b"")
-            except CorruptRecord:
+                if header.size != len(data.records or b""):
+                    only_batch(data.records or b"", TopicPartition(name or "", data.index))
+            except (ApiError, CorruptRecord):
                 continue  # the log refuses it with the right error
             if header.is_transactional and header.has_producer_id and name is not None:
                 found[TopicPartition(name, data.index)] = header
