@@ -1,0 +1,577 @@
+"""Random requests that build on each other: topics, their logs, transactions, groups, and what security has.
+
+A request is told once for both brokers; what each of them has given out itself (ids, epochs, members) is filled in from
+its `World`. Wrong values stand beside right ones everywhere.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from compat_tests.wire_differential.sequence_world import API_KEY, Step, Told, World
+from kbroker.types import ZERO_UUID
+from kbroker.wire.compression import CompressionType
+from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.registry import API_KEYS
+
+SOME_TIME = 1_717_000_000_000
+_CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("cleanup.policy", ("compact", "delete", "compact,delete", "COMPACT", "")),
+    ("retention.ms", ("-1", "3600000", " 77 ", "soon")),
+    ("max.message.bytes", ("500", "1000000", "-1", "+1000")),
+    ("message.timestamp.type", ("LogAppendTime", "CreateTime", "now")),
+    ("min.insync.replicas", ("1", "2", "0")),
+    ("segment.bytes", ("1048576", " 5000000 ", "1", None)),
+    ("compression.type", ("gzip", "producer", "lz4", "none")),
+    ("preallocate", ("TRUE", "false", "yes")),
+    ("message.timestamp.before.max.ms", ("1000", "9223372036854775807")),
+    ("no.such.config", ("1",)),
+)
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+_ANY_ACL = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+
+
+def _batch(records: list[Record], codec: CompressionType, damage: str, **header: Any) -> bytes:
+    batch = bytearray(build_batch(records, compression=codec, **header))
+    if damage == "crc":
+        batch[-1] ^= 0x40
+    elif damage == "cut":
+        del batch[-3:]
+    elif damage == "two":
+        batch *= 2
+    elif damage == "none":
+        batch.clear()
+    return bytes(batch)
+
+
+class Sequence:
+    """The requests of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.prefix = f"q{seed}-"
+        self._rng = random.Random(seed)
+        self._made: dict[str, int] = {}
+        """The topics that there are, with how many partitions."""
+        self._ends: dict[tuple[str, str, int], int] = {}
+        """Producer, topic, partition -> the next sequence."""
+        self._numbers = 0
+        self._names = [self.prefix + name for name in ("a", "b", "c", "d.e", "d_e")]
+        self._groups = [f"{self.prefix}group-{n}" for n in range(2)]
+        self._ids = [f"{self.prefix}tx-{n}" for n in range(2)]
+        self._loose = f"{self.prefix}idempotent"
+        self._weights: dict[Callable[[], Step], int] = {
+            self._create_topics: 5,
+            self._delete_topics: 2,
+            self._create_partitions: 1,
+            self._alter_configs: 3,
+            self._describe_configs: 2,
+            self._describe_topics: 2,
+            self._produce: 10,
+            self._fetch: 5,
+            self._list_offsets: 3,
+            self._delete_records: 3,
+            self._leader_epochs: 1,
+            self._describe_producers: 2,
+            self._init_producer_id: 6,
+            self._add_partitions: 4,
+            self._add_offsets: 3,
+            self._commit_in_transaction: 3,
+            self._end: 5,
+            self._describe_transactions: 2,
+            self._join: 4,
+            self._sync: 3,
+            self._heartbeat: 2,
+            self._leave: 2,
+            self._commit: 4,
+            self._fetch_offsets: 4,
+            self._delete_offsets: 1,
+            self._describe_groups: 2,
+            self._delete_groups: 1,
+            self._list: 2,
+            self._alter_credentials: 2,
+            self._describe_credentials: 1,
+            self._create_acls: 2,
+            self._delete_acls: 1,
+            self._describe_acls: 1,
+            self._alter_quotas: 2,
+            self._describe_quotas: 1,
+        }
+
+    def next(self) -> Step:
+        """The next request; it may depend on what was learned of the answers before."""
+        if not self._made:
+            return self._create_topics()
+        return self._rng.choices(list(self._weights), list(self._weights.values()))[0]()
+
+    # --- choices ------------------------------------------------------------------------------------------------
+
+    def _chance(self, chance: float) -> bool:
+        return self._rng.random() < chance
+
+    def _pick(self, *values: Any) -> Any:
+        return self._rng.choice(values)
+
+    def _topic(self) -> str:
+        if self._chance(0.08):
+            return str(self._pick(*_INTERNAL, "bad name", self.prefix + "missing", ""))
+        return str(self._rng.choice(sorted(self._made))) if self._made else self._names[0]
+
+    def _clients_topic(self) -> str:
+        """No internal topic: what is in one depends on times, and on what others have done."""
+        name = self._topic()
+        return self.prefix + "missing" if name in _INTERNAL else name
+
+    def _partition(self, topic: str) -> int:
+        return int(self._pick(7, -1)) if self._chance(0.05) else self._rng.randrange(self._made.get(topic, 1))
+
+    def _group(self) -> str:
+        return "" if self._chance(0.03) else str(self._rng.choice(self._groups))
+
+    def _id(self) -> str:
+        return str(self._pick("", self.prefix + "nobody")) if self._chance(0.05) else str(self._rng.choice(self._ids))
+
+    def _step(self, api: str, told: Told | Callable[[World], Told], lowest: int = 0, **options: Any) -> Step:
+        """A request in any version from ``lowest`` on."""
+        versions = API_KEYS[API_KEY[api]].stable_versions
+        version = self._rng.randint(max(versions.lowest, lowest), versions.highest)
+        return Step(api, version, told if callable(told) else lambda world: told, **options)
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, Any]:
+        name, values = self._rng.choice(_CONFIGS)
+        return {"name": name, "value": self._rng.choice(values)}
+
+    def _learn_topic(self, world: World, name: str, partitions: int) -> None:
+        self._made[name] = partitions
+        world.await_leader(name, partitions)
+
+    def _create_topics(self) -> Step:
+        names = {self._pick(*self._names, *self._names, "bad name", "", "__consumer_offsets") for _ in range(2)}
+        topics = [
+            {
+                "name": name,
+                "num_partitions": self._pick(1, 1, 2, -1, 0),
+                "replication_factor": self._pick(1, 1, 1, -1, 2),
+                "configs": [self._config()] if self._chance(0.3) else [],
+            }
+            for name in sorted(names)
+        ]
+        told = {"topics": topics, "timeout_ms": 60_000, "validate_only": self._chance(0.1)}
+
+        def learn(world: World, answer: Any) -> None:
+            for topic in answer.topics:
+                if not topic.error_code and not told["validate_only"]:
+                    world.talk.topic_ids[topic.name] = bytes(topic.topic_id)
+                    self._learn_topic(world, topic.name, topic.num_partitions)
+
+        return self._step("CreateTopics", told, 7, learn=learn, changes_metadata=True)
+
+    def _delete_topics(self) -> Step:
+        name, by_id = self._clients_topic(), self._chance(0.3)
+
+        def told(world: World) -> Told:
+            topic = {"name": None if by_id else name, "topic_id": world.topic_id(name) if by_id else ZERO_UUID}
+            return {"topics": [topic], "topic_names": [name], "timeout_ms": 60_000}
+
+        def learn(world: World, answer: Any) -> None:
+            if not answer.responses[0].error_code:
+                self._made.pop(name, None)
+                self._ends = {key: end for key, end in self._ends.items() if key[1] != name}
+
+        return self._step("DeleteTopics", told, 6 if by_id else 0, learn=learn, changes_metadata=True)
+
+    def _create_partitions(self) -> Step:
+        name, count = self._clients_topic(), self._pick(1, 2, 3, 0)
+
+        def learn(world: World, answer: Any) -> None:
+            if not answer.results[0].error_code:
+                self._learn_topic(world, name, count)
+
+        told = {"topics": [{"name": name, "count": count, "assignments": None}], "timeout_ms": 60_000}
+        return self._step("CreatePartitions", told, learn=learn, changes_metadata=True)
+
+    def _alter_configs(self) -> Step:
+        name, config = self._clients_topic(), self._config()
+        api = self._pick("AlterConfigs", "IncrementalAlterConfigs")
+        if api == "IncrementalAlterConfigs":
+            config["config_operation"] = self._pick(0, 0, 0, 1, 2)
+        resource = {"resource_type": 2, "resource_name": name, "configs": [config]}
+        return self._step(api, {"resources": [resource]}, changes_metadata=True)
+
+    def _describe_configs(self) -> Step:
+        resource = {"resource_type": 2, "resource_name": self._topic(), "configuration_keys": None}
+        return self._step("DescribeConfigs", {"resources": [resource], "include_synonyms": True})
+
+    def _describe_topics(self) -> Step:
+        names = [{"name": name} for name in dict.fromkeys((self._topic(), self._topic())) if name]
+        if self._chance(0.5):
+            return self._step("DescribeTopicPartitions", {"topics": names})
+        # Below version 4 the question makes topics.
+        return self._step("Metadata", {"topics": names, "allow_auto_topic_creation": False}, 4)
+
+    # --- logs ---------------------------------------------------------------------------------------------------
+
+    def _produce(self) -> Step:
+        """In a transaction, with a producer's id, or without."""
+        topic = self._topic()
+        index = self._partition(topic)
+        kind = self._pick("plain", "idempotent", "transactional", "transactional")
+        label = self._rng.choice(self._ids) if kind == "transactional" else self._loose
+        end, shift = self._ends.get((label, topic, index), 0), self._pick(0, 0, 0, 0, 0, -1, 3)
+        epoch_shift = self._pick(0, 0, 0, 0, 0, 0, -1, 1)
+        damage = self._pick("no key", "crc", "cut", "two", "none") if self._chance(0.1) else ""
+        self._numbers += 1
+        key = None if damage == "no key" else b"key %d" % self._rng.randrange(3)
+        records = [
+            Record(0, SOME_TIME + n, key, b"value %d.%d" % (self._numbers, n), ()) for n in range(self._pick(1, 1, 3))
+        ]
+        codec = self._rng.choice(list(CompressionType))
+        fields = {
+            "transactional_id": label if kind == "transactional" and not self._chance(0.05) else None,
+            "acks": self._pick(-1, -1, -1, 1, 5),
+            "timeout_ms": 60_000,
+        }
+
+        def told(world: World) -> Told:
+            header: dict[str, Any] = {}
+            if kind != "plain":
+                producer_id, epoch = world.producers.get(label, (4_000_000, 0))
+                header = {
+                    "producer_id": producer_id,
+                    "producer_epoch": max(epoch + epoch_shift, 0),
+                    "base_sequence": max(end + shift, 0),
+                    "is_transactional": kind == "transactional",
+                }
+            data = {"index": index, "records": memoryview(_batch(records, codec, damage, **header))}
+            return {
+                **fields,
+                "topic_data": [{"name": topic, "topic_id": world.topic_id(topic), "partition_data": [data]}],
+            }
+
+        def learn(world: World, answer: Any) -> None:
+            error = answer.responses[0].partition_responses[0].error_code
+            if not error and kind != "plain" and not shift and not epoch_shift:
+                self._ends[label, topic, index] = end + len(records)
+
+        return self._step("Produce", told, 9, learn=learn)
+
+    def _fetch(self) -> Step:
+        topic = self._clients_topic()
+        partition = {
+            "partition": self._partition(topic),
+            "current_leader_epoch": self._pick(-1, -1, -1, 0, 5),
+            "fetch_offset": self._pick(0, 0, 0, 1, 2, 5, 20, -1),
+            "partition_max_bytes": 1 << 20,
+        }
+        isolation = self._pick(0, 1)
+
+        def told(world: World) -> Told:
+            topics = [{"topic": topic, "topic_id": world.topic_id(topic), "partitions": [partition]}]
+            return {"replica_id": -1, "min_bytes": 0, "isolation_level": isolation, "topics": topics}
+
+        return self._step("Fetch", told, 4)
+
+    def _list_offsets(self) -> Step:
+        topic = self._clients_topic()
+        partition = {
+            "partition_index": self._partition(topic),
+            "current_leader_epoch": self._pick(-1, -1, 0, 5),
+            "timestamp": self._pick(-1, -1, -2, -3, SOME_TIME, SOME_TIME + 1, -9),
+        }
+        told = {
+            "replica_id": -1,
+            "isolation_level": self._pick(0, 1),
+            "topics": [{"name": topic, "partitions": [partition]}],
+        }
+        return self._step("ListOffsets", told, 4)
+
+    def _delete_records(self) -> Step:
+        topic = self._topic()
+        partition = {"partition_index": self._partition(topic), "offset": self._pick(0, 1, 2, 4, -1, -2, 50)}
+        topics = [{"name": topic, "partitions": [partition]}]
+        return self._step("DeleteRecords", {"topics": topics, "timeout_ms": 60_000})
+
+    def _leader_epochs(self) -> Step:
+        topic = self._clients_topic()
+        partition = {
+            "partition": self._partition(topic),
+            "current_leader_epoch": self._pick(-1, 0, 5),
+            "leader_epoch": self._pick(0, 1, -1, 5),
+        }
+        topics = [{"topic": topic, "partitions": [partition]}]
+        return self._step("OffsetForLeaderEpoch", {"replica_id": -1, "topics": topics}, 3)
+
+    def _describe_producers(self) -> Step:
+        topic = self._clients_topic()
+        return self._step(
+            "DescribeProducers", {"topics": [{"name": topic, "partition_indexes": [self._partition(topic)]}]}
+        )
+
+    # --- transactions -------------------------------------------------------------------------------------------
+
+    def _producer(self) -> tuple[str, Callable[[World], Told]]:
+        """A transactional id, and its producer: the true one, or another epoch or id."""
+        transactional_id, shift = self._id(), self._pick(0, 0, 0, 0, 0, 0, -1, 1)
+        wrong = self._chance(0.05)
+
+        def fields(world: World) -> Told:
+            producer_id, epoch = world.producers.get(transactional_id, (4_000_000, 0))
+            return {"producer_id": 4_000_001 if wrong else producer_id, "producer_epoch": epoch + shift}
+
+        return transactional_id, fields
+
+    def _init_producer_id(self) -> Step:
+        transactional_id = None if self._chance(0.15) else self._id()
+        recovers = self._chance(0.2)
+        timeout_ms = self._pick(60_000, 60_000, 60_000, 60_000, 0, 2**31 - 1)
+        label = transactional_id or self._loose
+
+        def told(world: World) -> Told:
+            claimed = {}
+            if recovers:
+                producer_id, epoch = world.producers.get(label, (4_000_000, 0))
+                claimed = {"producer_id": producer_id, "producer_epoch": epoch}
+            return {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms, **claimed}
+
+        def learn(world: World, answer: Any) -> None:
+            if not answer.error_code:
+                world.producers[label] = answer.producer_id, answer.producer_epoch
+                self._ends = {key: end for key, end in self._ends.items() if key[0] != label}
+
+        return self._step("InitProducerId", told, learn=learn)
+
+    def _add_partitions(self) -> Step:
+        transactional_id, producer = self._producer()
+        topic = self._topic()
+        partitions = [self._partition(topic)]
+
+        def told(world: World) -> Told:
+            who = {f"v3_and_below_{name}": value for name, value in producer(world).items()}
+            topics = [{"name": topic, "partitions": partitions}]
+            return {"v3_and_below_transactional_id": transactional_id, **who, "v3_and_below_topics": topics}
+
+        step = self._step("AddPartitionsToTxn", told)
+        step.version = min(step.version, 3)  # of clients
+        return step
+
+    def _add_offsets(self) -> Step:
+        transactional_id, producer = self._producer()
+        group = self._group()
+        return self._step(
+            "AddOffsetsToTxn",
+            lambda world: {"transactional_id": transactional_id, "group_id": group, **producer(world)},
+        )
+
+    def _commit_in_transaction(self) -> Step:
+        transactional_id, producer = self._producer()
+        group, topics = self._group(), self._offsets()
+        member = self._member(group) if self._chance(0.3) else lambda world: {}
+
+        def told(world: World) -> Told:
+            fields = {"transactional_id": transactional_id, "group_id": group, "topics": topics(world)}
+            return {**fields, **producer(world), **_committing(member(world))}
+
+        return self._step("TxnOffsetCommit", told, 3, changes_groups=True)
+
+    def _end(self) -> Step:
+        transactional_id, producer = self._producer()
+        committed = self._chance(0.5)
+
+        def told(world: World) -> Told:
+            return {"transactional_id": transactional_id, "committed": committed, **producer(world)}
+
+        def learn(world: World, answer: Any) -> None:
+            if not answer.error_code and answer.producer_id >= 0:
+                world.producers[transactional_id] = answer.producer_id, answer.producer_epoch
+                self._ends = {key: end for key, end in self._ends.items() if key[0] != transactional_id}
+
+        return self._step("EndTxn", told, learn=learn, ends_transaction=transactional_id)
+
+    def _describe_transactions(self) -> Step:
+        return self._step("DescribeTransactions", {"transactional_ids": [self._id()]})
+
+    # --- groups -------------------------------------------------------------------------------------------------
+
+    def _member(self, group: str) -> Callable[[World], Told]:
+        """A member of a group: the one that has joined, or another id or generation."""
+        shift, wrong = self._pick(0, 0, 0, 0, 1, -1), self._chance(0.08)
+
+        def fields(world: World) -> Told:
+            member_id = "nobody" if wrong else world.members.get(group, "")
+            return {"member_id": member_id, "generation_id": world.generations.get(group, -1) + shift}
+
+        return fields
+
+    def _join(self) -> Step:
+        group = self._group()
+        member = self._member(group)
+        fields = {
+            "group_id": group,
+            "session_timeout_ms": self._pick(1_800_000, 1_800_000, 1_800_000, 1),
+            "rebalance_timeout_ms": 300,
+            "protocol_type": self._pick("consumer", "consumer", "consumer", "connect", ""),
+            "protocols": [{"name": name, "metadata": b"m"} for name in self._pick(["range"], ["range"], ["own"], [])],
+        }
+        anew = self._chance(0.2)
+
+        def told(world: World) -> Told:
+            return {**fields, "member_id": "" if anew else member(world)["member_id"]}
+
+        def learn(world: World, answer: Any) -> None:
+            if answer.error_code in (0, 79):
+                world.joined(group, answer.member_id, answer.generation_id)
+
+        return self._step("JoinGroup", told, 1, learn=learn)
+
+    def _sync(self) -> Step:
+        group = self._group()
+        member = self._member(group)
+        names = self._pick((None, None), ("consumer", "range"), ("consumer", "own"), ("connect", "range"))
+
+        def told(world: World) -> Told:
+            who = member(world)
+            assignments = [{"member_id": who["member_id"], "assignment": b"mine"}]
+            fields = {"group_id": group, "protocol_type": names[0], "protocol_name": names[1]}
+            return {**fields, **who, "assignments": assignments}
+
+        return self._step("SyncGroup", told)
+
+    def _heartbeat(self) -> Step:
+        group = self._group()
+        member = self._member(group)
+        return self._step("Heartbeat", lambda world: {"group_id": group, **member(world)})
+
+    def _leave(self) -> Step:
+        group = self._group()
+        member = self._member(group)
+
+        def told(world: World) -> Told:
+            member_id = member(world)["member_id"]
+            return {"group_id": group, "member_id": member_id, "members": [{"member_id": member_id}]}
+
+        return self._step("LeaveGroup", told)
+
+    def _offsets(self) -> Callable[[World], list[Told]]:
+        topic = self._topic()
+        partition = {
+            "partition_index": self._partition(topic),
+            "committed_offset": self._pick(0, 1, 7, -1),
+            "committed_metadata": self._pick("", None, "note", "x" * 5000) if self._chance(0.3) else "",
+        }
+        return lambda world: [{"name": topic, "topic_id": world.topic_id(topic), "partitions": [partition]}]
+
+    def _commit(self) -> Step:
+        group, topics = self._group(), self._offsets()
+        alone = self._chance(0.4)
+        member = self._member(group)
+
+        def told(world: World) -> Told:
+            who = {"member_id": "", "generation_id": -1} if alone else member(world)
+            return {"group_id": group, "topics": topics(world), **_committing(who)}
+
+        return self._step("OffsetCommit", told, 2, changes_groups=True)
+
+    def _fetch_offsets(self) -> Step:
+        group, topic, is_all, stable = self._group(), self._topic(), self._chance(0.3), self._chance(0.5)
+        indexes = [self._partition(topic)]
+
+        def told(world: World) -> Told:
+            topics = [{"name": topic, "topic_id": world.topic_id(topic), "partition_indexes": indexes}]
+            older = [{"name": topic, "partition_indexes": indexes}]
+            groups = [{"group_id": group, "topics": None if is_all else topics}]
+            fields = {"group_id": group, "topics": None if is_all else older}
+            return {**fields, "groups": groups, "require_stable": stable}
+
+        return self._step("OffsetFetch", told, 2)
+
+    def _delete_offsets(self) -> Step:
+        topic = self._topic()
+        partition = {"partition_index": self._partition(topic)}
+        topics = [{"name": topic, "partitions": [partition]}]
+        return self._step("OffsetDelete", {"group_id": self._group(), "topics": topics})
+
+    def _describe_groups(self) -> Step:
+        return self._step("DescribeGroups", {"groups": [self._group()]})
+
+    def _delete_groups(self) -> Step:
+        return self._step("DeleteGroups", {"groups_names": [self._group()]})
+
+    def _list(self) -> Step:
+        """All groups, or all transactions."""
+        if self._chance(0.5):
+            states = self._pick([], ["Empty", "Stable"], ["nonsense"])
+            return self._step("ListGroups", {"states_filter": states}, 4)
+        return self._step("ListTransactions", {"state_filters": self._pick([], ["Ongoing"], ["Empty"], ["nonsense"])})
+
+    # --- security -----------------------------------------------------------------------------------------------
+
+    def _user(self) -> str:
+        return self.prefix + str(self._pick("ann", "bob"))
+
+    def _alter_credentials(self) -> Step:
+        upsertions = [
+            {
+                "name": "" if self._chance(0.05) else self._user(),
+                "mechanism": self._pick(1, 1, 2, 2, 7),
+                "iterations": self._pick(4096, 4096, 8192, 1, 20_000),
+                "salt": self._pick(b"salt", b""),
+                "salted_password": self._pick(b"p" * 32, b"p" * 32, b""),
+            }
+            for _ in range(self._pick(0, 1, 1, 2))
+        ]
+        deletions = [{"name": self._user(), "mechanism": self._pick(1, 2, 0)} for _ in range(self._pick(0, 0, 1))]
+        told = {"upsertions": upsertions, "deletions": deletions}
+        return self._step("AlterUserScramCredentials", told, changes_metadata=True)
+
+    def _describe_credentials(self) -> Step:
+        return self._step("DescribeUserScramCredentials", {"users": [{"name": self._user()}]})
+
+    def _acl(self) -> Told:
+        return {
+            "resource_type": self._pick(2, 2, 3, 4, 5, 1),
+            "resource_name": self.prefix + str(self._pick("a", "b")),
+            "resource_pattern_type": self._pick(3, 3, 4, 1),
+            "principal": self._pick("User:ann", "User:*", "ann", ""),
+            "host": self._pick("*", "10.0.0.1", ""),
+            "operation": self._pick(2, 3, 4, 8, 1, 99),
+            "permission_type": self._pick(2, 3, 1),
+        }
+
+    def _create_acls(self) -> Step:
+        creations = [self._acl() for _ in range(self._pick(1, 2))]
+        return self._step("CreateAcls", {"creations": creations}, changes_metadata=True)
+
+    def _acl_filter(self) -> Told:
+        name = self.prefix + str(self._pick("a", "b", "c"))
+        narrow = {"resource_type_filter": self._pick(1, 2, 3), "principal_filter": self._pick(None, "User:ann")}
+        return {**_ANY_ACL, **narrow, "resource_name_filter": name, "pattern_type_filter": self._pick(1, 2, 3, 4)}
+
+    def _delete_acls(self) -> Step:
+        return self._step("DeleteAcls", {"filters": [self._acl_filter()]}, changes_metadata=True)
+
+    def _describe_acls(self) -> Step:
+        return self._step("DescribeAcls", self._acl_filter())
+
+    def _alter_quotas(self) -> Step:
+        kinds = self._pick(["user"], ["client-id"], ["user", "client-id"], ["ip"], ["nonsense"], [])
+        entity = [{"entity_type": kind, "entity_name": self._user()} for kind in kinds]
+        operation = {
+            "key": self._pick("producer_byte_rate", "consumer_byte_rate", "request_percentage", "nonsense"),
+            "value": self._pick(1000.0, 0.0, -1.0, 7.5),
+            "remove": self._chance(0.2),
+        }
+        told = {"entries": [{"entity": entity, "ops": [operation]}], "validate_only": self._chance(0.1)}
+        return self._step("AlterClientQuotas", told, changes_metadata=True)
+
+    def _describe_quotas(self) -> Step:
+        component = {"entity_type": self._pick("user", "client-id", "ip"), "match_type": 0, "match": self._user()}
+        return self._step("DescribeClientQuotas", {"components": [component], "strict": self._chance(0.5)})
+
+
+def _committing(member: Told) -> Told:
+    """A member's fields under the names that commits have for them."""
+    names = {"member_id": "member_id", "generation_id": "generation_id_or_member_epoch"}
+    return {names[name]: value for name, value in member.items()}
