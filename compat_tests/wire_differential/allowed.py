@@ -36,7 +36,7 @@ ALLOWED: Sequence[Allowed] = (
     Allowed(
         "Produce",
         r"responses\[\]\.partition_responses\[\]\.log_append_time_ms",
-        "of a batch that was there already, in a topic that does not stamp: clients take a time for that of each record",
+        "of a batch that was there already, in a topic that does not stamp: to a client it is the time of each record",
         "-1|1717.*",
     ),
     Allowed("Fetch", r"responses(\[\])*\.aborted_transactions", "null or empty where there is nothing to tell"),

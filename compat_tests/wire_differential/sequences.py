@@ -56,6 +56,8 @@ class Sequence:
         """The topics that there are, with how many partitions."""
         self._ends: dict[tuple[str, str, int], int] = {}
         """Producer, topic, partition -> the next sequence."""
+        self._joined: set[str] = set()
+        """Groups that have a member."""
         self._numbers = 0
         self._names = [self.prefix + name for name in ("a", "b", "c", "d.e", "d_e")]
         self._groups = [f"{self.prefix}group-{n}" for n in range(2)]
@@ -411,17 +413,18 @@ class Sequence:
         fields = {
             "group_id": group,
             "session_timeout_ms": self._pick(1_800_000, 1_800_000, 1_800_000, 1),
-            "rebalance_timeout_ms": 300,
+            "rebalance_timeout_ms": 1_800_000,
             "protocol_type": self._pick("consumer", "consumer", "consumer", "connect", ""),
             "protocols": [{"name": name, "metadata": b"m"} for name in self._pick(["range"], ["range"], ["own"], [])],
         }
-        anew = self._chance(0.2)
+        is_first = group not in self._joined  # a second member would wait for the first
 
         def told(world: World) -> Told:
-            return {**fields, "member_id": "" if anew else member(world)["member_id"]}
+            return {**fields, "member_id": "" if is_first else member(world)["member_id"]}
 
         def learn(world: World, answer: Any) -> None:
             if answer.error_code in (0, 79):
+                self._joined.add(group)
                 world.joined(group, answer.member_id, answer.generation_id)
 
         return self._step("JoinGroup", told, 1, learn=learn)
@@ -452,7 +455,11 @@ class Sequence:
             member_id = member(world)["member_id"]
             return {"group_id": group, "member_id": member_id, "members": [{"member_id": member_id}]}
 
-        return self._step("LeaveGroup", told)
+        def learn(world: World, answer: Any) -> None:
+            if not answer.error_code and not any(each.error_code for each in answer.members):
+                self._joined.discard(group)
+
+        return self._step("LeaveGroup", told, learn=learn)
 
     def _offsets(self) -> Callable[[World], list[Told]]:
         topic = self._topic()
