@@ -58,6 +58,8 @@ class Sequence:
         """Producer, topic, partition -> the next sequence."""
         self._joined: set[str] = set()
         """Groups that have a member."""
+        self._begun: set[str] = set()
+        """Transactional ids that have a producer."""
         self._numbers = 0
         self._names = [self.prefix + name for name in ("a", "b", "c", "d.e", "d_e")]
         self._groups = [f"{self.prefix}group-{n}" for n in range(2)]
@@ -105,6 +107,8 @@ class Sequence:
         """The next request; it may depend on what was learned of the answers before."""
         if not self._made:
             return self._create_topics()
+        if not self._begun and self._chance(0.2):
+            return self._init_producer_id()
         return self._rng.choices(list(self._weights), list(self._weights.values()))[0]()
 
     # --- choices ------------------------------------------------------------------------------------------------
@@ -129,10 +133,16 @@ class Sequence:
         return int(self._pick(7, -1)) if self._chance(0.05) else self._rng.randrange(self._made.get(topic, 1))
 
     def _group(self) -> str:
-        return "" if self._chance(0.03) else str(self._rng.choice(self._groups))
+        return "" if self._chance(0.03) else self._mostly(self._joined, self._groups)
 
     def _id(self) -> str:
-        return str(self._pick("", self.prefix + "nobody")) if self._chance(0.05) else str(self._rng.choice(self._ids))
+        return str(self._pick("", self.prefix + "nobody")) if self._chance(0.05) else self._begun_id()
+
+    def _begun_id(self) -> str:
+        return self._mostly(self._begun, self._ids)
+
+    def _mostly(self, likely: set[str], every: list[str]) -> str:
+        return str(self._rng.choice(sorted(likely) if likely and self._chance(0.8) else every))
 
     def _step(self, api: str, told: Told | Callable[[World], Told], lowest: int = 0, **options: Any) -> Step:
         """A request in any version from ``lowest`` on."""
@@ -221,7 +231,7 @@ class Sequence:
         topic = self._topic()
         index = self._partition(topic)
         kind = self._pick("plain", "idempotent", "transactional", "transactional")
-        label = self._rng.choice(self._ids) if kind == "transactional" else self._loose
+        label = self._begun_id() if kind == "transactional" else self._loose
         end, shift = self._ends.get((label, topic, index), 0), self._pick(0, 0, 0, 0, 0, -1, 3)
         epoch_shift = self._pick(0, 0, 0, 0, 0, 0, -1, 1)
         damage = self._pick("no key", "crc", "cut", "two", "none") if self._chance(0.1) else ""
@@ -326,9 +336,9 @@ class Sequence:
         return transactional_id, fields
 
     def _init_producer_id(self) -> Step:
-        transactional_id = None if self._chance(0.15) else self._id()
+        transactional_id = self._pick(None, "", *self._ids, *self._ids, *self._ids)
         recovers = self._chance(0.2)
-        timeout_ms = self._pick(60_000, 60_000, 60_000, 60_000, 0, 2**31 - 1)
+        timeout_ms = self._pick(0, 2**31 - 1) if self._chance(0.1) else 60_000
         label = transactional_id or self._loose
 
         def told(world: World) -> Told:
@@ -341,6 +351,7 @@ class Sequence:
         def learn(world: World, answer: Any) -> None:
             if not answer.error_code:
                 world.producers[label] = answer.producer_id, answer.producer_epoch
+                self._begun |= {label} - {self._loose}
                 self._ends = {key: end for key, end in self._ends.items() if key[0] != label}
 
         return self._step("InitProducerId", told, learn=learn)
@@ -410,12 +421,13 @@ class Sequence:
     def _join(self) -> Step:
         group = self._group()
         member = self._member(group)
+        protocols = self._pick(["own"], []) if self._chance(0.15) else ["range"]
         fields = {
             "group_id": group,
-            "session_timeout_ms": self._pick(1_800_000, 1_800_000, 1_800_000, 1),
+            "session_timeout_ms": 1 if self._chance(0.1) else 1_800_000,
             "rebalance_timeout_ms": 1_800_000,
-            "protocol_type": self._pick("consumer", "consumer", "consumer", "connect", ""),
-            "protocols": [{"name": name, "metadata": b"m"} for name in self._pick(["range"], ["range"], ["own"], [])],
+            "protocol_type": self._pick("connect", "") if self._chance(0.15) else "consumer",
+            "protocols": [{"name": name, "metadata": b"m"} for name in protocols],
         }
         is_first = group not in self._joined  # a second member would wait for the first
 
