@@ -165,7 +165,7 @@ def _ordered(value: Any) -> Any:
         return {name: _ordered(inner) for name, inner in value.items()}
     if isinstance(value, list):
         inner = [_ordered(each) for each in value]
-        return sorted(inner, key=json.dumps) if inner and isinstance(inner[0], dict) else inner
+        return sorted(inner, key=json.dumps) if inner and isinstance(inner[0], dict | int) else inner
     return "TIME" if isinstance(value, int) and _RECENT < value < _RECENT * 2 else value
 
 

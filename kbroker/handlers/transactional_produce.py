@@ -19,7 +19,7 @@ from kbroker.log.validation import only_batch
 from kbroker.log.verification_guard import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_FLAG, BatchHeader, parse_header
+from kbroker.wire.batch_header import ATTRIBUTES_AT, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
@@ -97,8 +97,10 @@ def verified_at_once(
 
 
 def is_transactional(records: memoryview) -> bool:
-    """Whether the first batch says that it belongs to a transaction."""
-    return len(records) > _ATTRIBUTES_LOW_AT and bool(records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG)
+    """Whether the first batch says that it belongs to a transaction; one that is cut short says nothing."""
+    if len(records) <= _ATTRIBUTES_LOW_AT or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG:
+        return False
+    return int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD <= len(records)
 
 
 def all_refused(request: ProduceRequest, code: ErrorCode, message: str | None = None) -> Steps[Response]:

@@ -103,6 +103,24 @@ def test_two_producers_in_one_request_are_refused_with_all_that_it_has(tmp_path:
     run(main)
 
 
+def test_a_batch_that_is_cut_short_is_none_of_a_transaction(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            for records, told in (
+                (transactional(), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+                (transactional()[:-3], E.INVALID_RECORD),
+            ):
+                data = [PartitionProduceData(index=0, records=memoryview(records))]
+                topics = [TopicProduceData(name="t", partition_data=data)]
+                request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=5000, topic_data=topics)
+                answer = await client.ask(request, 11)
+                assert answer.responses[0].partition_responses[0].error_code == told
+
+    run(main)
+
+
 def test_an_error_of_the_log_comes_with_its_start_and_others_without(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_node(tmp_path) as node:
