@@ -68,7 +68,8 @@ class Dialogue:
         if isinstance(response, str):
             return response
         names: _Names = {value: f"id of {topic}" for topic, value in self.topic_ids.items()}
-        names |= self.labels
+        for value, label in self.labels.items():
+            names[value] = label
         plain = _plain(response, "", names, self._socket.address[1])
         if isinstance(response, FetchResponse):
             # Sessions answer partition by partition: one topic may come in several pieces.

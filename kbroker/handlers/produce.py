@@ -186,11 +186,11 @@ def _steps(
                         partition = manager.get_partition(name or partition.topic_partition.topic, data.index)
                 answers.append(appends.appended(data.index, partition, info))
             except ApiError as error:
-                answers.append(appends.refused(name, data.index, error, partition))
+                answers.append(appends.refused(name, data, error, partition))
             except Exception:
                 logger.exception("Produce to %s-%d failed", name, data.index)
                 failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
-                answers.append(appends.refused(name, data.index, failure, partition))
+                answers.append(appends.refused(name, data, failure, partition))
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     return appends.response(topics)

@@ -116,9 +116,8 @@ class Appends:
             if is_internal and header.client_id != _ADMIN_CLIENT:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
             return partition or self._manager.get_partition(name, data.index)
-        except ApiError:
-            only_batch(data.records or b"", TopicPartition(name, data.index))  # its error goes first
-            raise
+        except ApiError as error:
+            raise _first_error(name, data, error) from None
 
     def guard(self, name: str | None, index: int) -> VerificationGuard | None:
         """The guard that the coordinator has given for the partition's transaction. Raises its refusal."""
@@ -166,14 +165,16 @@ class Appends:
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
 
     def refused(
-        self, name: str | None, index: int, error: ApiError, refused_by: Partition | None
+        self, name: str | None, data: PartitionProduceData, error: ApiError, refused_by: Partition | None
     ) -> PartitionProduceResponse:
         """The answer for a batch that is not in the log. It may be the partition itself that has refused it."""
         self._failed = True
-        partition = None if name is None else self._manager.partitions.get((name, index))
+        partition = None if name is None else self._manager.partitions.get((name, data.index))
         if partition is not None and partition.traffic is not None:
             partition.traffic.failed_produces += 1
-        return _error_answer(index, error, refused_by)
+        if refused_by is not None:
+            error = _first_error(refused_by.topic_partition.topic, data, error)
+        return _error_answer(data.index, error, refused_by)
 
     def response(self, topics: list[TopicProduceResponse]) -> Response:
         """The answer to the request: now, after what it waits for, or none for acks=0."""
@@ -273,6 +274,15 @@ def _check_records(records: Records | None, version: int) -> None:
         )
     if version < 7:
         check_produce_version(records, version)
+
+
+def _first_error(topic: str, data: PartitionProduceData, error: ApiError) -> ApiError:
+    """The error to tell of two: what is wrong with the shape of a batch, if something is, or the other."""
+    try:
+        only_batch(data.records or b"", TopicPartition(topic, data.index))
+    except ApiError as first:
+        return first
+    return error
 
 
 def _error_answer(index: int, error: ApiError, refused_by: Partition | None) -> PartitionProduceResponse:

@@ -189,7 +189,7 @@ class _Verification:
         services = self._services
         for key, header in self._headers.items():
             try:
-                partition = services.replica_manager.get_partition(*key)
+                partition = services.replica_manager.get_leader(*key)
                 sequence = header.base_sequence
                 guard, is_asked = begin_verification(services, partition, self._producer, sequence, self._support)
             except ApiError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,30 @@ import pytest
 from kbroker.errors import ErrorCode as E
 from kbroker.types import Uuid
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.node.node_harness import Client, Node, batch, run, running_node
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import quorum, three_nodes
+from tests.node.test_kraft_version import upgrade
 
 OFFSETS = "__consumer_offsets"
 DISK = Uuid(b"a directory's id")
 
 
-async def produced(client: Client, version: int = 11, acks: int = -1, **topics: bytes) -> dict[str, tuple[int, int]]:
+async def produced(
+    client: Client, batches: Mapping[str, bytes], *, version: int = 11, acks: int = -1
+) -> dict[str, tuple[int, int]]:
     """Error and log start offset of partition 0 of each topic; ``tx`` is the transactional id."""
     request = ProduceRequest(
         transactional_id="tx",
@@ -32,7 +42,7 @@ async def produced(client: Client, version: int = 11, acks: int = -1, **topics: 
         timeout_ms=5000,
         topic_data=[
             TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=memoryview(data))])
-            for name, data in topics.items()
+            for name, data in batches.items()
         ],
     )
     answer = await client.ask(request, version)
@@ -61,8 +71,8 @@ def test_a_timeout_beyond_the_brokers_is_refused_before_the_coordinator_is_looke
             client = await node.connect()
 
             async def code(transactional_id: str) -> int:
-                fields = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
-                return int((await client.ask(InitProducerIdRequest(**fields), 4)).error_code)
+                request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+                return int((await client.ask(request, 4)).error_code)
 
             assert await code("tx") == E.INVALID_TRANSACTION_TIMEOUT
             assert await code("") == E.INVALID_REQUEST
@@ -76,17 +86,22 @@ def test_a_transaction_is_verified_before_acks_are_looked_at(tmp_path: Path) -> 
             await node.create_topic("t")
             client = await with_coordinators(node)
             wrong_id = (E.INVALID_PRODUCER_ID_MAPPING, -1)
-            assert await produced(client, acks=5, t=transactional()) == {"t": wrong_id}
+            assert await produced(client, {"t": transactional()}, acks=5) == {"t": wrong_id}
             given = await client.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 4)
             own = given.producer_id
-            assert await produced(client, acks=5, t=transactional(own)) == {"t": (E.TRANSACTION_ABORTABLE, -1)}
-            assert await produced(client, 10, acks=5, t=transactional(own)) == {"t": (E.INVALID_TXN_STATE, -1)}
-            assert await produced(client, 12, acks=5, t=transactional(own)) == {"t": (E.INVALID_REQUIRED_ACKS, -1)}
+            for version, code in (
+                (10, E.INVALID_TXN_STATE),
+                (11, E.TRANSACTION_ABORTABLE),
+                (12, E.INVALID_REQUIRED_ACKS),
+            ):
+                told = await produced(client, {"t": transactional(own)}, version=version, acks=5)
+                assert told == {"t": (code, -1)}
             # What is wrong with a topic goes before both, and another topic's batch is judged by itself.
-            told = await produced(client, acks=5, absent=transactional(), t=batch(b"v"), **{OFFSETS: batch(b"v")})
+            batches = {"absent": transactional(), "t": batch(b"v"), OFFSETS: batch(b"v")}
+            told = await produced(client, batches, acks=5)
             unknown, acks = (E.UNKNOWN_TOPIC_OR_PARTITION, -1), (E.INVALID_REQUIRED_ACKS, -1)
             assert told == {"absent": unknown, "t": acks, OFFSETS: acks}
-            assert await produced(client, **{OFFSETS: batch(b"v")}) == {OFFSETS: (E.INVALID_TOPIC_EXCEPTION, -1)}
+            assert await produced(client, {OFFSETS: batch(b"v")}) == {OFFSETS: (E.INVALID_TOPIC_EXCEPTION, -1)}
 
     run(main)
 
@@ -97,7 +112,8 @@ def test_two_producers_in_one_request_are_refused_with_all_that_it_has(tmp_path:
             for name in ("a", "b", "plain"):
                 await node.create_topic(name)
             client = await with_coordinators(node)
-            told = await produced(client, a=transactional(1), b=transactional(2), plain=batch(b"v"), absent=batch(b"v"))
+            batches = {"a": transactional(1), "b": transactional(2), "plain": batch(b"v"), "absent": batch(b"v")}
+            told = await produced(client, batches)
             assert told == dict.fromkeys(("a", "b", "plain", "absent"), (E.INVALID_PRODUCER_ID_MAPPING, -1))
 
     run(main)
@@ -136,7 +152,40 @@ def test_an_error_of_the_log_comes_with_its_start_and_others_without(tmp_path: P
                 data + data: (E.INVALID_RECORD, -1),  # which the log has not seen
             }
             for records, told in cases.items():
-                assert await produced(client, t=records) == {"t": told}
+                assert await produced(client, {"t": records}) == {"t": told}
+
+    run(main)
+
+
+def test_a_node_that_does_not_lead_says_so_last(tmp_path: Path) -> None:
+    """After what is wrong with the request; but a transaction is verified by who leads."""
+
+    async def main() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            await cluster.await_leader()
+            client = await cluster.node(1).connect()
+            topics = [
+                CreatableTopic(
+                    name=name,
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=brokers)],
+                )
+                for name, brokers in (("elsewhere", [2]), ("followed", [2, 1]), (OFFSETS, [2, 1]))
+            ]
+            created = await client.ask(CreateTopicsRequest(topics=topics))
+            assert not any(topic.error_code for topic in created.topics), created
+            await cluster.topics_everywhere([topic.name for topic in topics])
+            not_leader, acks = (E.NOT_LEADER_OR_FOLLOWER, -1), (E.INVALID_REQUIRED_ACKS, -1)
+            names = ("elsewhere", "followed")
+            for data, valid, wrong_acks in (
+                (batch(b"v"), not_leader, acks),
+                (transactional(), not_leader, not_leader),
+                (batch(b"v") * 2, (E.INVALID_RECORD, -1), (E.INVALID_RECORD, -1)),
+            ):
+                assert await produced(client, dict.fromkeys(names, data)) == dict.fromkeys(names, valid)
+                assert await produced(client, dict.fromkeys(names, data), acks=5) == dict.fromkeys(names, wrong_acks)
+            assert await produced(client, {OFFSETS: batch(b"v")}) == {OFFSETS: (E.INVALID_TOPIC_EXCEPTION, -1)}
 
     run(main)
 
@@ -177,8 +226,6 @@ def test_a_topic_without_name_and_id_is_told_so(tmp_path: Path) -> None:
 def test_a_new_topics_configs_are_answered_as_they_were_written(
     tmp_path: Path, name: str, written: str, meant: str
 ) -> None:
-    from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
     async def main() -> None:
         async with running_node(tmp_path) as node:
             client = await node.connect()
@@ -203,8 +250,6 @@ def test_a_request_without_a_voter_is_invalid_whatever_the_quorum_can_do(tmp_pat
             await cluster.await_leader()
             client = await cluster.node(1).connect()
             if raised:
-                from tests.node.test_kraft_version import upgrade
-
                 await cluster.controllers_registered(1)
                 await upgrade(client)
             here = [Listener(name="CONTROLLER", host="127.0.0.1", port=1)]
