@@ -33,6 +33,12 @@ ALLOWED: Sequence[Allowed] = (
         r"responses\[\]\.partition_responses\[\]\.(error_message|record_errors\[\].*message)",
         "our own words",
     ),
+    Allowed(
+        "Produce",
+        r"responses\[\]\.partition_responses\[\]\.log_append_time_ms",
+        "of a batch that was there already, in a topic that does not stamp: to a client it is the time of each record",
+        "-1|1717.*",
+    ),
     Allowed("Fetch", r"responses(\[\])*\.aborted_transactions", "null or empty where there is nothing to tell"),
     Allowed(
         "Fetch",

@@ -29,6 +29,8 @@ class Dialogue:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.topic_ids: dict[str, bytes] = {}
+        self.labels: dict[str, str] = {}
+        """Strings that the broker has chosen -> what stands for them in a comparison."""
         self._socket = RawSocket(bootstrap, ANSWER_SECONDS)
         self._conversation = Conversation("differential", is_exact=True)
 
@@ -65,7 +67,9 @@ class Dialogue:
         """The response without what no two brokers share."""
         if isinstance(response, str):
             return response
-        names = {value: f"id of {topic}" for topic, value in self.topic_ids.items()}
+        names: _Names = {value: f"id of {topic}" for topic, value in self.topic_ids.items()}
+        for value, label in self.labels.items():
+            names[value] = label
         plain = _plain(response, "", names, self._socket.address[1])
         if isinstance(response, FetchResponse):
             # Sessions answer partition by partition: one topic may come in several pieces.
@@ -81,7 +85,11 @@ _RECENT = 1_750_000_000_000
 """A millisecond of today; the times that the requests carry on purpose are older."""
 
 
-def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
+_Names = dict[bytes | str, str]
+"""Topic ids, and strings that the broker has chosen, with what stands for them."""
+
+
+def _plain(value: Any, name: str, names: _Names, port: int) -> Any:
     if hasattr(value, "__kafka__"):
         return {
             spec.name: _plain(getattr(value, spec.name), spec.name, names, port)
@@ -113,7 +121,7 @@ def _plain(value: Any, name: str, names: dict[bytes, str], port: int) -> Any:
         return bytes(value).hex()
     if isinstance(value, str):
         for known, label in names.items():
-            value = value.replace(_uuid_text(known), label)
+            value = value.replace(known if isinstance(known, str) else _uuid_text(known), label)
         value = re.sub(r"\b127\.0\.0\.1:\d+", "HOST:PORT", value)
         return re.sub(r"\b[A-Za-z0-9_-]{22}\b", "UUID", value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -39,7 +39,7 @@ class _OffsetReset:
         except ValueError:
             raise InvalidConfig(
                 f"Invalid value {value} for configuration {name}: Invalid value `{value}` for configuration {name}. "
-                "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."
+                "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
             ) from None
 
     def __str__(self) -> str:

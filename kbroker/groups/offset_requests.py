@@ -147,7 +147,15 @@ class OffsetRequests:
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
         commit = OffsetsToCommit(request, api_version, self._settings().offset_metadata_max_bytes)
-        return CoordinatorResult(commit.response, self.commit_again(commit, commit.offsets, now_ms).records)
+        records = self.commit_again(commit, commit.offsets, now_ms).records
+        if not records:
+            self._exists_now(request.group_id)
+        return CoordinatorResult(commit.response, records)
+
+    def _exists_now(self, group_id: str) -> None:
+        """Have the group of a commit in memory whose offsets were all refused, as Kafka does: until it expires."""
+        if self._groups.with_offsets_of(group_id) is None:
+            self._groups.classic[group_id] = ClassicGroup(group_id)
 
     def commit_again(self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int) -> CoordinatorResult[None]:
         """`commit` of other offsets for the same partitions; ``commit`` has the response already."""
@@ -239,6 +247,8 @@ class OffsetRequests:
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic_id, partitions=partitions))
+        if not records:
+            self._exists_now(request.group_id)
         return CoordinatorResult(TxnOffsetCommitResponse(topics=topics), records)
 
     def _validate_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> Committer | None:

@@ -14,6 +14,7 @@ from kbroker.handlers.authorization import may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.replication.offset_waiter import Key, OffsetWaiter, Results
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
@@ -52,6 +53,8 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
             try:
                 if may_delete is not None and not may_delete(name):
                     raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if name in INTERNAL_TOPICS and manager.exists(name, index):
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 start = manager.delete_records(name, index, offset)
                 key = TopicPartition(name, index)
                 answer.low_watermark = manager.partitions[key].low_watermark()

@@ -64,12 +64,12 @@ async def _initialize(request: InitProducerIdRequest, ctx: RequestContext) -> Pr
     if request.producer_id != -1:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     timeout_ms = NO_TIMEOUT_MS if request.enable2_pc else request.transaction_timeout_ms
-    await ctx.services.producer_ids.ensure()
     transactions = ctx.services.transactions
+    if not request.enable2_pc and not transactions.settings.allows_timeout(timeout_ms):
+        raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    await ctx.services.producer_ids.ensure()
     await transactions.until_loaded(transactional_id)
     return await transactions.run(
         transactional_id,
-        lambda core, now_ms: core.init_producer_id(
-            transactional_id, timeout_ms, expected, now_ms, two_phase=request.enable2_pc
-        ),
+        lambda core, now_ms: core.init_producer_id(transactional_id, timeout_ms, expected, now_ms),
     )

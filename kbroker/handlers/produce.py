@@ -25,19 +25,22 @@ from kbroker.handlers.authorization import may, may_each
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.produce_appends import Appends, set_from
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactional_produce import Response, Steps, Verified, is_transactional, verified_first
+from kbroker.handlers.transactional_produce import (
+    Response,
+    Steps,
+    Verified,
+    all_refused,
+    is_transactional,
+    verified_first,
+)
 from kbroker.later import Later
 from kbroker.log.record_validation import TakesLong, examine
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceResponse
 
 if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
+    from kbroker.handlers.services.partitions import Partition
     from kbroker.round import Round
 
 logger = logging.getLogger(__name__)
@@ -62,15 +65,11 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> Response:
     """
     may_write = None
     if ctx.services.authorizer is not None:
-        if not _may_write_in_transaction(request, ctx):
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if request.acks == 0 and ctx.connection.peer in ctx.services.produce_queue.waiting:
-                # It ends the connection: after the earlier requests, which still get their replies.
-                return _queue(request, ctx, _refused_in_turn(request, code), None)
-            return _all_refused(request, code)
         may_write = may_each(ctx, AclOperation.WRITE, ResourceType.TOPIC)
     is_first = ctx.connection.peer not in ctx.services.produce_queue.waiting
-    if request.transactional_id is not None:
+    if not _may_write_in_transaction(request, ctx):
+        steps = all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif request.transactional_id is not None:
         steps = verified_first(
             request, ctx, may_write, lambda verified: _steps(request, ctx, verified, None, may_write)
         )
@@ -89,43 +88,17 @@ def handle(request: ProduceRequest, ctx: RequestContext) -> Response:
 
 
 def _may_write_in_transaction(request: ProduceRequest, ctx: RequestContext) -> bool:
-    """Whether the principal may write with the transactional id, if there is a batch of a transaction."""
-    if request.transactional_id is None:
-        return True  # without it, each batch of a transaction is refused by itself
-    has_some = any(
-        data.records is not None and is_transactional(data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    )
-    return not has_some or may(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-
-
-def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    """The same error for every partition. ``CloseConnection`` for acks=0, as there is no answer to tell it in."""
-    if request.acks == 0:
-        raise CloseConnection(f"error in a produce request with acks=0: {code.name}")
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=data.index, error_code=code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
-                    )
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-            if topic.partition_data
-        ]
-    )
-
-
-def _refused_in_turn(request: ProduceRequest, code: ErrorCode) -> Steps[Response]:
-    """Refuse all, as a request of the queue."""
-    yield from ()
-    return _all_refused(request, code)
+    """Whether the batches may be those of a transaction, if there is one that is: with its id, and the permission."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None and ctx.services.authorizer is None:
+        return True
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None and is_transactional(data.records):
+                return transactional_id is not None and may(
+                    ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+                )
+    return True
 
 
 def _queue(request: ProduceRequest, ctx: RequestContext, steps: Steps[Response], step: Any) -> Response:
@@ -187,6 +160,7 @@ def _steps(
                     if by_id:  # another topic may have the name by now
                         name = manager.topic_name(topic.topic_id)
             count += 1
+            partition: Partition | None = None
             try:
                 partition = appends.partition_for(name, data)
                 appends.check_turn(topic, data)
@@ -213,10 +187,11 @@ def _steps(
                         partition = manager.get_partition(name or partition.topic_partition.topic, data.index)
                 answers.append(appends.appended(data.index, partition, info))
             except ApiError as error:
-                answers.append(appends.refused(name, topic, data, error))
+                answers.append(appends.refused(name, topic, data, error, partition))
             except Exception:
                 logger.exception("Produce to %s-%d failed", name, data.index)
-                answers.append(appends.refused(name, topic, data, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)))
+                failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+                answers.append(appends.refused(name, topic, data, failure, partition))
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     return appends.response(topics)

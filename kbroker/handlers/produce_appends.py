@@ -14,11 +14,12 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.refused_batches import RefusedBatches
-from kbroker.handlers.transactional_produce import Response, Unverified, Verified, is_transactional
+from kbroker.handlers.transactional_produce import Response, Unverified, Verified
 from kbroker.later import Later
-from kbroker.log.validation import check_produce_version
+from kbroker.log.validation import NotOneBatch, check_produce_version, only_batch
+from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.replication.offset_waiter import Appended, Results
-from kbroker.types import ZERO_UUID, Uuid
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -33,7 +34,7 @@ from kbroker.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
-    from kbroker.handlers.services.partitions import Partition, Partitions
+    from kbroker.handlers.services.partitions import Partition
     from kbroker.log.partition_log import AppendInfo
     from kbroker.log.verification_guard import VerificationGuard
     from kbroker.round import Round
@@ -43,10 +44,19 @@ logger = logging.getLogger(__name__)
 
 _ADMIN_CLIENT = "__admin_client"
 
-_REFUSED_BY_PRODUCER_STATE = frozenset(
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
+_WITHOUT_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
 )
-"""Told with the log start offset, as all that a log finds wrong with a batch itself."""
+"""Errors of an append that are told without the log start offset (``ReplicaManager.appendToLocalLog``); all others are
+told with it."""
 
 _Unreplicated = tuple[PartitionProduceResponse, Appended]
 """The answer for a batch that is in the log of this node, and the batch, which is to be replicated first."""
@@ -89,21 +99,27 @@ class Appends:
         self._unflushed: list[tuple[PartitionProduceResponse, Partition]] | None = None
 
     def partition_for(self, name: str | None, data: PartitionProduceData) -> Partition:
-        """The partition to append to. ``ApiError`` for all that can be refused before the records are looked at."""
+        """The partition to append to. ``ApiError`` in Kafka's order for all that is refused before the log is asked."""
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         if self._may_write is not None and not self._may_write(name):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._manager.partitions.get((name, data.index))
-        if partition is None:
-            partition = self._manager.get_partition(name, data.index)
-        request, header = self._request, self._ctx.header
-        _check_records(data.records, header.api_version, request.transactional_id)
-        if request.acks not in (-1, 1, 0):
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if partition.is_internal and header.client_id != _ADMIN_CLIENT:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-        return partition
+        if partition is None and not self._manager.exists(name, data.index):
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        header = self._ctx.header
+        _check_records(data.records, header.api_version)
+        try:
+            if self._verified is not None:
+                self.guard(name, data.index)
+            if self._request.acks not in (-1, 1, 0):
+                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            is_internal = name in INTERNAL_TOPICS if partition is None else partition.is_internal
+            if is_internal and header.client_id != _ADMIN_CLIENT:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+            return partition or self._manager.get_partition(name, data.index)
+        except ApiError as error:
+            raise _first_error(name, data, error) from None
 
     def check_turn(self, topic: TopicProduceData, data: PartitionProduceData) -> None:
         """``ApiError`` OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that was refused and comes again."""
@@ -157,20 +173,26 @@ class Appends:
         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
 
     def refused(
-        self, name: str | None, topic: TopicProduceData, data: PartitionProduceData, error: ApiError
+        self,
+        name: str | None,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        error: ApiError,
+        refused_by: Partition | None,
     ) -> PartitionProduceResponse:
-        """The answer for a batch that is not in the log."""
+        """The answer for a batch that is not in the log. It may be the partition itself that has refused it."""
         self._failed = True
-        connection, index = self._ctx.connection, data.index
-        if connection.refused_batches is None:
-            connection.refused_batches = RefusedBatches()
-        connection.refused_batches.note(
-            (topic.name or topic.topic_id, index), data.records, error.code, self._ctx.services.env.now()
-        )
-        partition = None if name is None else self._manager.partitions.get((name, index))
+        partition = None if name is None else self._manager.partitions.get((name, data.index))
         if partition is not None and partition.traffic is not None:
             partition.traffic.failed_produces += 1
-        return _error_answer(index, error, self._manager, name)
+        if refused_by is not None:
+            error = _first_error(refused_by.topic_partition.topic, data, error)
+        connection = self._ctx.connection
+        if connection.refused_batches is None:
+            connection.refused_batches = RefusedBatches()
+        key = topic.name or topic.topic_id, data.index
+        connection.refused_batches.note(key, data.records, error.code, self._ctx.services.env.now())
+        return _error_answer(data.index, error, refused_by)
 
     def response(self, topics: list[TopicProduceResponse]) -> Response:
         """The answer to the request: now, after what it waits for, or none for acks=0."""
@@ -261,8 +283,8 @@ def _flush_first(
     return delayed
 
 
-def _check_records(records: Records | None, version: int, transactional_id: str | None) -> None:
-    """Refuse records that the version forbids, and a transaction without its id; the log judges all else."""
+def _check_records(records: Records | None, version: int) -> None:
+    """Refuse records that the version forbids; the log judges all else."""
     if records is None:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
@@ -270,18 +292,29 @@ def _check_records(records: Records | None, version: int, transactional_id: str 
         )
     if version < 7:
         check_produce_version(records, version)
-    if transactional_id is None and is_transactional(records):
-        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
-def _error_answer(index: int, error: ApiError, manager: Partitions, name: str | None) -> PartitionProduceResponse:
+def _first_error(topic: str, data: PartitionProduceData, error: ApiError) -> ApiError:
+    """The error to tell of two: what is wrong with the shape of a batch, if something is, or the other."""
+    try:
+        only_batch(data.records or b"", TopicPartition(topic, data.index))
+    except ApiError as first:
+        return first
+    return error
+
+
+def _error_answer(index: int, error: ApiError, refused_by: Partition | None) -> PartitionProduceResponse:
     record_errors = getattr(error, "record_errors", ())
-    log_start_offset = -1
     unverified = isinstance(error, Unverified)
-    if record_errors or (error.code in _REFUSED_BY_PRODUCER_STATE and not unverified):
-        partition = None if name is None else manager.partitions.get((name, index))
-        if partition is not None and partition.has_log and not partition.offline:
-            log_start_offset = partition.log.log_start_offset
+    log_start_offset = -1
+    if (
+        refused_by is not None
+        and error.code not in _WITHOUT_START
+        and not isinstance(error, NotOneBatch)
+        and refused_by.has_log
+        and not refused_by.offline
+    ):
+        log_start_offset = refused_by.log.log_start_offset
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,

@@ -12,15 +12,21 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.context import CloseConnection, RequestContext, Services
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.later import Later
+from kbroker.log.validation import only_batch
 from kbroker.log.verification_guard import VerificationGuard
 from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_FLAG, BatchHeader, parse_header
+from kbroker.wire.batch_header import ATTRIBUTES_AT, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, parse_header
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
@@ -60,8 +66,7 @@ def verified_first(
     if not headers:
         return append({})
     if len(producers) > 1:
-        mixed = Unverified(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return append(dict.fromkeys(_all_partitions(request, ctx), mixed))
+        return all_refused(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "it has transactions of several producers")
     verification = _Verification(request, ctx, headers, producers.pop())
     verification.ask()
     return verification.steps(append)
@@ -92,8 +97,41 @@ def verified_at_once(
 
 
 def is_transactional(records: memoryview) -> bool:
-    """Whether the first batch says that it belongs to a transaction."""
-    return len(records) > _ATTRIBUTES_LOW_AT and bool(records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG)
+    """Whether the first batch says that it belongs to a transaction; one that is cut short says nothing."""
+    if len(records) <= _ATTRIBUTES_LOW_AT or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL_FLAG:
+        return False
+    return int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD <= len(records)
+
+
+def all_refused(request: ProduceRequest, code: ErrorCode, message: str | None = None) -> Steps[Response]:
+    """The steps of a request that is refused as a whole: the same error for every partition, in its turn.
+
+    ``CloseConnection`` for acks=0, as there is no answer to tell it in.
+    """
+    yield from ()
+    if request.acks == 0:
+        raise CloseConnection(f"error in a produce request with acks=0: {code.name}")
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=data.index,
+                        error_code=code,
+                        base_offset=-1,
+                        log_append_time_ms=-1,
+                        log_start_offset=-1,
+                        error_message=message,
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+            if topic.partition_data
+        ]
+    )
 
 
 def _support_of(version: int) -> ClientSupport:
@@ -115,21 +153,13 @@ def _transactional_batches(
         for data in topic.partition_data:
             try:
                 header = parse_header(data.records or b"")
-            except CorruptRecord:
+                if header.size != len(data.records or b""):
+                    only_batch(data.records or b"", TopicPartition(name or "", data.index))
+            except (ApiError, CorruptRecord):
                 continue  # the log refuses it with the right error
             if header.is_transactional and header.has_producer_id and name is not None:
                 found[TopicPartition(name, data.index)] = header
     return found
-
-
-def _all_partitions(request: ProduceRequest, ctx: RequestContext) -> list[tuple[str, int]]:
-    name_of = ctx.services.replica_manager.topic_name
-    by_id = ctx.api_version >= 13
-    return [
-        ((name_of(topic.topic_id) or "") if by_id else topic.name, data.index)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    ]
 
 
 class _Verification:
@@ -159,7 +189,7 @@ class _Verification:
         services = self._services
         for key, header in self._headers.items():
             try:
-                partition = services.replica_manager.get_partition(*key)
+                partition = services.replica_manager.get_leader(*key)
                 sequence = header.base_sequence
                 guard, is_asked = begin_verification(services, partition, self._producer, sequence, self._support)
             except ApiError as error:

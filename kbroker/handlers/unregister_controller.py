@@ -18,7 +18,8 @@ async def handle(request: UnregisterControllerRequest, ctx: RequestContext) -> U
     if refused is not None:
         return refused
     try:
-        await ctx.services.metadata.submit(lambda view: unregister_controller(view, request.controller_id))
+        metadata = ctx.services.metadata
+        await metadata.submit(lambda view: unregister_controller(view, request.controller_id, metadata.voter_ids))
     except ApiError as error:
         code, message = error_fields(error)
         return UnregisterControllerResponse(error_code=code, error_message=message)

@@ -53,7 +53,7 @@ async def _update(updates: list[FeatureUpdate], metadata: Metadata, *, validate_
             view,
             updates,
             kraft_version=kraft_version,
-            static_voters=metadata.static_voters,
+            voters=metadata.voter_ids,
             validate_only=validate_only,
         )
 

@@ -64,6 +64,16 @@ class AppendOrigin(Enum):
     """A leader judged them: checksum, order, and no later epoch than expected; offsets are kept."""
 
 
+class NotOneBatch(ApiError):
+    """A Produce request has something else than one whole batch of today's format for a partition: INVALID_RECORD.
+
+    Kafka finds that before all else that is wrong with a batch (``ProduceRequest.validateRecords``).
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
 def check_produce_version(records: Buffer, api_version: int) -> None:
     """Check the rule of a Produce request's own version: no zstd before v7 (UNSUPPORTED_COMPRESSION_TYPE).
 
@@ -97,7 +107,7 @@ def validate_and_assign_offsets(
     the records are to be examined first, in steps.
     """
     if origin is AppendOrigin.CLIENT:
-        batch, fields = _only_batch(records, topic_partition)
+        batch, fields = only_batch(records, topic_partition)
         _check_whole(batch, fields, config, topic_partition)
         _check_header(batch, fields, config, topic_partition)
         if config.header_suffices and _has_plausible_timestamps(fields, now_ms, config):
@@ -111,7 +121,7 @@ def validate_and_assign_offsets(
     return assign_to_own(records, next_offset, leader_epoch, now_ms, config, topic_partition, is_raft)
 
 
-def _only_batch(records: Buffer, topic_partition: TopicPartition) -> tuple[memoryview, _Fields]:
+def only_batch(records: Buffer, topic_partition: TopicPartition) -> tuple[memoryview, _Fields]:
     """``ProduceRequest.validateRecords``: a Produce request has exactly one batch of format v2 for a partition."""
     try:
         fields = _PARSE(records, 0)
@@ -204,12 +214,11 @@ def _no_batch(records: Buffer, topic_partition: TopicPartition) -> ApiError:
             )
         if magic < 2 and length + LOG_OVERHEAD <= len(records):
             return _old_format(magic, topic_partition)
-    return ApiError(ErrorCode.INVALID_RECORD, f"a Produce request has no whole record batch for {topic_partition}")
+    return NotOneBatch(f"a Produce request has no whole record batch for {topic_partition}")
 
 
 def _old_format(magic: int, topic_partition: TopicPartition) -> ApiError:
-    return ApiError(
-        ErrorCode.INVALID_RECORD,
+    return NotOneBatch(
         f"a Produce request holds records of format v{magic} for {topic_partition}; only v2 is taken",
     )
 
@@ -224,7 +233,7 @@ def _first_batch(records: Buffer, fields: tuple[int, ...], topic_partition: Topi
         )
     end = length + LOG_OVERHEAD
     if end > len(records):
-        raise ApiError(ErrorCode.INVALID_RECORD, f"a Produce request has no whole record batch for {topic_partition}")
+        raise NotOneBatch(f"a Produce request has no whole record batch for {topic_partition}")
     if magic != 2:
         raise _old_format(magic, topic_partition)
     rest = memoryview(records)[end:]
@@ -233,8 +242,7 @@ def _first_batch(records: Buffer, fields: tuple[int, ...], topic_partition: Topi
         if following < 14 or (len(rest) > MAGIC_AT and rest[MAGIC_AT] > 2):
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"what follows a batch sent to {topic_partition} is no batch")
         if len(rest) > MAGIC_AT and following + LOG_OVERHEAD <= len(rest):
-            raise ApiError(
-                ErrorCode.INVALID_RECORD,
+            raise NotOneBatch(
                 f"a Produce request must hold exactly one record batch for {topic_partition}, not several",
             )
     if end < HEADER_SIZE:

@@ -259,9 +259,9 @@ class MetadataPlane:
         return self.quorum.voters
 
     @property
-    def static_voters(self) -> Sequence[int]:
-        """The node ids of ``controller.quorum.voters``."""
-        return self.quorum.log.voters.static.ids
+    def voter_ids(self) -> Sequence[int]:
+        """The node ids of the voters: of the latest set there is, whether it is committed or not."""
+        return self.quorum.voters.ids
 
     def describe_quorum(self) -> QuorumDescription:
         """The leader, the voters and observers, and their log end offsets."""

@@ -168,7 +168,7 @@ class ReplicaManager(PartitionTable):
         ``Partition.deleteRecordsOnLeader``. Followers get the new offset by Fetch; ``low_watermark`` is their progress.
         """
         partition = self.get_leader(topic, index)
-        if not partition.config.delete:
+        if partition.config.compact and not partition.config.delete:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic cannot be deleted")
         high_watermark = partition.high_watermark
         if offset == -1:

@@ -124,7 +124,7 @@ def group_entries(
         default = _broker_value(schema, of_broker, dynamic) if has_synonym else key.format(key.default_value())
         if of_broker in schema.provided:
             default = None
-        value = overrides.get(name, default)
+        value = _parsed(key, overrides[name]) if name in overrides else default
         synonyms = [Synonym(name, value, GROUP_CONFIG)] if name in overrides else []
         if has_synonym:
             synonyms += _broker_synonyms(schema, configs, of_broker)
@@ -151,7 +151,7 @@ def client_metrics_entries(overrides: Mapping[str, str], *, documentation: bool 
 
     entries = []
     for name, key in CLIENT_METRICS_CONFIGS.items():
-        value = key.format(key.parse(overrides[name]) if name in overrides else key.default_value())
+        value = _parsed(key, overrides[name]) if name in overrides else key.format(key.default_value())
         own = (Synonym(name, value, CLIENT_METRICS_CONFIG),) if name in overrides else ()
         entries.append(
             ConfigEntry(
@@ -166,6 +166,14 @@ def client_metrics_entries(overrides: Mapping[str, str], *, documentation: bool 
             )
         )
     return entries
+
+
+def _parsed(key: ConfigKey, text: str) -> str | None:
+    """A stored value in the form that it is shown in; as it stands if this release would not take it."""
+    try:
+        return key.format(key.parse(text))
+    except InvalidConfig:
+        return text
 
 
 def _broker_value(schema: ConfigSchema, name: str, dynamic: Mapping[str, str]) -> str | None:

@@ -103,16 +103,11 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
         now_ms: int,
-        *,
-        two_phase: bool = False,
     ) -> CoordinatorResult[ProducerIdAndEpoch]:
         """InitProducerId with a transactional id: fence the producer before, abort its open transaction.
 
-        ``expected`` is the identity that a producer in recovery claims (KIP-360). A producer in ``two_phase`` commit
-        (KIP-939) has no limit of time.
+        ``expected`` is the identity that a producer in recovery claims (KIP-360).
         """
-        if not two_phase and not 0 < timeout_ms <= self._settings().transaction_max_timeout_ms:
-            raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         self._refuse_pending(transactional_id)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:

@@ -36,6 +36,10 @@ class TransactionSettings:
         """
         return 10 * self.add_partitions_retry_backoff_max_ms
 
+    def allows_timeout(self, timeout_ms: int) -> bool:
+        """Whether a transaction may have this timeout (``transaction.max.timeout.ms``)."""
+        return 0 < timeout_ms <= self.transaction_max_timeout_ms
+
     @classmethod
     def from_config(cls, config: BrokerConfig) -> TransactionSettings:
         """The settings of a node's configuration."""

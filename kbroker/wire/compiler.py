@@ -22,7 +22,7 @@ M = TypeVar("M")
 _Decoder = Callable[[Buffer, int], tuple[Any, int]]
 _Encoder = Callable[[Any], list[Part]]
 
-_MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
+_MALFORMED = (struct.error, IndexError)
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:

@@ -131,6 +131,7 @@ class DecoderSource(CodecSource):
             self.emit(f"{owner}.{spec.name} = {self.default_expression(spec)}")
         self.emit(f"if {count}:")
         self.indent += 1
+        self.emit(f"if {count} > 127: {count}, p = more(buf, p, {count})")
         self.emit(f"if {count} > {MAX_TAGGED_FIELDS}: raise W('more than 64 tagged fields in one struct')")
         self.emit(f"for _ in range({count}):")
         self.indent += 1
@@ -219,7 +220,9 @@ class DecoderSource(CodecSource):
         self.emit(f"{stop} = p + {n} - 1" if self.flexible else f"{stop} = p + {n}")
         self.emit(f"if {stop} > end: raise W('{name} ends beyond the frame')")
         if kind == "Str":
-            text = f"str(buf[p:{stop}], 'utf-8')" if self.is_view else f"buf[p:{stop}].decode()"
+            # As Java reads it: what is no UTF-8 becomes replacement characters, and is judged as such a name is.
+            decode = "str(buf[p:{}], 'utf-8', 'replace')" if self.is_view else "buf[p:{}].decode('utf-8', 'replace')"
+            text = decode.format(stop)
             self.emit(f"{target} = {text}")
         elif kind == "Bytes" and self.is_view:
             self.emit(f"{target} = bytes(buf[p:{stop}])")

@@ -70,7 +70,7 @@ class _Located(construct.Subconstruct):  # type: ignore[misc]
         except _Damage as damage:
             partial = self._node(start, stream.tell(), damage.nodes)
             raise _Damage([partial], damage.reason) from None
-        except (construct.ConstructError, UnicodeDecodeError, OverflowError) as error:
+        except (construct.ConstructError, OverflowError) as error:
             reason = str(error).split("\n")[-1]
             raise _Damage([], f"{self.node_name} at byte {start}: {reason}") from None
         return self._node(start, stream.tell(), value)
@@ -188,7 +188,7 @@ def _blob(length: Any, kind: str, nullable: bool) -> Any:
     content = construct.Bytes(construct.this.length)
     if kind == "Str":
         content = construct.ExprAdapter(
-            content, lambda raw, _: raw.decode("utf-8"), lambda text, _: text.encode("utf-8")
+            content, lambda raw, _: raw.decode("utf-8", "replace"), lambda text, _: text.encode("utf-8")
         )
     return construct.FocusedSeq(
         "content",

@@ -83,8 +83,10 @@ def continue_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, in
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
     """The position after ``count`` tagged fields, none of which this version knows.
 
-    ``count`` may be the first byte of a longer varint; any such count is too large anyway.
+    ``count`` may be the first byte of a longer varint, which may stand for a small number all the same.
     """
+    if count > 0x7F:
+        count, position = continue_uvarint(buffer, position, count)
     if count > MAX_TAGGED_FIELDS:
         raise WireError("more than 64 tagged fields in one struct")
     end = len(buffer)

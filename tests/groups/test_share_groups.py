@@ -255,6 +255,24 @@ def test_offsets_are_altered_while_nobody_is_in_the_group_which_need_not_exist()
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
+def test_altered_offsets_begin_in_an_epoch_that_no_state_has_yet() -> None:
+    """The share coordinator refuses a state of an older epoch (KAFKA-20910)."""
+    shard = ShareShard()
+    alter(shard, {0: 7})
+    first = shard.share_group.group_epoch
+    assert {epoch for epoch, _ in shard.states.values()} == {first}
+    alter(shard, {0: 3})
+    assert shard.share_group.group_epoch == first + 1
+    assert list(shard.states.values()) == [(first + 1, 3)]
+    shard = shard.reloaded()
+    assert shard.share_group.group_epoch == first + 1
+    ShareMember(shard, "a").heartbeat()
+    epoch = shard.share_group.group_epoch
+    with pytest.raises(ApiError, match="NON_EMPTY_GROUP"):
+        alter(shard, {0: 1})
+    assert shard.share_group.group_epoch == epoch > first + 1
+
+
 def test_offsets_are_deleted_by_topic() -> None:
     shard = ShareShard(topics={"t": 2, "u": 1})
     member = ShareMember(shard, "a", ["t", "u"])

@@ -9,9 +9,11 @@ import pytest
 
 from kbroker.coordinator.result import CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.groups.client import ClientContext
 from kbroker.groups.pending_offsets import OffsetKey, PendingOffsets
 from kbroker.groups.records import OffsetAndMetadata
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.join_group import JoinGroupRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -309,3 +311,36 @@ def test_pending_offsets_are_gone_with_their_transaction() -> None:
     assert not pending.has(*one) and pending.has(*two)
     assert pending.end(FIRST) == {two: offset}
     assert pending.end(SECOND) == {} and "g" not in pending and not list(pending.offsets())
+
+
+@pytest.mark.parametrize("producer_id", [-1, FIRST])
+def test_a_group_is_there_also_if_each_of_its_offsets_was_refused(producer_id: int) -> None:
+    """As in Kafka, until it expires: a member that brings no protocol is told so, and not that it is unknown."""
+    shard = Shard(topics={"t": 1})
+    joining = JoinGroupRequest(
+        group_id=GROUP, member_id="nobody", protocol_type="consumer", session_timeout_ms=10_000, rebalance_timeout_ms=1
+    )
+
+    def joined() -> int:
+        result = shard.core.join_group(joining, ClientContext("c", "/h", 5), shard.now_ms)
+        shard.run(result)
+        response: Any = result.completed[0][1] if result.completed else result.response
+        return int(response.error_code)
+
+    assert joined() == E.UNKNOWN_MEMBER_ID
+    long = "x" * 5000
+    if producer_id < 0:
+        refused = OffsetCommitRequestPartition(partition_index=0, committed_metadata=long)
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[refused])]
+        request = OffsetCommitRequest(group_id=GROUP, topics=topics)
+        told = shard.store(shard.core.commit_offsets(request, 8, shard.now_ms))
+    else:
+        pending = TxnOffsetCommitRequestPartition(partition_index=0, committed_metadata=long)
+        named = [TxnOffsetCommitRequestTopic(name="t", partitions=[pending])]
+        asked = TxnOffsetCommitRequest(group_id=GROUP, producer_id=producer_id, producer_epoch=0, topics=named)
+        told = shard.store(shard.core.commit_offsets_in_transaction(asked, 5, shard.now_ms))
+    assert told.topics[0].partitions[0].error_code == E.OFFSET_METADATA_TOO_LARGE
+    assert joined() == E.INCONSISTENT_GROUP_PROTOCOL
+    assert [each.group_id for each in shard.core.admin.list_groups((), ())] == [GROUP]
+    shard.advance(shard.settings.offsets_retention_check_interval_ms)
+    assert joined() == E.UNKNOWN_MEMBER_ID

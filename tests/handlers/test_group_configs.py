@@ -123,6 +123,18 @@ def test_the_brokers_own_values_stand_for_what_a_group_has_not_set(tmp_path: Pat
     converse(tmp_path, talk, group_consumer_session_timeout_ms="48000")
 
 
+def test_values_are_described_in_the_form_that_kafka_gives_them(tmp_path: Path) -> None:
+    async def talk(plane: Plane) -> None:
+        changes = {"consumer.session.timeout.ms": " 50000 ", "share.auto.offset.reset": " latest"}
+        answer = await plane.ask(change("g", *changes.items()))
+        assert answer.responses[0].error_code == 0
+        described = {each.name: each for each in (await plane.ask(describe("g"))).results[0].configs}
+        for name, value in changes.items():
+            assert (described[name].value, described[name].synonyms[0].value) == (value.strip(), value.strip())
+
+    converse(tmp_path, talk)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "code", "text"),
     [

@@ -1,4 +1,4 @@
-"""A Produce request that is refused for its transactional id, while earlier ones of the connection are not done."""
+"""A Produce request that is refused as a whole, while earlier ones of the connection are not done."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.record_batch import Record, build_batch
 
 
 @pytest.mark.parametrize("acks", [0, 1])
 @pytest.mark.parametrize("waiting", [False, True])
-def test_without_an_answer_it_ends_the_connection_after_the_earlier_ones(
-    acks: int, waiting: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_transaction_without_its_id_is_refused_with_all_else_after_the_earlier_requests(
+    acks: int, waiting: bool
 ) -> None:
     queued: list[Any] = []
 
@@ -26,21 +27,35 @@ def test_without_an_answer_it_ends_the_connection_after_the_earlier_ones(
 
     connection = SimpleNamespace(peer="127.0.0.1:1")
     queue = SimpleNamespace(waiting={connection.peer} if waiting else set(), add=add)
-    ctx: Any = SimpleNamespace(
-        connection=connection, services=SimpleNamespace(authorizer=object(), produce_queue=queue), api_version=11
-    )
-    monkeypatch.setattr(produce, "_may_write_in_transaction", lambda *_: False)
-    data = PartitionProduceData(index=0, records=memoryview(b""))
-    topics = [TopicProduceData(name="t", partition_data=[data])]
-    request = ProduceRequest(transactional_id="id", acks=acks, topic_data=topics)
-    if acks:
-        answer: Any = produce.handle(request, ctx)
-        error = answer.responses[0].partition_responses[0].error_code
-        assert error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and not queued
-    elif not waiting:
-        with pytest.raises(CloseConnection, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-            produce.handle(request, ctx)
-    else:
-        assert produce.handle(request, ctx) is None
-        with pytest.raises(CloseConnection, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+    ctx: Any = SimpleNamespace(connection=connection, services=SimpleNamespace(authorizer=None, produce_queue=queue))
+    topics = [
+        TopicProduceData(
+            name=name,
+            partition_data=[
+                PartitionProduceData(
+                    index=0,
+                    records=memoryview(
+                        build_batch([Record(0, 1, None, b"v", ())], producer_id=7, is_transactional=transactional)
+                    ),
+                )
+            ],
+        )
+        for name, transactional in (("plain", False), ("transactional", True))
+    ]
+    request = ProduceRequest(transactional_id=None, acks=acks, topic_data=topics)
+
+    def answered() -> Any:
+        answer = produce.handle(request, ctx)
+        if not waiting:
+            return answer
+        with pytest.raises(StopIteration) as end:
             queued[0].send(None)
+        return end.value.value
+
+    if acks:
+        errors = [topic.partition_responses[0].error_code for topic in answered().responses]
+        assert errors == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    else:
+        with pytest.raises(CloseConnection, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            answered()
+    assert len(queued) == waiting

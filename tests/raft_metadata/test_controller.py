@@ -145,12 +145,18 @@ def test_fenced_brokers_hold_replicas_only_if_they_must_and_never_lead() -> None
     assert all(sorted(replicas) == [1, 2, 3] and replicas[0] != 3 for replicas in placements)
 
 
-def test_names_that_collide_within_one_request() -> None:
+def test_names_collide_with_topics_that_exist_but_not_within_one_request() -> None:
     h = Harness()
     h.broker(1)
     outcome = h.apply(create_topics(h.view, [NewTopic("a.b", 1, 1), NewTopic("a_b", 1, 1)]))
-    assert isinstance(outcome["a.b"], CreatedTopic)
-    assert isinstance(outcome["a_b"], ApiError) and outcome["a_b"].code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert all(isinstance(each, CreatedTopic) for each in outcome.values()), outcome
+    outcome = h.apply(create_topics(h.view, [NewTopic("a.b", 1, 1), NewTopic("a_b", 1, 1)]))
+    assert [each.code for each in outcome.values() if isinstance(each, ApiError)] == [
+        ErrorCode.TOPIC_ALREADY_EXISTS
+    ] * 2
+    h.create("c_d", 1, 1)
+    refused = h.apply(create_topics(h.view, [NewTopic("c.d", 1, 1)]))["c.d"]
+    assert isinstance(refused, ApiError) and refused.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_a_value_that_appending_makes_too_long_is_refused() -> None:

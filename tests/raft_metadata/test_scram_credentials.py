@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kbroker.errors import ErrorCode as E
@@ -88,6 +90,16 @@ def test_a_user_is_named_once_in_a_request() -> None:
     )
     assert outcomes == {"alice": twice, "bob": twice, "carol": twice}
     assert stored(harness) == {("alice", 1), ("bob", 1)}
+
+
+def test_a_salted_password_is_not_empty() -> None:
+    """With Kafka's answer, where Java refuses the key; a user who is named twice is told that."""
+    harness = Harness()
+    empty = dataclasses.replace(upsertion("eve"), salted_password=b"")
+    assert alter(harness, upsert=[upsertion("bob"), empty]) == {"bob": None, "eve": (E.UNKNOWN_SERVER_ERROR, "None")}
+    twice = alter(harness, upsert=[empty, empty])["eve"]
+    assert twice is not None and twice[0] == E.DUPLICATE_RESOURCE
+    assert stored(harness) == {("bob", 1)}
 
 
 def test_old_levels_have_no_scram() -> None:

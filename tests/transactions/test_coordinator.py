@@ -30,12 +30,6 @@ def test_a_new_id_gets_a_producer_id_with_epoch_0_and_the_next_producer_the_next
     assert shard.state().state is S.EMPTY
 
 
-@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_beyond_the_brokers_is_refused(shard: Shard, timeout_ms: int) -> None:
-    assert code(lambda: shard.init(timeout_ms=timeout_ms)) is E.INVALID_TRANSACTION_TIMEOUT
-    assert not shard.log
-
-
 def test_a_producer_in_recovery_gets_the_next_epoch_and_the_same_once_more_if_it_asks_again(shard: Shard) -> None:
     producer = shard.init()
     recovered = shard.init(expected=producer)

@@ -11,7 +11,7 @@ import pytest
 from kbroker.types import ZERO_UUID, FileRegion, Uuid
 from kbroker.wire.codec_source import contains_records
 from kbroker.wire.compiler import compile_decoder, decode, encode, encode_parts, source_of
-from kbroker.wire.errors import EncodeError, WireError
+from kbroker.wire.errors import EncodeError
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.fetch import (
@@ -167,10 +167,19 @@ def test_large_arrays_and_strings() -> None:
     assert decode(FetchRequest, 13, encode(fetch, 13))[0] == fetch
 
 
-def test_invalid_utf8_is_a_wire_error() -> None:
-    frame = encode(HeartbeatRequest(group_id="abc"), 4).replace(b"abc", b"\xff\xfe\xfd")
-    with pytest.raises(WireError):
-        decode(HeartbeatRequest, 4, frame)
+def test_strings_that_are_not_utf8_are_read_as_java_reads_them() -> None:
+    frame = encode(HeartbeatRequest(group_id="abc"), 4).replace(b"abc", b"\xff(\xe2")
+    assert decode(HeartbeatRequest, 4, frame)[0].group_id == "\ufffd(\ufffd"
+    topics = [TopicProduceData(name="abc")]
+    frame = encode(ProduceRequest(topic_data=topics), 9).replace(b"abc", b"\xff(\xe2")
+    assert decode(ProduceRequest, 9, frame)[0].topic_data[0].name == "\ufffd(\ufffd"
+
+
+def test_a_count_of_tagged_fields_may_be_a_longer_varint_than_it_must() -> None:
+    for request, version in ((HeartbeatRequest(group_id="g"), 4), (FetchRequest(), 12)):
+        frame = encode(request, version)
+        assert decode(type(request), version, frame[:-1] + b"\x80\0") == (request, len(frame) + 1)
+        assert decode(type(request), version, frame[:-1] + b"\x81\0\x63\1x")[0] == request
 
 
 def test_adjacent_fields_are_read_at_once() -> None:

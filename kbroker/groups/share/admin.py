@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.groups.groups import Groups
-from kbroker.groups.share.records import states_record
+from kbroker.groups.share.records import group_epoch_record, states_record
 from kbroker.groups.share.requests import StateDeletion, StateInitialization
 from kbroker.groups.share.states import (
     deletion_of_all,
@@ -104,9 +104,11 @@ class ShareAdmin:
     ) -> CoordinatorResult[tuple[alter.AlterShareGroupOffsetsResponse, StateInitialization]]:
         """AlterShareGroupOffsets: the states begin anew at other offsets. A group that is not there is made.
 
-        The response holds once the initialization has succeeded. `ApiError` NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+        They begin in an epoch of the group that no state has yet (KIP-932; Kafka since 4.5, KAFKA-20910). The response
+        holds once the initialization has succeeded. `ApiError` NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
         """
         group = self._empty_group(request.group_id)
+        epoch = group.group_epoch + 1
         topics: dict[Uuid, TopicPartitions] = {}
         begun: dict[SharePartitionKey, tuple[int, int]] = {}
         responses = []
@@ -123,7 +125,7 @@ class ShareAdmin:
                 )
                 if known is not None and not error:
                     key = SharePartitionKey(group.group_id, known.id, each.partition_index)
-                    begun[key] = group.group_epoch, each.start_offset
+                    begun[key] = epoch, each.start_offset
             response = alter.AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, partitions=answers)
             if known is not None:
                 response.topic_id = known.id
@@ -131,7 +133,9 @@ class ShareAdmin:
                 if partitions:
                     topics[known.id] = TopicPartitions(known.name, partitions)
             responses.append(response)
-        records = _changed(group, with_initializing(group.states, topics)) if topics else []
+        records = [group_epoch_record(group.group_id, epoch, group.metadata_hash)]
+        if topics:
+            records += _changed(group, with_initializing(group.states, topics))
         answer = alter.AlterShareGroupOffsetsResponse(responses=responses)
         return CoordinatorResult((answer, StateInitialization(group.group_id, begun)), records)
 

@@ -41,8 +41,8 @@ class Metadata(Protocol):
         ...
 
     @property
-    def static_voters(self) -> Sequence[int]:
-        """The node ids of ``controller.quorum.voters``."""
+    def voter_ids(self) -> Sequence[int]:
+        """The node ids of the metadata quorum's voters."""
         ...
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.leadership import (
@@ -215,14 +215,18 @@ def register_controller(view: ControllerView, registration: ControllerImage) -> 
     return ControllerResult(None, [register_controller_record(registration)])
 
 
-def unregister_controller(view: ControllerView, controller_id: int) -> ControllerResult[None]:
+def unregister_controller(view: ControllerView, controller_id: int, voters: Collection[int]) -> ControllerResult[None]:
     """Forget the registration of a controller that will not come back (KIP-1312, Kafka's ``ClusterControlManager``).
 
-    ``ApiError``: INVALID_REQUEST for the active controller itself, UNSUPPORTED_VERSION below the level of
-    ``metadata.version`` that has the record, CONTROLLER_ID_NOT_REGISTERED.
+    ``ApiError``: INVALID_REQUEST for one of the ``voters`` (KAFKA-20865): it could be without a feature that the others
+    agree on meanwhile; UNSUPPORTED_VERSION below the level of ``metadata.version`` that has the record;
+    CONTROLLER_ID_NOT_REGISTERED.
     """
-    if controller_id == view.node_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    if controller_id in voters:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot unregister controller {controller_id} because it is part of the voter set.",
+        )
     if view.image.features.metadata_version < CONTROLLER_UNREGISTRATION:
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,

@@ -41,19 +41,19 @@ def update_features(
     updates: Sequence[FeatureUpdate],
     *,
     kraft_version: int = 1,
-    static_voters: Sequence[int] = (),
+    voters: Sequence[int] = (),
     validate_only: bool = False,
 ) -> ControllerResult[None]:
     """Set levels, all or none; ``ApiError`` INVALID_UPDATE_VERSION. Names must differ.
 
     ``kraft_version``: the finalized level, which the image does not have. It is raised by the quorum, not by these
-    records. ``static_voters``: the node ids of ``controller.quorum.voters``, which must all have registered.
+    records. ``voters``: the node ids of the quorum's voters, which must all have registered.
     """
     current = {**view.image.features.levels, KRAFT_VERSION: kraft_version}
     proposed = current | {update.name: update.level for update in updates}
     records: list[object] = []
     for update in updates:
-        problem = _problem(view, update, current.get(update.name, 0), proposed, static_voters)
+        problem = _problem(view, update, current.get(update.name, 0), proposed, voters)
         if problem is not None:
             raise update_failed(problem)
         if update.name == KRAFT_VERSION:
@@ -80,10 +80,10 @@ def _problem(
     update: FeatureUpdate,
     current: int,
     proposed: Mapping[str, int],
-    static_voters: Sequence[int],
+    voters: Sequence[int],
 ) -> str | None:
     name, level = update.name, update.level
-    reason = _general_problem(view, update, current, static_voters)
+    reason = _general_problem(view, update, current, voters)
     if reason is None and name == METADATA_VERSION:
         return _metadata_downgrade_problem(current, level, unsafe=update.upgrade_type == UNSAFE_DOWNGRADE)
     if reason is None and name == KRAFT_VERSION and level < current:
@@ -95,15 +95,13 @@ def _problem(
     return None if reason is None else f"Invalid update version {level} for feature {name}. {reason}"
 
 
-def _general_problem(
-    view: ControllerView, update: FeatureUpdate, current: int, static_voters: Sequence[int]
-) -> str | None:
+def _general_problem(view: ControllerView, update: FeatureUpdate, current: int, voters: Sequence[int]) -> str | None:
     level = update.level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
-    unsupported = _unsupported(view, update.name, level, static_voters)
+    unsupported = _unsupported(view, update.name, level, voters)
     if unsupported is not None:
         return unsupported
     if level < current and update.upgrade_type == UPGRADE:
@@ -116,7 +114,7 @@ def _general_problem(
     return None
 
 
-def _unsupported(view: ControllerView, name: str, level: int, static_voters: Sequence[int]) -> str | None:
+def _unsupported(view: ControllerView, name: str, level: int, voters: Sequence[int]) -> str | None:
     """The first node that cannot work at this level, in Kafka's words; None if all can."""
     image = view.image
     own = SUPPORTED_FEATURES.get(name, _ABSENT)
@@ -131,7 +129,7 @@ def _unsupported(view: ControllerView, name: str, level: int, static_voters: Seq
         if not low <= level <= high:
             return f"{node} only supports versions {low}-{high}" if high else f"{node} does not support this feature."
     if image.features.metadata_version >= CONTROLLER_REGISTRATION:
-        for voter in static_voters:
+        for voter in voters:
             if voter != view.node_id and voter not in image.controllers:
                 return f"controller {voter} has not registered, and may not support this feature"
     return None

@@ -53,6 +53,10 @@ def alter_scram_credentials(
             changes[user] = change
         else:
             errors[user] = error
+    for change in list(changes.values()):
+        if isinstance(change, ScramUpsertion) and not change.salted_password:
+            del changes[change.user]
+            errors[change.user] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's answer: Java has no empty key
     # Kafka's order: what is removed, what is set, what is refused.
     chosen = sorted(changes.values(), key=lambda change: isinstance(change, ScramUpsertion))
     outcomes: dict[str, ApiError | None] = {change.user: None for change in chosen}

@@ -65,15 +65,12 @@ def create_topics(
     _check_size(view, topics)
     records: list[object] = []
     results: dict[str, CreatedTopic | ApiError] = {}
-    taken: dict[str, str] = {}
     for topic in topics:
         try:
-            own, created = _create(view, topic, taken, count_partitions)
+            own, created = _create(view, topic, count_partitions)
         except ApiError as error:
             results[topic.name] = error.without_traceback()
             continue
-        if has_collision_chars(topic.name):
-            taken[unify_collision_chars(topic.name)] = topic.name
         records += own
         if len(records) > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
             raise too_many_records()
@@ -94,10 +91,10 @@ def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
 
 
 def _create(
-    view: ControllerView, topic: NewTopic, taken: Mapping[str, str], count_partitions: CountPartitions
+    view: ControllerView, topic: NewTopic, count_partitions: CountPartitions
 ) -> tuple[list[object], CreatedTopic]:
-    """The records of one topic; ``taken`` has the names with ``.`` or ``_`` that this request has created already."""
-    _check_name(view, topic.name, taken)
+    """The records of one topic."""
+    _check_name(view, topic.name)
     null = [name for name, value in topic.configs if value is None]
     if null:
         raise ApiError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(null))
@@ -121,7 +118,11 @@ def _create(
         topic_id,
         len(partitions),
         len(partitions[0].replicas),
-        sorted(topic_entries(view.schema, view.image.configs, configs)),
+        # As in Kafka, values stand as they were written; DescribeConfigs tells what they mean.
+        sorted(
+            entry._replace(value=configs.get(entry.name, entry.value))
+            for entry in topic_entries(view.schema, view.image.configs, configs)
+        ),
     )
     return records, created
 
@@ -139,14 +140,15 @@ def _ask_policy(
         policy(topic.name, len(partitions), len(partitions[0].replicas), None, configs)
 
 
-def _check_name(view: ControllerView, name: str, taken: Mapping[str, str]) -> None:
+def _check_name(view: ControllerView, name: str) -> None:
+    """`ApiError` if there is a topic of that name, or one but for ``.`` and ``_``; as in Kafka, two such topics of one
+    request do not collide."""
     validate_topic_name(name)
     topics = view.image.topics
     if name in topics.by_name:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if has_collision_chars(name):
-        unified = unify_collision_chars(name)
-        others = topics.colliding.get(unified) or ((taken[unified],) if unified in taken else ())
+        others = topics.colliding.get(unify_collision_chars(name))
         if others:
             raise ApiError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,

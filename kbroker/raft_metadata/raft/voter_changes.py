@@ -29,11 +29,16 @@ from kbroker.raft_metadata.raft.messages import (
     UpgradeKRaftVersionResult,
 )
 from kbroker.raft_metadata.raft.state import RaftState
-from kbroker.raft_metadata.raft.voters import VoterNode
+from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterNode
 from kbroker.wire.records import control
 
 _PENDING_MESSAGE = "Request timed out waiting for leader to handle previous voter change request"
 _NO_HIGH_WATERMARK = "Request timed out waiting for leader to establish HWM and fence previous voter changes"
+
+
+def _is_valid(voter: ReplicaKey) -> bool:
+    """Whether a request names a replica that can be a voter: by its id and its directory."""
+    return voter.id >= 0 and voter.has_directory
 
 
 class VoterChanges:
@@ -49,13 +54,13 @@ class VoterChanges:
     def on_add(self, token: int, request: AddVoter, now_ms: int) -> None:
         """Add a voter: ask it for its levels of ``kraft.version`` first."""
         state, leader = self._state, self._state.leader
-        error, message = self._check(leader, now_ms, "adding")
-        if error == ErrorCode.NONE and not request.voter.has_directory:
-            error, message = ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"
-        elif error == ErrorCode.NONE and state.listener_name not in request.endpoints:
-            error = ErrorCode.INVALID_REQUEST
-            message = f"Add voter request didn't include the endpoint for the default listener {state.listener_name}"
-        elif error == ErrorCode.NONE and request.voter.id in state.voters.voters:
+        invalid = None
+        if not _is_valid(request.voter):
+            invalid = "Add voter request didn't include a valid voter"
+        elif state.listener_name not in request.endpoints:
+            invalid = f"Add voter request didn't include the endpoint for the default listener {state.listener_name}"
+        error, message = self._check(leader, now_ms, "adding", invalid)
+        if error == ErrorCode.NONE and request.voter.id in state.voters.voters:
             error = ErrorCode.DUPLICATE_VOTER
             message = f"The voter id {request.voter.id} is already part of the set of voters {state.voters.ids}."
         node = state.node_of(request.voter.id, request.endpoints)
@@ -112,10 +117,9 @@ class VoterChanges:
     def on_remove(self, token: int, request: RemoveVoter, now_ms: int) -> None:
         """Remove a voter; a leader that removes itself resigns once that is committed."""
         state, leader = self._state, self._state.leader
-        error, message = self._check(leader, now_ms, "removing")
-        if error == ErrorCode.NONE and not request.voter.has_directory:
-            error, message = ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter"
-        elif error == ErrorCode.NONE and (not state.voters.is_voter(request.voter) or len(state.voters) == 1):
+        invalid = None if _is_valid(request.voter) else "Remove voter request didn't include a valid voter"
+        error, message = self._check(leader, now_ms, "removing", invalid)
+        if error == ErrorCode.NONE and (not state.voters.is_voter(request.voter) or len(state.voters) == 1):
             error = ErrorCode.VOTER_NOT_FOUND
             message = f"Cannot remove voter {request.voter.id} from the set of voters {state.voters.ids}"
         if error or leader is None:
@@ -135,7 +139,7 @@ class VoterChanges:
         if leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         low, high = request.min_kraft_version, request.max_kraft_version
-        if not request.voter.has_directory or state.listener_name not in request.endpoints or not 0 <= low <= high:
+        if not _is_valid(request.voter) or state.listener_name not in request.endpoints or not 0 <= low <= high:
             return ErrorCode.INVALID_REQUEST
         if self._is_pending(leader, now_ms) or leader.high_watermark < 0:
             return ErrorCode.REQUEST_TIMED_OUT
@@ -183,9 +187,14 @@ class VoterChanges:
             state.ready.append += [control.KRaftVersionRecord(version=0, kraft_version=level), voters.to_record()]
         return ErrorCode.NONE, None
 
-    def _check(self, leader: LeaderState | None, now_ms: int, what: str) -> tuple[ErrorCode, str | None]:
+    def _check(
+        self, leader: LeaderState | None, now_ms: int, what: str, invalid: str | None
+    ) -> tuple[ErrorCode, str | None]:
+        """The error, in Kafka's order, of a change that cannot begin; ``invalid``: what is wrong with the request."""
         if leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+        if invalid is not None:
+            return ErrorCode.INVALID_REQUEST, invalid
         if self._is_pending(leader, now_ms):
             return ErrorCode.REQUEST_TIMED_OUT, _PENDING_MESSAGE
         if leader.high_watermark < 0:

@@ -478,6 +478,20 @@ def test_an_empty_group_gives_way_to_a_classic_one_and_back() -> None:
     assert error(App(of, "b")) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_members_that_start_anew_get_the_tasks_that_are_on_their_disks() -> None:
+    """A restarted member has an id that nobody knows: its first heartbeat says what it has (KAFKA-20719)."""
+    of = shard(delay_ms=3_000)
+    disks = {"x": [2, 1], "y": [0, 3]}
+    apps = [App(of, member_id) for member_id in disks]
+    for app in apps:
+        offsets = [TaskOffset(subtopology_id="0", partition=index, offset=100) for index in disks[app.member_id]]
+        app.heartbeat(task_offsets=offsets, task_end_offsets=offsets)
+    of.advance(3_000)
+    for app in apps * 2:
+        app.heartbeat()
+    assert {app.member_id: sorted(app.active["0"]) for app in apps} == {"x": [1, 2], "y": [0, 3]}
+
+
 def test_listed_and_described() -> None:
     of = shard()
     App(of, "a", endpoint=("h", 1)).heartbeat(task_offsets=[], task_end_offsets=[])
