@@ -1,0 +1,131 @@
+"""A broker that is asked by raw requests: topics with properties, batches of any shape, and what is read of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from compat_tests.transactions.wire_world import World
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.batch_header import BatchHeader, walk_headers
+from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.delete_topics import DeleteTopicsRequest
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.record_batch import Record, build_batch, iter_records
+
+EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+_TOPIC = 2
+
+
+class Found(NamedTuple):
+    """What ListOffsets tells of a partition."""
+
+    error: int
+    timestamp: int
+    offset: int
+    epoch: int
+
+
+class Asked(World):
+    """Partition 0 of topics of one partition, where nothing else is said."""
+
+    def topic_with(self, partitions: int = 1, **configs: str) -> str:
+        """A new topic; properties are written with ``_`` for ``.``; its records stay, however old they are."""
+        self._made += 1
+        return self.made_topic(f"report-{self.mark}-{self._made}", partitions, **configs)
+
+    def made_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """A topic of that name, whose leaders are known."""
+        properties = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in configs.items()}}
+        wanted = [CreatableTopicConfig(name=key, value=value) for key, value in properties.items()]
+        new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=wanted)
+        made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=50_000), 7).topics[0]
+        assert made.error_code == 0, made
+        self.topic_ids[name] = Uuid(made.topic_id)
+        self.until(lambda: self.offset(name, LATEST).error == 0)
+        return name
+
+    def configure(self, topic: str, **configs: str) -> None:
+        """Change properties of a topic."""
+        changes = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+        resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=changes)
+        answer = self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert answer.responses[0].error_code == 0, answer
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until its leader has gone."""
+        answer = self.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=50_000), 5)
+        assert answer.responses[0].error_code == 0, answer
+        self.until(lambda: self.offset(topic, LATEST).error != 0)
+
+    # Records
+    def send(self, topic: str, batch: bytes, version: int = 9, transactional_id: str | None = None) -> Any:
+        """What Produce answers of partition 0."""
+        data = PartitionProduceData(index=0, records=memoryview(bytearray(batch)))
+        named = TopicProduceData(
+            name=topic if version < 13 else "",
+            topic_id=self.topic_ids[topic] if version >= 13 else ZERO_UUID,
+            partition_data=[data],
+        )
+        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=60_000, topic_data=[named])
+        return self.ask_verified(request, version).responses[0].partition_responses[0]
+
+    def write(self, topic: str, *timestamps: int, key: bytes | None = b"k", value: bytes | None = b"v", **how: Any) -> int:
+        """Write a batch of a record for each time; its first offset."""
+        batch = build_batch([Record(0, each, key, value) for each in timestamps], **how)
+        answer = self.send(topic, batch)
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
+
+    def fetch(self, topic: str, offset: int = 0, committed: bool = False, **fields: Any) -> Any:
+        """What Fetch answers of partition 0."""
+        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 24, **fields)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 24,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic=topic, partitions=[wanted])],
+        )
+        return self.ask(request, 12).responses[0].partitions[0]
+
+    def batches(self, topic: str, offset: int = 0) -> list[tuple[BatchHeader, list[Record]]]:
+        """All batches from an offset on, with their records."""
+        found: list[tuple[BatchHeader, list[Record]]] = []
+        while True:
+            answer = self.fetch(topic, offset)
+            assert answer.error_code == 0, answer
+            data = bytes(answer.records or b"")
+            new = [(header, list(iter_records(data, at))) for at, header in walk_headers(data)]
+            if not new:
+                return found
+            found += [each for each in new if each[0].last_offset >= offset]
+            offset = new[-1][0].last_offset + 1
+
+    def records(self, topic: str, offset: int = 0) -> list[Record]:
+        """All records of batches that are no control batches."""
+        return [each for header, records in self.batches(topic, offset) if not header.is_control for each in records]
+
+    def delete_records(self, topic: str, before: int) -> int:
+        """Delete the records before an offset; the log start."""
+        partition = DeleteRecordsPartition(partition_index=0, offset=before)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=50_000)
+        answer = self.ask(request, 2).topics[0].partitions[0]
+        assert answer.error_code == 0, answer
+        return int(answer.low_watermark)
+
+    # Offsets
+    def offset(self, topic: str, timestamp: int, committed: bool = False, version: int = 10, times: int = 1) -> Found:
+        """What ListOffsets tells of partition 0 for a time; of the first, if the partition is named several times."""
+        wanted = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)] * times
+        topics = [ListOffsetsTopic(name=topic, partitions=wanted)]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics, timeout_ms=50_000)
+        found = self.ask(request, version).topics[0].partitions[0]
+        return Found(found.error_code, found.timestamp, found.offset, found.leader_epoch)
