@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
+from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
+from compat_tests.coordinators import await_group_coordinators, await_transaction_coordinators
 from compat_tests.transactions.wire_world import World
+import pytest
+
+from kbroker.client.connection import Connection as Admin
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import BatchHeader, walk_headers
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -36,6 +42,15 @@ class Found(NamedTuple):
 class Asked(World):
     """Partition 0 of topics of one partition, where nothing else is said."""
 
+    def again(self, broker: Broker, crash: bool = False) -> None:
+        """Stop the broker, cleanly or not, and wait until it is ready for everybody again."""
+        if not isinstance(broker, ApacheBroker | KbrokerBroker):
+            pytest.skip("for one node that the tests may restart")
+        (broker.crash if crash else broker.restart)()
+        self.connection.close()
+        await_group_coordinators(self.bootstrap)
+        await_transaction_coordinators(self.bootstrap)
+
     def topic_with(self, partitions: int = 1, **configs: str) -> str:
         """A new topic; properties are written with ``_`` for ``.``; its records stay, however old they are."""
         self._made += 1
@@ -66,16 +81,19 @@ class Asked(World):
         self.until(lambda: self.offset(topic, LATEST).error != 0)
 
     # Records
-    def send(self, topic: str, batch: bytes, version: int = 9, transactional_id: str | None = None) -> Any:
-        """What Produce answers of partition 0."""
+    def produce_data(self, topic: str, batch: bytes, version: int, name: str | None = None) -> ProduceRequest:
+        """Produce of a batch to partition 0, by the producer of a transactional id if there is a `name`."""
         data = PartitionProduceData(index=0, records=memoryview(bytearray(batch)))
         named = TopicProduceData(
             name=topic if version < 13 else "",
             topic_id=self.topic_ids[topic] if version >= 13 else ZERO_UUID,
             partition_data=[data],
         )
-        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=60_000, topic_data=[named])
-        return self.ask_verified(request, version).responses[0].partition_responses[0]
+        return ProduceRequest(transactional_id=name, acks=-1, timeout_ms=60_000, topic_data=[named])
+
+    def send(self, topic: str, batch: bytes, version: int = 9, name: str | None = None) -> Any:
+        """What Produce answers of partition 0."""
+        return self.ask_verified(self.produce_data(topic, batch, version, name), version).responses[0].partition_responses[0]
 
     def write(self, topic: str, *timestamps: int, key: bytes | None = b"k", value: bytes | None = b"v", **how: Any) -> int:
         """Write a batch of a record for each time; its first offset."""
@@ -120,6 +138,17 @@ class Asked(World):
         answer = self.ask(request, 2).topics[0].partitions[0]
         assert answer.error_code == 0, answer
         return int(answer.low_watermark)
+
+    def write_internal(self, topic: str, *records: tuple[bytes, bytes | None]) -> None:
+        """Append keys and values to partition 0 of a topic of coordinators, as only an admin's client may."""
+        now = int(time.time() * 1000)
+        batch = build_batch([Record(0, now, key, value) for key, value in records])
+        host, _, port = self.bootstrap.rpartition(":")
+        deadline = time.monotonic() + 60
+        admin = Admin(host, int(port), client_id="__admin_client", deadline=deadline)
+        answer = admin.request(self.produce_data(topic, batch, 9), deadline, version=9)
+        admin.close()
+        assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
     # Offsets
     def offset(self, topic: str, timestamp: int, committed: bool = False, version: int = 10, times: int = 1) -> Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
+from compat_tests.brokers import Broker
 from compat_tests.reports.asked import EARLIEST, LATEST, MAX_TIMESTAMP, Asked
 from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -26,14 +26,11 @@ def ends(asked: Asked, topic: str, epoch: int, current: int = -1) -> tuple[int, 
 @pytest.fixture
 def led(asked: Asked, broker: Broker) -> tuple[str, list[int]]:
     """A topic of which each of three epochs, others between them, has two records; the three epochs."""
-    if not isinstance(broker, ApacheBroker | KbrokerBroker):
-        pytest.skip("for a broker that the tests may restart")
     topic, epochs = asked.topic_with(), []
     for first in (0, 2, 4):
         asked.write(topic, first, first + 1)
         epochs.append(asked.batches(topic, first)[0][0].partition_leader_epoch)
-        broker.crash()  # the epoch of a time without a leader lies between
-        asked.connection.close()
+        asked.again(broker, crash=True)  # the epoch of a time without a leader lies between
         asked.until(lambda: asked.offset(topic, LATEST).error == 0)
     assert epochs[0] + 1 < epochs[1] < epochs[2] - 1
     return topic, epochs
