@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
 from compat_tests.coordinators import await_group_coordinators, await_transaction_coordinators
 from compat_tests.transactions.wire_world import World
-import pytest
-
 from kbroker.client.connection import Connection as Admin
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import BatchHeader, walk_headers
@@ -51,15 +52,18 @@ class Asked(World):
         await_group_coordinators(self.bootstrap)
         await_transaction_coordinators(self.bootstrap)
 
-    def topic_with(self, partitions: int = 1, **configs: str) -> str:
+    def topic_with(self, **configs: str) -> str:
         """A new topic; properties are written with ``_`` for ``.``; its records stay, however old they are."""
         self._made += 1
-        return self.made_topic(f"report-{self.mark}-{self._made}", partitions, **configs)
+        properties = {key.replace("_", "."): value for key, value in configs.items()}
+        return self.made_topic(f"report-{self.mark}-{self._made}", 1, properties)
 
-    def made_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+    def made_topic(self, name: str, partitions: int = 1, properties: Mapping[str, str] | None = None) -> str:
         """A topic of that name, whose leaders are known."""
-        properties = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in configs.items()}}
-        wanted = [CreatableTopicConfig(name=key, value=value) for key, value in properties.items()]
+        wanted = [
+            CreatableTopicConfig(name=key, value=value)
+            for key, value in {"retention.ms": "-1", **(properties or {})}.items()
+        ]
         new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=wanted)
         made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=50_000), 7).topics[0]
         assert made.error_code == 0, made
@@ -93,9 +97,15 @@ class Asked(World):
 
     def send(self, topic: str, batch: bytes, version: int = 9, name: str | None = None) -> Any:
         """What Produce answers of partition 0."""
-        return self.ask_verified(self.produce_data(topic, batch, version, name), version).responses[0].partition_responses[0]
+        return (
+            self.ask_verified(self.produce_data(topic, batch, version, name), version)
+            .responses[0]
+            .partition_responses[0]
+        )
 
-    def write(self, topic: str, *timestamps: int, key: bytes | None = b"k", value: bytes | None = b"v", **how: Any) -> int:
+    def write(
+        self, topic: str, *timestamps: int, key: bytes | None = b"k", value: bytes | None = b"v", **how: Any
+    ) -> int:
         """Write a batch of a record for each time; its first offset."""
         batch = build_batch([Record(0, each, key, value) for each in timestamps], **how)
         answer = self.send(topic, batch)
@@ -134,7 +144,9 @@ class Asked(World):
     def delete_records(self, topic: str, before: int) -> int:
         """Delete the records before an offset; the log start."""
         partition = DeleteRecordsPartition(partition_index=0, offset=before)
-        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=50_000)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=50_000
+        )
         answer = self.ask(request, 2).topics[0].partitions[0]
         assert answer.error_code == 0, answer
         return int(answer.low_watermark)

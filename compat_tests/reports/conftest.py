@@ -18,6 +18,7 @@ OPTIONS = (
     "offsets.topic.num.partitions=1",
     "offsets.topic.compression.codec=1",
     "offsets.retention.check.interval.ms=200",
+    "share.coordinator.state.topic.compression.codec=4",
     "share.coordinator.state.topic.num.partitions=1",
     "transaction.state.log.num.partitions=1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=200",

@@ -18,7 +18,9 @@ FENCED, UNKNOWN = 74, 75
 def ends(asked: Asked, topic: str, epoch: int, current: int = -1) -> tuple[int, int, int]:
     """Error, epoch and end offset that OffsetForLeaderEpoch tells of an epoch."""
     wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])])
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])]
+    )
     found = asked.ask(request, 4).topics[0].partitions[0]
     return found.error_code, found.leader_epoch, found.end_offset
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import pytest
@@ -20,7 +19,6 @@ from compat_tests.reports.committed import (
     stage,
 )
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.list_groups import ListGroupsRequest
 
 OFFSETS = "__consumer_offsets"
 
@@ -167,7 +165,3 @@ def test_a_topic_made_anew_has_no_offsets(asked: Asked) -> None:
     assert fetched(asked, group, topic) == (0, -1)
     assert commit(asked, group, topic, 1) == 0
     assert fetched(asked, group, topic, by_id=True) == (0, 1)
-
-
-def test_a_lot_in_one_commit(asked: Asked) -> None:
-    """More than a batch may hold, though less once it is compressed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,7 @@ def test_the_last_epoch_of_a_producer_id(asked: Asked, last: dict[str, Producer]
 def test_an_open_transaction_is_aborted_by_the_next_life(asked: Asked) -> None:
     topic, producer = asked.topic_with(), asked.init()
     assert write(asked, producer, topic) == 0
-    answers = []
+    answers: list[Any] = []
     request = InitProducerIdRequest(transactional_id=producer.transactional_id, transaction_timeout_ms=UNHURRIED_MS)
     while not answers or answers[-1].error_code:
         answers.append(asked.ask(request, 5))
