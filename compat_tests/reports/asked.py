@@ -32,7 +32,7 @@ _TOPIC = 2
 
 
 class Found(NamedTuple):
-    """What ListOffsets tells of a partition."""
+    """The answer of ListOffsets about a partition."""
 
     error: int
     timestamp: int
@@ -96,7 +96,7 @@ class Asked(World):
         return ProduceRequest(transactional_id=name, acks=-1, timeout_ms=60_000, topic_data=[named])
 
     def send(self, topic: str, batch: bytes, version: int = 9, name: str | None = None) -> Any:
-        """What Produce answers of partition 0."""
+        """The answer of Produce about partition 0."""
         return (
             self.ask_verified(self.produce_data(topic, batch, version, name), version)
             .responses[0]
@@ -113,7 +113,7 @@ class Asked(World):
         return int(answer.base_offset)
 
     def fetch(self, topic: str, offset: int = 0, committed: bool = False, **fields: Any) -> Any:
-        """What Fetch answers of partition 0."""
+        """The answer of Fetch about partition 0."""
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 24, **fields)
         request = FetchRequest(
             max_wait_ms=0,
@@ -164,7 +164,7 @@ class Asked(World):
 
     # Offsets
     def offset(self, topic: str, timestamp: int, committed: bool = False, version: int = 10, times: int = 1) -> Found:
-        """What ListOffsets tells of partition 0 for a time; of the first, if the partition is named several times."""
+        """The answer of ListOffsets about partition 0; the first one, if the partition is named several times."""
         wanted = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)] * times
         topics = [ListOffsetsTopic(name=topic, partitions=wanted)]
         request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics, timeout_ms=50_000)

@@ -109,7 +109,7 @@ SCENARIOS: dict[Scenario, int] = {
 
 @pytest.fixture(scope="module")
 def kept(asked: Asked, broker: Broker) -> dict[Scenario, Kept]:
-    """What each group has, live and replayed."""
+    """The offset of each group, live and replayed."""
     topic = asked.topic_with()
     groups = {scenario: new_group(asked) for scenario in SCENARIOS}
     for scenario, group in groups.items():
