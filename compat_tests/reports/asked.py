@@ -104,11 +104,17 @@ class Asked(World):
         )
 
     def write(
-        self, topic: str, *timestamps: int, key: bytes | None = b"k", value: bytes | None = b"v", **how: Any
+        self,
+        topic: str,
+        *timestamps: int,
+        key: bytes | None = b"k",
+        value: bytes | None = b"v",
+        name: str | None = None,
+        **how: Any,
     ) -> int:
-        """Write a batch of a record for each time; its first offset."""
-        batch = build_batch([Record(0, each, key, value) for each in timestamps], **how)
-        answer = self.send(topic, batch)
+        """Write a batch of a record for each time, for a transactional id if there is a `name`; its first offset."""
+        batch = build_batch([Record(0, each, key, value) for each in timestamps], is_transactional=bool(name), **how)
+        answer = self.send(topic, batch, name=name)
         assert answer.error_code == 0, answer
         return int(answer.base_offset)
 
@@ -140,6 +146,25 @@ class Asked(World):
     def records(self, topic: str, offset: int = 0) -> list[Record]:
         """All records of batches that are no control batches."""
         return [each for header, records in self.batches(topic, offset) if not header.is_control for each in records]
+
+    def seen(self, topic: str) -> list[tuple[int, int]]:
+        """Offset and producer's epoch of all records that read_committed leaves, as a consumer finds them."""
+        left: list[tuple[int, int]] = []
+        aborting: set[int] = set()
+        offset = 0
+        while data := bytes((answer := self.fetch(topic, offset, committed=True)).records or b""):
+            aborted = list(answer.aborted_transactions or ())
+            for at, header in walk_headers(data):
+                offset = header.last_offset + 1
+                begun = [each for each in aborted if each.first_offset <= header.last_offset]
+                aborted = [each for each in aborted if each not in begun]
+                aborting |= {each.producer_id for each in begun}
+                if header.is_control:
+                    aborting.discard(header.producer_id)
+                elif header.producer_id not in aborting:
+                    left += [(each.offset, header.producer_epoch) for each in iter_records(data, at)]
+        assert offset == answer.last_stable_offset, "a consumer does not come to the end"
+        return left
 
     def delete_records(self, topic: str, before: int) -> int:
         """Delete the records before an offset; the log start."""

@@ -10,7 +10,6 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.reports.asked import LATEST, Asked
 from compat_tests.transactions.wire_world import UNHURRIED_MS, Producer
-from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.write_txn_markers import (
@@ -18,7 +17,7 @@ from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from kbroker.wire.record_batch import Record, build_batch, iter_records
+from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.transaction_state import TransactionLogKey, TransactionLogValue
 from kbroker.wire.records.versioned import encode_coordinator_key, encode_versioned
 
@@ -47,23 +46,6 @@ def end(asked: Asked, producer: Producer, commit: bool) -> int:
     return int(answer.error_code)
 
 
-def values(asked: Asked, topic: str) -> list[tuple[int, int]]:
-    """Offset and producer's epoch of all records that read_committed leaves, as a consumer finds them."""
-    left: list[tuple[int, int]] = []
-    aborting: set[int] = set()
-    offset = 0
-    while data := bytes((answer := asked.fetch(topic, offset, committed=True)).records or b""):
-        for at, header in walk_headers(data):
-            offset = header.last_offset + 1
-            aborted = answer.aborted_transactions or ()
-            aborting |= {each.producer_id for each in aborted if each.first_offset == header.base_offset}
-            if header.is_control:
-                aborting.discard(header.producer_id)
-            elif header.producer_id not in aborting:
-                left += [(each.offset, header.producer_epoch) for each in iter_records(data, at)]
-    return left
-
-
 def test_transactions_without_records(asked: Asked) -> None:
     producer = asked.init()
     assert [end(asked, producer, commit) for commit in (True, False)] == [INVALID_STATE, 0]
@@ -84,7 +66,7 @@ def test_an_abort_right_after_a_commit(asked: Asked) -> None:
         assert producer.epoch == before + 1, number
     assert seen <= {CONCURRENT}
     asked.settle(producer)
-    assert len(values(asked, topic)) == 10
+    assert len(asked.seen(topic)) == 10
 
 
 def test_records_right_after_an_end(asked: Asked) -> None:
@@ -98,7 +80,7 @@ def test_records_right_after_an_end(asked: Asked) -> None:
             seen.add(error)
     assert seen <= {CONCURRENT}
     asked.settle(producer)
-    assert len(values(asked, topic)) == expected
+    assert len(asked.seen(topic)) == expected
     assert asked.offset(topic, LATEST, committed=True) == asked.offset(topic, LATEST)
 
 
@@ -140,7 +122,7 @@ def test_the_last_epoch_of_a_producer_id(asked: Asked, last: dict[str, Producer]
     asked.until(lambda: write(asked, producer, topic) == 0)
     assert end(asked, producer, False) == 0
     asked.settle(producer)
-    assert values(asked, topic) == [(0, LAST_EPOCH)]
+    assert asked.seen(topic) == [(0, LAST_EPOCH)]
 
     topic, producer = asked.topic_with(), last["init-open"]
     assert write(asked, producer, topic) == 0
@@ -151,7 +133,7 @@ def test_the_last_epoch_of_a_producer_id(asked: Asked, last: dict[str, Producer]
     asked.until(lambda: write(asked, again, topic) == 0)
     assert end(asked, again, True) == 0
     asked.settle(again)
-    assert values(asked, topic) == [(2, 1)]
+    assert asked.seen(topic) == [(2, 1)]
 
     topic, producer = asked.topic_with(), last["timeout"]
     assert write(asked, producer, topic) == 0
@@ -177,7 +159,7 @@ def test_an_open_transaction_is_aborted_by_the_next_life(asked: Asked) -> None:
     asked.until(lambda: write(asked, again, topic) == 0)
     assert end(asked, again, True) == 0
     asked.settle(again)
-    assert values(asked, topic) == [(2, again.epoch - 1)]
+    assert asked.seen(topic) == [(2, again.epoch - 1)]
 
 
 @pytest.mark.parametrize("version", [9, 12])
