@@ -133,6 +133,9 @@ def _check_groups(config: BrokerProperties) -> None:
         check_group_bounds(config.values)
     except InvalidConfig as error:
         raise FatalError(error.message) from None
+    for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
+        codec = config.values[name]
+        _require(0 <= codec <= 4, f"Unknown compression type id: {codec}; {name} must be between 0 and 4")
 
 
 def _check_quorum(config: BrokerProperties) -> None:

@@ -218,6 +218,7 @@ class BrokerProperties:
     share_coordinator_append_linger_ms: int
     share_coordinator_cold_partition_snapshot_interval_ms: int
     share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_compression_codec: int
     share_coordinator_state_topic_min_isr: int
     share_coordinator_state_topic_num_partitions: int
     share_coordinator_state_topic_prune_interval_ms: int

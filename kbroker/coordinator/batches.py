@@ -1,4 +1,4 @@
-"""The record batches of a coordinator's topic: records of one time, without headers, not compressed."""
+"""The record batches of a coordinator's topic: records of one time, without headers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
 from kbroker.wire.batch_header import CRC, HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c
+from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.primitives import encode_uvarint
 
 _TRANSACTIONAL = 0x10
@@ -26,7 +27,10 @@ _VARINTS = tuple(_varint(value) for value in range(1024))
 
 
 def coordinator_batch(
-    records: Sequence[CoordinatorRecord], now_ms: int, writer: TransactionalWriter = NO_TRANSACTION
+    records: Sequence[CoordinatorRecord],
+    now_ms: int,
+    writer: TransactionalWriter = NO_TRANSACTION,
+    codec: CompressionType = CompressionType.NONE,
 ) -> bytearray:
     """Encode records (at least one) as a batch: the bytes of ``build_batch``, in a third of the time."""
     parts = [b""]
@@ -48,13 +52,16 @@ def coordinator_batch(
         parts.append(length)
         parts.append(body)
         size += len(length) + body_size
+    if codec:
+        parts = [b"", compress(codec, b"".join(parts))]
+        size = HEADER_SIZE + len(parts[1])
     parts[0] = HEADER.pack(
         0,
         size - LOG_OVERHEAD,
         -1,
         _MAGIC,
         0,
-        0 if writer is NO_TRANSACTION else _TRANSACTIONAL,
+        codec if writer is NO_TRANSACTION else codec | _TRANSACTIONAL,
         len(records) - 1,
         now_ms,
         now_ms,
@@ -69,7 +76,10 @@ def coordinator_batch(
 
 
 def coordinator_batches(
-    records: Sequence[CoordinatorRecord], now_ms: int, writer: TransactionalWriter = NO_TRANSACTION
+    records: Sequence[CoordinatorRecord],
+    now_ms: int,
+    writer: TransactionalWriter = NO_TRANSACTION,
+    codec: CompressionType = CompressionType.NONE,
 ) -> Iterator[bytearray]:
     """The batches of a step, each made when it is asked for."""
     chunk: list[CoordinatorRecord] = []
@@ -78,7 +88,7 @@ def coordinator_batches(
         chunk.append(record)
         size += len(record.key) + len(record.value or b"")
         if size >= _BATCH_BYTES:
-            yield coordinator_batch(chunk, now_ms, writer)
+            yield coordinator_batch(chunk, now_ms, writer, codec)
             chunk, size = [], 0
     if chunk:
-        yield coordinator_batch(chunk, now_ms, writer)
+        yield coordinator_batch(chunk, now_ms, writer, codec)

@@ -20,6 +20,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.later import Later
 from kbroker.node.coordinator_shard import C, GatheredStep, Shard
 from kbroker.replication.offset_waiter import Appended, Results
+from kbroker.wire.compression import CompressionType
 
 if TYPE_CHECKING:
     from kbroker.env import Env
@@ -74,6 +75,8 @@ class CoordinatorSteps(Generic[C]):
         self._wake_gatherer = trio.Event()
         self.linger_ms = -1
         """The time that steps are gathered; -1 for one turn of the event loop, 0 for not at all."""
+        self.codec = CompressionType.NONE
+        """The compression of the batches."""
 
     def process(
         self,
@@ -174,7 +177,7 @@ class CoordinatorSteps(Generic[C]):
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
         try:
-            for batch in coordinator_batches(records, now_ms, writer):
+            for batch in coordinator_batches(records, now_ms, writer, self.codec):
                 info = shard.partition.append_as_coordinator(batch, now_ms, verification_guard=writer.guard)
                 end_offset = info.last_offset + 1
         except ApiError:

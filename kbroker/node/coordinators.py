@@ -18,6 +18,7 @@ from kbroker.node.transaction_markers import MarkerWriter
 from kbroker.raft_metadata.config_schema import group_config
 from kbroker.transactions.settings import TransactionSettings
 from kbroker.value_types import NamedTuple
+from kbroker.wire.compression import CompressionType
 
 if TYPE_CHECKING:
     from kbroker.env import Env, Network
@@ -53,6 +54,7 @@ def make_coordinators(
         address_of=address_of,
         request_timeout_ms=config.request_timeout_ms,
         linger_ms=config.group_coordinator_append_linger_ms,
+        codec=CompressionType(config.offsets_topic_compression_codec),
         own_assignors=own_assignors,
     )
 

@@ -16,6 +16,7 @@ from kbroker.groups.settings import GroupSettings
 from kbroker.node.coordinator_driver import CoordinatorDriver
 from kbroker.node.group_topics import ImageTopics
 from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC
+from kbroker.wire.compression import CompressionType
 
 if TYPE_CHECKING:
     from kbroker.config import GroupConfig
@@ -49,15 +50,17 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         address_of: Callable[[int], tuple[str, int] | None],
         request_timeout_ms: int,
         linger_ms: int,
+        codec: CompressionType = CompressionType.NONE,
         own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
     ) -> None:
         """``group_config`` computes the configs in force for a group from a metadata image.
 
         ``network`` reaches other brokers, where ``address_of`` says. ``linger_ms`` is
-        ``group.coordinator.append.linger.ms``.
+        ``group.coordinator.append.linger.ms``, ``codec`` is ``offsets.topic.compression.codec``.
         """
         super().__init__(env, replica_manager)
         self._steps.linger_ms = linger_ms
+        self._steps.codec = codec
         self.rebalances: Counter[str] = Counter()
         """Rebalances by type of group, since this node started."""
         self._settings = settings

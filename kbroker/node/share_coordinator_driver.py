@@ -44,6 +44,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         super().__init__(env, replica_manager, write_timeout_ms=settings.write_timeout_ms)
         self._settings = settings
         self._steps.linger_ms = max(0, settings.append_linger_ms)
+        self._steps.codec = settings.codec
         self._gathered: dict[int, set[SharePartitionKey]] = {}
         """By shard, the share partitions whose changes it gathers, or has gathered and appended."""
         self._image = EMPTY_IMAGE

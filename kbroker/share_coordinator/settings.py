@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbroker.wire.compression import CompressionType
+
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
 
@@ -14,6 +16,7 @@ class ShareCoordinatorSettings:
     """Times in milliseconds, sizes in bytes; the defaults are Kafka 4.4's."""
 
     append_linger_ms: int = -1
+    codec: CompressionType = CompressionType.NONE
     updates_per_snapshot: int = 500
     cold_snapshot_interval_ms: int = 300_000
     prune_interval_ms: int = 300_000
@@ -28,6 +31,7 @@ class ShareCoordinatorSettings:
         """The settings of a node's configuration."""
         return cls(
             append_linger_ms=config.share_coordinator_append_linger_ms,
+            codec=CompressionType(config.share_coordinator_state_topic_compression_codec),
             updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
             cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
             prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,

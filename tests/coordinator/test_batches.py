@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kbroker.coordinator.batches import coordinator_batch
 from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
 from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
 
 contents = st.one_of(st.binary(max_size=40), st.integers(0, 20_000).map(bytes))
@@ -17,9 +18,15 @@ writers = st.one_of(
 )
 
 
-def by_the_general_way(steps: list[CoordinatorRecord], now_ms: int, writer: TransactionalWriter) -> bytes:
+def by_the_general_way(
+    steps: list[CoordinatorRecord],
+    now_ms: int,
+    writer: TransactionalWriter,
+    codec: CompressionType = CompressionType.NONE,
+) -> bytes:
     return build_batch(
         [Record(0, now_ms, key, value) for key, value in steps],
+        compression=codec,
         producer_id=writer.producer_id,
         producer_epoch=writer.producer_epoch,
         base_sequence=0,
@@ -27,10 +34,12 @@ def by_the_general_way(steps: list[CoordinatorRecord], now_ms: int, writer: Tran
     )
 
 
-@given(st.lists(records, min_size=1, max_size=5), st.integers(0, 2**62), writers)
-def test_same_bytes(steps: list[CoordinatorRecord], now_ms: int, writer: TransactionalWriter) -> None:
-    batch = coordinator_batch(steps, now_ms, writer)
-    assert batch == by_the_general_way(steps, now_ms, writer)
+@given(st.lists(records, min_size=1, max_size=5), st.integers(0, 2**62), writers, st.sampled_from(CompressionType))
+def test_same_bytes(
+    steps: list[CoordinatorRecord], now_ms: int, writer: TransactionalWriter, codec: CompressionType
+) -> None:
+    batch = coordinator_batch(steps, now_ms, writer, codec)
+    assert batch == by_the_general_way(steps, now_ms, writer, codec)
     assert sum(1 for _ in walk_headers(batch)) == 1
 
 

@@ -216,13 +216,17 @@ def test_a_new_life_is_in_no_isr_and_eligible_only_after_a_clean_stop(clean: boo
     assert (partition.leader, partition.isr, partition.leader_recovery_state) == (1, (1,), 0 if clean else 1)
 
 
-def test_a_broker_that_has_always_been_alone_leads_on_after_a_kill() -> None:
+def test_a_broker_that_has_always_been_alone_leads_on_in_another_epoch_after_a_kill() -> None:
+    """It may have lost records: consumers see by the epoch that others took their offsets."""
     h = Harness()
     h.broker(1)
     h.assign("t", 1)
     before = h.partition()
-    h.broker(1)
+    h.broker(1, previous_epoch=h.epochs[1])
     assert h.partition() == before
+    h.broker(1)
+    after = h.partition()
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (1,), before.leader_epoch + 2)
 
 
 def test_brokers_whose_disks_are_all_cordoned_get_no_new_replicas() -> None:

@@ -64,16 +64,6 @@ KEYS = [
         ),
     ),
     *missing(
-        "the states are written without compression",
-        ConfigKey(
-            "share.coordinator.state.topic.compression.codec",
-            INT,
-            "0",
-            HIGH,
-            "Compression of the topic `__share_group_state`.",
-        ),
-    ),
-    *missing(
         "a request that is answered leaves at once",
         ConfigKey(
             "share.fetch.purgatory.purge.interval.requests",

@@ -236,8 +236,8 @@ KEYS = [
         INT,
         "0",
         HIGH,
-        "Codec of the offsets topic, as its number.",
-        no_effect="the offsets topic is not compressed",
+        "Compression of groups and offsets, as the number of the codec (1 gzip, 2 snappy, 3 lz4, 4 zstd): a group may"
+        " then be larger than `max.message.bytes` of the topic.",
     ),
     ConfigKey(
         "offsets.topic.num.partitions",

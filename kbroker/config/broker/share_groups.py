@@ -227,6 +227,13 @@ KEYS = [
         validator=Range(0, 500),
     ),
     ConfigKey(
+        "share.coordinator.state.topic.compression.codec",
+        INT,
+        "0",
+        HIGH,
+        "Compression of the states of share partitions, as the codec's number (1 gzip, 2 snappy, 3 lz4, 4 zstd).",
+    ),
+    ConfigKey(
         "share.coordinator.state.topic.num.partitions",
         INT,
         "50",

@@ -78,8 +78,9 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
     epoch = view.next_offset
     if same_incarnation and old is not None:
         epoch = old.epoch
-    elif old is None or len(image.brokers) > 1:
-        # The only broker keeps its partitions: no other could have taken over anything.
+    elif old is None or len(image.brokers) > 1 or registration.previous_broker_epoch != old.epoch:
+        # The only broker keeps its partitions if it stopped cleanly: no other could have taken over anything. If not,
+        # it may have lost records, and consumers are to see by the leader epoch that others took their offsets.
         records += _records_for_new_life(view, broker_id, old, registration.previous_broker_epoch)
     broker = BrokerImage(
         id=broker_id,
