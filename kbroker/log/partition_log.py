@@ -109,9 +109,11 @@ class PartitionLog(DurableLog):
     def first_unstable_offset(self) -> int | None:
         """Start of the earliest transaction that is open, or whose marker is not below the high watermark yet.
 
-        ``None`` if all are decided.
+        Never below the log start: what is gone decides nothing, though the transaction may have begun there. ``None``
+        if all are decided.
         """
-        return self.producers.first_unstable_offset
+        first = self.producers.first_unstable_offset
+        return first if first is None or first > self.log_start_offset else self.log_start_offset
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose markers are below become stable."""

@@ -168,6 +168,11 @@ class ClusterInvariants:
             )
         # Also on a follower: it may come to lead, and its high watermark may have no reason to move.
         log = partition.log
+        if partition.last_stable_offset < log.log_start_offset:
+            raise Violation(
+                f"{tp}: on {node.name} the last stable offset {partition.last_stable_offset} is below the log start"
+                f" {log.log_start_offset}"
+            )
         decided = log.producers.first_undecided_offset is None
         if decided and log.log_end_offset == state.high_watermark != partition.last_stable_offset:
             raise Violation(
