@@ -9,6 +9,7 @@ from typing import Protocol
 import trio
 
 from kbroker.config import BrokerConfig
+from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
 from kbroker.node.broker import Broker
 from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
@@ -210,6 +211,12 @@ class SimNode:
         self.machine.end(env, power=power, lose_all=lose_all)
         assert self._scope is not None
         self._scope.cancel()
+
+    def spoil_checkpoints(self) -> None:
+        """Some checkpoint files of a node that is down are emptied, cut or gone."""
+        for name in OFFSET_CHECKPOINTS:
+            if self.machine.rng.random() < 0.7:
+                self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
 
     def pause(self) -> None:
         """All tasks of the process stand still, as by SIGSTOP."""

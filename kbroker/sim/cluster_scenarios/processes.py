@@ -116,6 +116,35 @@ async def all_killed(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
+@scenario(
+    offsets_topic_segment_bytes="2000",
+    log_cleaner_backoff_ms="500",
+    log_cleaner_min_cleanable_ratio="0.01",
+    log_flush_offset_checkpoint_interval_ms="5000",
+)
+async def checkpoints_lost(cluster: SimCluster) -> None:
+    """Processes are killed, or stopped, and checkpoint files are lost: compacted logs, full of holes, keep all."""
+    partitions = await begin(cluster)
+    cluster.commit_offsets(partitions[0], 2)
+    for _ in range(3):
+        await cluster.run_for(cluster.rng.uniform(10, 40))
+        await await_progress(cluster)
+        if cluster.rng.random() < 0.5:
+            await cluster.await_full_isr(partitions)
+            gone = await kill_all(cluster)
+        else:
+            gone = [cluster.rng.choice(cluster.serving)]
+            if cluster.rng.random() < 0.3:
+                await gone[0].stop()
+            else:
+                gone[0].kill()
+        for node in gone:
+            node.spoil_checkpoints()
+            node.start()
+        await cluster.await_serving()
+    await cluster.finish(partitions)
+
+
 @scenario()
 async def slow_recovery(cluster: SimCluster) -> None:
     """All are killed, and two open their logs a minute later: with their controllers the third serves meanwhile."""
