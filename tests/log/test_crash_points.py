@@ -94,7 +94,8 @@ def test_every_point(part: int) -> None:
             for offset, value in read_all(log):
                 assert life.values[tp][offset] == value, point
             entry = log.producers.active_producers.get(9)
-            if log.log_end_offset > log.log_start_offset:
+            # Without checkpoints the end of a segment that is lost is taken for a hole of compaction.
+            if log.log_end_offset > log.log_start_offset and not spoil:
                 assert entry is not None, point
                 assert entry.last_sequence == log.log_end_offset - 1, point
         manager.close()
