@@ -14,6 +14,8 @@ OPTIONS = (
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=200",
     "transaction.state.log.num.partitions=4",
     "offsets.topic.num.partitions=4",
+    "log.retention.check.interval.ms=200",
+    "log.initial.task.delay.ms=200",
 )
 
 

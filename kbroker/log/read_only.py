@@ -62,7 +62,7 @@ class PartitionDirectory:
             starts = read_offsets(self._disk, os.path.join(os.path.dirname(self.path), LOG_START_OFFSETS))
         except CorruptCheckpoint:
             return first
-        return max(first, starts.get(self.topic_partition, 0))
+        return max(first, (starts or {}).get(self.topic_partition, 0))
 
     def batches(self, start: int = 0, end: int = _END) -> Iterator[FoundBatch]:
         """Every batch that holds something of [``start``, ``end``); ``CorruptSegment`` where bytes are damaged."""
@@ -112,9 +112,10 @@ class PartitionDirectory:
             position += length
 
     def last_stable_offset(self, end: int = _END) -> int:
-        """Start of the first transaction that has no marker before ``end``; the log's end if there is none."""
+        """Start of the first transaction that has no marker before ``end``, or the log's start if it began before that;
+        the log's end if there is none."""
         open_since: dict[int, int] = {}
-        next_offset = self.log_start_offset()
+        start = next_offset = self.log_start_offset()
         for batch in self.batches(next_offset, end):
             header = batch.header
             next_offset = header.next_offset
@@ -123,7 +124,7 @@ class PartitionDirectory:
                     open_since.pop(header.producer_id, None)
                 else:
                     open_since.setdefault(header.producer_id, header.base_offset)
-        return min(open_since.values(), default=next_offset)
+        return max(start, min(open_since.values(), default=next_offset))
 
     def records(self, start: int | None = None, end: int = _END, *, read_committed: bool = True) -> Iterator[Record]:
         """The records of [``start``, ``end``) as a consumer sees them, in order.

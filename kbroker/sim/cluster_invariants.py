@@ -17,7 +17,8 @@ from kbroker.sim.clock import sim_clock
 from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.batch_header import parse_header, walk_headers
+from kbroker.wire.record_batch import iter_records
 
 SAMPLE_SECONDS = 0.25
 
@@ -168,6 +169,11 @@ class ClusterInvariants:
             )
         # Also on a follower: it may come to lead, and its high watermark may have no reason to move.
         log = partition.log
+        if partition.last_stable_offset < log.log_start_offset:
+            raise Violation(
+                f"{tp}: on {node.name} the last stable offset {partition.last_stable_offset} is below the log start"
+                f" {log.log_start_offset}"
+            )
         decided = log.producers.first_undecided_offset is None
         if decided and log.log_end_offset == state.high_watermark != partition.last_stable_offset:
             raise Violation(
@@ -216,7 +222,8 @@ class ClusterInvariants:
                 )
 
     def check_logs(self) -> None:
-        """Below the lowest high watermark, the replicas' logs are the same, byte for byte."""
+        """Below the lowest high watermark, the replicas' logs are the same, byte for byte; or what compaction leaves of
+        each."""
         cluster = self._cluster
         logs: dict[TopicPartition, list[tuple[SimNode, Partition]]] = {}
         for node in cluster.serving:
@@ -231,6 +238,8 @@ class ClusterInvariants:
             expected = batches(first.log, begin, low)
             for node, partition in replicas[1:]:
                 found = batches(partition.log, begin, low)
+                if partition.config.compact and latest_by_key(found) == latest_by_key(expected):
+                    continue
                 if found != expected:
                     raise Violation(f"{tp}: {describe_difference(first_node.name, expected, node.name, found)}")
 
@@ -250,6 +259,17 @@ def batches(log: PartitionLog, begin: int, end: int) -> list[tuple[int, int, byt
         if position == before:
             break
     return result
+
+
+def latest_by_key(batches: list[tuple[int, int, bytes]]) -> dict[bytes | None, tuple[int, bytes]]:
+    """Offset and value of the last record of each key, if it has a value."""
+    latest = {
+        record.key: (record.offset, record.value)
+        for _, _, data in batches
+        for record in iter_records(data, 0)
+        if not parse_header(data, 0).is_control
+    }
+    return {key: (offset, value) for key, (offset, value) in latest.items() if value is not None}
 
 
 def describe_difference(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.coordinator.batches import coordinator_batch
+from kbroker.coordinator.batches import coordinator_batch, coordinator_batches
 from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.compression import CompressionType
@@ -46,3 +47,13 @@ def test_same_bytes(
 def test_many_records() -> None:
     steps = [CoordinatorRecord(b"key %d" % number, b"") for number in range(3_000)]
     assert coordinator_batch(steps, 7) == by_the_general_way(steps, 7, NO_TRANSACTION)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_large_record_makes_no_batch_that_is_empty(place: int) -> None:
+    steps = [CoordinatorRecord(b"small", b"1"), CoordinatorRecord(b"small", b"2")]
+    steps.insert(place, CoordinatorRecord(b"large", bytes(1_000_000)))
+    headers = [header for batch in coordinator_batches(steps, 7) for _, header in walk_headers(batch)]
+    assert all(header.records_count for header in headers)
+    assert sum(header.records_count for header in headers) == len(steps)
+    assert list(coordinator_batches([], 7)) == []

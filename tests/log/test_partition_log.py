@@ -181,6 +181,20 @@ def test_a_follower_keeps_offsets_gaps_and_epochs() -> None:
     assert log.leader_epochs.end_offset_for(1, log.log_end_offset) == (20, 1)
 
 
+def test_a_follower_takes_what_is_larger_than_a_segment_may_be_by_now() -> None:
+    """Its leader took the batches before ``segment.bytes`` was made smaller."""
+    log = open_log(config=LogConfig(segment_bytes=300))
+    values = [b"a", b"b" * 1000, b"c"]
+    for base, value in enumerate(values):
+        data = build_batch([Record(0, NOW, None, value)], base_offset=base, partition_leader_epoch=0)
+        assert log.append_as_follower(bytearray(data), now_ms=NOW) is not None
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
+    assert read_all(log) == list(enumerate(values))
+    with pytest.raises(ApiError) as refused:
+        append(log, [b"d" * 1000])
+    assert refused.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
 @pytest.mark.parametrize("index_interval", [0, 100, 4096])
 def test_offsets_by_timestamp(index_interval: int) -> None:
     log = open_log(config=LogConfig(segment_bytes=2000, index_interval_bytes=index_interval))
@@ -411,6 +425,25 @@ def test_a_damaged_transaction_index_is_built_anew(number: int, damage: Callable
     disk.write_bytes(path, damage(disk.read_bytes(path)))
     log = open_log(disk, SMALL, clean=True)
     assert known() == expected
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_is_gone_of_an_open_transaction_holds_nothing_back(clean: bool) -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    log.producers.transaction_verification = False
+    for sequence in range(3):
+        data = build_batch(
+            [Record(0, NOW, None, b"t")], producer_id=5, producer_epoch=1, base_sequence=sequence, is_transactional=True
+        )
+        log.append_as_leader(bytearray(data), 0, now_ms=NOW)
+    for start in (1, 2):
+        log.maybe_increment_log_start_offset(start)
+        assert log.first_unstable_offset == start
+        if clean:
+            log.close()
+        log = open_log(disk, clean=clean, recovery_point=3 if clean else 0, log_start_offset=start)
+        assert log.first_unstable_offset == start
 
 
 @pytest.mark.parametrize("clean", [True, False])

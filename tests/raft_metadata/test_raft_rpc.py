@@ -114,6 +114,12 @@ def test_other_clusters_and_partitions_are_refused() -> None:
             message.topics = message.topics * 2
             with pytest.raises(RpcError, match="INVALID_REQUEST"):
                 rpc.decode_request(message, CLUSTER, version)
+            message.topics = message.topics[:1]
+            (partition,) = message.topics[0].partitions
+            for partitions in ([], [partition, partition]):
+                message.topics[0].partitions = partitions
+                with pytest.raises(RpcError, match="INVALID_REQUEST"):
+                    rpc.decode_request(message, CLUSTER, version)
             message.topics = []
             with pytest.raises(RpcError, match="INVALID_REQUEST"):
                 rpc.decode_request(message, CLUSTER, version)

@@ -45,7 +45,7 @@ class _ToLoad(NamedTuple):
     topic_partition: TopicPartition
     recovery_point: int
     log_start_offset: int
-    clean_offset: int | None
+    clean_offset: int
 
 
 MANY_LOGS = 500
@@ -229,8 +229,11 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
                 if suffix == FUTURE_SUFFIX:
                     loaded.interrupted_moves[tp] = log_dir
         elif found is not None:
-            clean = cleaned.get(found) if cleaned is not None else MAX_OFFSET
-            work.append(_ToLoad(log_dir, path, found, recovery_points.get(found, 0), starts.get(found, 0), clean))
+            point = recovery_points.get(found)
+            # Of a log that the checkpoints say nothing of, nobody knows where it was compacted: they are lost, or
+            # somebody has moved its directory here. `CheckpointTasks.before_roll` has them speak of all others.
+            clean = MAX_OFFSET if point is None or cleaned is None else cleaned.get(found, 0)
+            work.append(_ToLoad(log_dir, path, found, point or 0, starts.get(found, 0), clean))
     return work
 
 
