@@ -412,23 +412,18 @@ def test_what_cannot_be_decompressed_is_corrupt_when_transcoded() -> None:
     refused(ErrorCode.CORRUPT_MESSAGE, bad, compression_type="lz4")
 
 
-MEGABYTES = 100
+MEGABYTES = 40
 """Of the large batches, decompressed."""
 
 
-def large_records(count: int = 200) -> Iterator[Record]:
+def large_records(count: int = 140) -> Iterator[Record]:
     """As a producer of very compressible values sends them."""
     value = b"x" * (MEGABYTES * 1_000_000 // count)
     return (Record(offset, NOW + offset, b"k%d" % (offset % 7), value) for offset in range(count))
 
 
-LARGE: dict[str, Callable[[Iterator[Record]], bytearray]] = {
-    codec.name: partial(large_batch, codec=codec) for codec in CODECS[1:]
-} | {"raw snappy": in_raw_snappy}
-
-
 def peak_of(action: Callable[[], Any]) -> tuple[Any, int]:
-    """The outcome, and the bytes of memory that it took."""
+    """The outcome, and the bytes of memory that it took, which makes each allocation take longer."""
     tracemalloc.start()
     try:
         return action(), tracemalloc.get_traced_memory()[1]
@@ -447,24 +442,30 @@ def peak_of(action: Callable[[], Any]) -> tuple[Any, int]:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("count", [200, 1])
-@pytest.mark.parametrize("kind", LARGE)
-def test_large_batches_are_looked_at_in_little_memory(kind: str, count: int, config: dict[str, Any]) -> None:
-    batch = LARGE[kind](large_records(count))
+@pytest.mark.parametrize("count", [140, 1])
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_large_batches_are_looked_at_in_little_memory(
+    codec: CompressionType, count: int, config: dict[str, Any]
+) -> None:
+    batch = large_batch(large_records(count), codec)
     result, peak = peak_of(lambda: validate(batch, max_message_bytes=1 << 30, **config))
-    assert peak < (24 << 20) + 3 * len(batch), peak
+    assert peak < (16 << 20) + 3 * len(batch), peak
     assert result.last_offset == 1000 + count - 1
     assert result.max_timestamp == (NOW if "message_timestamp_type" in config else NOW + count - 1)
     header = batch_header.parse_header(result.records)
     batch_header.check_crc(result.records, 0, header)
     name = config.get("compression_type")
-    assert header.compression_type is (CompressionType.from_name(name) if name else batch[22] & 7)
-    found = 0
+    assert header.compression_type is (CompressionType.from_name(name) if name else codec)
     for record, expected in zip(rb.iter_records(result.records), large_records(count), strict=True):
         assert record.offset == 1000 + expected.offset
         assert (record.key, record.value) == (expected.key, expected.value)
-        found += 1
-    assert found == count
+
+
+def test_a_large_block_of_snappy_without_framing() -> None:
+    batch = in_raw_snappy(large_records(60))
+    result = validate(batch, max_message_bytes=1 << 30, cleanup_policy=("compact",), compression_type="zstd")
+    expected = [record._replace(offset=1000 + record.offset) for record in large_records(60)]
+    assert list(rb.iter_records(result.records)) == expected
 
 
 def test_large_batches_are_looked_at_in_short_steps() -> None:
@@ -638,18 +639,17 @@ def empty_records(count: int) -> bytes:
 
 def test_many_records_are_taken_where_they_are_there() -> None:
     """`kafka-producer-perf-test --record-size 1` sends 1.4 million in one batch; a few bytes can claim two billion."""
-    count = 1_400_000
+    count = 1_100_000
     batch = rebuilt(empty_records(count), put(35, 8, NOW))
     with pytest.raises(TakesLong):
         validate_and_assign_offsets(
             batch, next_offset=0, leader_epoch=0, now_ms=NOW, config=LogConfig(), topic_partition=TP
         )
     plain = rebuilt(batch, put(27, 8, NOW))
-    result, peak = peak_of(partial(validate, plain))
+    result = validate(plain)
     assert (result.first_offset, result.last_offset) == (1000, 1000 + count - 1)
-    assert peak < 8 << 20
     assert examined(plain, LogConfig())[1] > count // 4096
-    for claimed in (count - 1, count + 1, 2**31 - 1):
+    for claimed in (count - 1, 2**31 - 1):
         lie = rebuilt(rebuilt(plain, put(23, 4, claimed - 1)), put(57, 4, claimed))
         assert "record" in str(refused(ErrorCode.INVALID_RECORD, lie))
 
