@@ -6,6 +6,7 @@ import selectors
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from kbroker.client.batches import received_records
@@ -19,7 +20,7 @@ from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, wal
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import ControlRecordType, parse_control_record
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kbroker.wire.record_batch import Record, iter_records
+from kbroker.wire.record_batch import Record, iter_records, iter_windows
 
 DEFAULT_PARTITION_BYTES: Final = 1 << 20
 DEFAULT_MAX_BYTES: Final = 16 << 20
@@ -31,7 +32,7 @@ _NAMES_UP_TO: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records of one batch that are to be shown, in order."""
+    """Records of one batch that are to be shown, in order; of a large batch there are several."""
 
     partition: int
     records: list[Record]
@@ -49,12 +50,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A partition's answer: its whole batches, by position, of which records from ``start`` to ``end`` are wanted."""
+    """A partition's answer: its whole batches, by position, of which records from ``start`` to ``end`` are wanted.
+
+    Behind them the reader goes on at ``reached``.
+    """
 
     partition: int
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
     start: int
+    reached: int
     end: int | None
     aborted: list[tuple[int, int]]
 
@@ -94,25 +99,33 @@ class Reader:
         self._wants = wants
         self._in_flight: dict[Connection, dict[int, int]] = {}
         self._failing_since: float | None = None
+        self._fetched = dict(positions)
+        """Partition -> the next offset to fetch."""
+        self._coming: Iterator[tuple[Chunk, int]] = iter(())
+        """Records that are fetched, and their bytes, as they are cut out of their batches."""
         self.positions = dict(positions)
         """Partition -> the next offset to read."""
 
     @property
     def finished(self) -> bool:
         """Whether every partition is read up to its end."""
-        return not any(self._is_open(partition) for partition in self.positions)
+        return not any(self._is_open(*position) for position in self.positions.items())
 
-    def _is_open(self, partition: int) -> bool:
+    def _is_open(self, partition: int, offset: int) -> bool:
         end = self._ends.get(partition)
-        return end is None or self.positions[partition] < end
+        return end is None or offset < end
 
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """The records that come within ``timeout`` seconds, as soon as some do; none if the reader is finished.
 
+        Decompressed they are about as many bytes as the reader fetches at once; the others come with the next call.
         ``ClientError`` when a partition cannot be read for as long as the client's timeout.
         """
         deadline = time.monotonic() + timeout
         while True:
+            there: list[Chunk | Skipped] = self._take_coming()
+            if there:
+                return there
             self._send_fetches()
             if not self._in_flight:
                 return []
@@ -122,6 +135,10 @@ class Reader:
                     return chunks
             if time.monotonic() >= deadline or self.finished:
                 return []
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on at a later offset, or read a partition from there on that was not read before."""
+        self._fetched[partition] = self.positions[partition] = offset
 
     def close(self) -> None:
         """Give up the fetches that are under way; the client connects to their brokers anew when it asks again."""
@@ -134,7 +151,7 @@ class Reader:
     def _send_fetches(self) -> None:
         """A fetch to each leader that owes no answer, for its partitions that are not finished."""
         busy = {partition for offsets in self._in_flight.values() for partition in offsets}
-        wanted = [partition for partition in self.positions if partition not in busy and self._is_open(partition)]
+        wanted = [each for each, offset in self._fetched.items() if each not in busy and self._is_open(each, offset)]
         deadline = self._client.deadline()
         if any(self._client.leader(TopicPartition(self._topic, partition)) is None for partition in wanted):
             [topic] = self._client.refresh([self._topic], deadline)
@@ -154,7 +171,7 @@ class Reader:
                 connection = self._client.node(leader, deadline)
                 if connection in self._in_flight:
                     continue
-                offsets = {partition: self.positions[partition] for partition in sorted(partitions)}
+                offsets = {partition: self._fetched[partition] for partition in sorted(partitions)}
                 version = connection.version_for(FetchRequest, _NAMES_UP_TO)
                 connection.send(self._request(offsets), version=version)
             except (ConnectionFailed, RequestTimedOut) as error:
@@ -220,40 +237,53 @@ class Reader:
         if fetched:
             # The leader works on the next fetch while this one is cut into records.
             self._send_fetches()
-        for entry in fetched:
-            chunks += self._chunks(entry)
-        return chunks
+        self._coming = chain.from_iterable(self._chunks(entry) for entry in fetched)
+        return chunks + self._take_coming()
+
+    def _take_coming(self) -> list[Chunk | Skipped]:
+        """As many of the records that are fetched as are to be in memory at the same time."""
+        taken: list[Chunk | Skipped] = []
+        size = 0
+        for chunk, chunk_bytes in self._coming:
+            taken.append(chunk)
+            size += chunk_bytes
+            if size >= self._max_bytes:
+                break
+        return taken
 
     def _take(self, data: PartitionData) -> _Fetched:
         """Note the whole batches in a partition's answer, and go on after them."""
         partition, records = data.partition_index, received_records(data)
-        start, end = self.positions[partition], self._ends.get(partition)
+        start, end = self._fetched[partition], self._ends.get(partition)
         batches: list[tuple[int, BatchHeader]] = []
         for position, header in walk_headers(records):
-            if header.next_offset <= self.positions[partition]:
+            if header.next_offset <= self._fetched[partition]:
                 continue
             if end is not None and header.base_offset >= end:
-                self.positions[partition] = end
+                self._fetched[partition] = end
                 break
             batches.append((position, header))
-            self.positions[partition] = header.next_offset if end is None else min(header.next_offset, end)
-        aborted = data.aborted_transactions or ()
-        return _Fetched(partition, records, batches, start, end, [(e.first_offset, e.producer_id) for e in aborted])
+            self._fetched[partition] = header.next_offset if end is None else min(header.next_offset, end)
+        aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
+        return _Fetched(partition, records, batches, start, self._fetched[partition], end, aborted)
 
-    def _chunks(self, fetched: _Fetched) -> Iterator[Chunk]:
-        start, end = fetched.start, fetched.end
+    def _chunks(self, fetched: _Fetched) -> Iterator[tuple[Chunk, int]]:
+        start, end, partition = fetched.start, fetched.end, fetched.partition
         aborted = AbortedTransactions(fetched.aborted) if self._read_committed else None
         for position, header in fetched.batches:
             is_part = start > header.base_offset or (end is not None and header.next_offset > end)
             try:
-                shown = self._records(fetched, position, header, aborted, is_part=is_part)
+                for records, size in self._records(fetched, position, header, aborted, is_part=is_part):
+                    shown = list(records)
+                    if is_part:
+                        shown = [each for each in shown if each.offset >= start and (end is None or each.offset < end)]
+                    if shown and shown[-1].offset >= self.positions[partition]:
+                        self.positions[partition] = shown[-1].offset + 1
+                        yield Chunk(partition, shown, header.timestamp_type), size
             except CorruptRecord as error:
-                where = TopicPartition(self._topic, fetched.partition)
+                where = TopicPartition(self._topic, partition)
                 raise ResponseError(ErrorCode.CORRUPT_MESSAGE, f"partition {where}", str(error)) from None
-            if is_part:
-                shown = [record for record in shown if record.offset >= start and (end is None or record.offset < end)]
-            if shown:
-                yield Chunk(fetched.partition, shown, header.timestamp_type)
+        self.positions[partition] = max(self.positions[partition], fetched.reached)
 
     def _records(
         self,
@@ -263,7 +293,7 @@ class Reader:
         aborted: AbortedTransactions | None,
         *,
         is_part: bool,
-    ) -> list[Record]:
+    ) -> Iterable[tuple[Iterator[Record], int]]:
         """The records of a batch that a reader is to see; ``is_part``: not all of them are asked for."""
         data = fetched.data
         check_crc(data, position, header)
@@ -272,12 +302,12 @@ class Reader:
                 for record in iter_records(data, position):
                     if parse_control_record(record) == ControlRecordType.ABORT:
                         aborted.ended(header.producer_id)
-            return []
+            return ()
         if aborted is not None and header.is_transactional and aborted.covers(header):
-            return []
+            return ()
         if self._wants is not None and not is_part and not self._wants(fetched.partition, header):
-            return []
-        return list(iter_records(data, position))
+            return ()
+        return iter_windows(data, position)
 
     # --- Problems ---------------------------------------------------------------------------------------------------
 
@@ -285,11 +315,11 @@ class Reader:
         where = TopicPartition(self._topic, partition)
         error = ResponseError(code, f"partition {where}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            wanted = self.positions[partition]
+            wanted = self._fetched[partition]
             start = known(list_offsets(self._client, {where: EARLIEST}))[where]
             if start.offset <= wanted:
                 raise error
-            self.positions[partition] = start.offset
+            self._fetched[partition] = self.positions[partition] = start.offset
             return [Skipped(partition, wanted, start.offset)]
         if not error.retriable:
             raise error

@@ -152,7 +152,7 @@ class Tail:
             behind = end - positions[partition]
             if behind > _MAX_BEHIND:
                 step.skip(partition, positions[partition], end - 1, behind)
-                positions[partition] = end
+                self._reader.seek(partition, end)
 
     def _look_for_leaders(self, step: Step) -> None:
         """Tell which partitions wait for a leader, and follow those that had none, from where they are to begin."""
@@ -168,7 +168,7 @@ class Tail:
         self._suspected = gone
         for partition, end in sorted(self._ends(self._without).items()):
             step.notes.append(f"partition {partition} has a leader now: followed from offset {end} on")
-            self._reader.positions[partition] = end
+            self._reader.seek(partition, end)
             self._without.remove(partition)
 
     def _ends(self, partitions: Iterable[int]) -> dict[int, int]:

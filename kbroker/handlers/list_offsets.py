@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import ask_each, may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.later import Later
+from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -75,7 +76,8 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
             elif partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP or len(counts) > MOST_AT_ONCE:
                 reads.append((topic.name, partition, answer))
             else:
-                _fill_in(answer, topic.name, partition, request, ctx)
+                for _ in _fill_in(answer, topic.name, partition, request, ctx):
+                    pass  # nothing is to be read
         if answers:  # as in Kafka, whose answers are by partition
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     response = ListOffsetsResponse(topics=topics + denied if denied else topics)
@@ -84,7 +86,7 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
 
     def steps() -> Iterator[None]:
         for name, partition, answer in reads:
-            _fill_in(answer, name, partition, request, ctx)
+            yield from _fill_in(answer, name, partition, request, ctx)
             yield
 
     delayed: Later[ListOffsetsResponse] = Later()
@@ -114,10 +116,10 @@ def _fill_in(
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
     ctx: RequestContext,
-) -> None:
-    """Put what there is to tell, or why not, into ``answer``."""
+) -> Iterator[None]:
+    """Put what there is to tell, or why not, into ``answer``, in steps."""
     try:
-        look_up(answer, topic, wanted, request, ctx)
+        yield from look_up(answer, topic, wanted, request, ctx)
     except ApiError as error:
         answer.error_code = error.code
     except Exception:
@@ -135,8 +137,11 @@ def look_up(
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
     ctx: RequestContext,
-) -> None:
-    """Fill in one partition's answer (``Partition.fetchOffsetForTimestamp``). ``ApiError`` if it is refused."""
+) -> Iterable[None]:
+    """Fill in one partition's answer (``Partition.fetchOffsetForTimestamp``). ``ApiError`` if it is refused.
+
+    Returns the steps that are left: none, unless batches are to be read.
+    """
     version = ctx.header.api_version
     timestamp = wanted.timestamp
     if timestamp < 0:
@@ -170,12 +175,30 @@ def look_up(
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.offset = -1
     else:
-        found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        if found is not None and found.offset < bound:
-            answer.timestamp = found.timestamp
-            answer.offset = found.offset
-            epoch = found.leader_epoch
-        elif found is not None and lags:
-            raise _not_available(version)
+        by_maximum = timestamp == MAX_TIMESTAMP
+        steps = log.offset_of_max_timestamp() if by_maximum else log.offset_for_timestamp(timestamp)
+        return _read(answer, steps, bound, version, lags=lags)
     if epoch is not None and version >= 4:
         answer.leader_epoch = epoch
+    return ()
+
+
+def _read(
+    answer: ListOffsetsPartitionResponse,
+    steps: Generator[None, None, TimestampOffset | None],
+    bound: int,
+    version: int,
+    *,
+    lags: bool,
+) -> Iterator[None]:
+    """Fill in what a look-up by timestamp finds below ``bound``."""
+    found = yield from steps
+    if found is None:
+        return
+    if found.offset < bound:
+        answer.timestamp = found.timestamp
+        answer.offset = found.offset
+        if found.leader_epoch is not None and version >= 4:
+            answer.leader_epoch = found.leader_epoch
+    elif lags:
+        raise _not_available(version)

@@ -7,7 +7,7 @@ Nothing here changes a log. Where its bytes are not what they should be, the fun
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import DiskFile
@@ -221,16 +221,19 @@ class LogReader:
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``."""
-        try:
-            return timestamp_lookup.offset_for_timestamp(self._list, timestamp, self.log_start_offset)
-        except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    def offset_for_timestamp(self, timestamp: int) -> Generator[None, None, TimestampOffset | None]:
+        """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``; in steps."""
+        return self._looked_up(timestamp_lookup.offset_for_timestamp(self._list, timestamp, self.log_start_offset))
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the greatest timestamp of all, or ``None`` without timestamps."""
+    def offset_of_max_timestamp(self) -> Generator[None, None, TimestampOffset | None]:
+        """The first record that has the greatest timestamp of all, or ``None`` without timestamps; in steps."""
+        return self._looked_up(timestamp_lookup.offset_of_max_timestamp(self._list))
+
+    @staticmethod
+    def _looked_up(
+        steps: Generator[None, None, TimestampOffset | None],
+    ) -> Generator[None, None, TimestampOffset | None]:
         try:
-            return timestamp_lookup.offset_of_max_timestamp(self._list)
+            return (yield from steps)
         except CorruptSegment as error:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error

@@ -1,43 +1,48 @@
 """Judges the records of a client's batch, where its topic or its timestamps ask for it.
 
-That may take long: a few kilobytes can hold a million records, or sixty megabytes of nothing. So it is done in steps
-(`examine`), and `validate_records` alone only looks at as much as others can wait for.
+That may take long: a few kilobytes can hold a million records, or gigabytes of nothing. So it is done in steps
+(`examine`), a window of the records at a time, and `validate_records` alone only looks at as much as others can wait
+for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
-from typing import Any, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
 from kbroker.log.record_walk import STEP_RECORDS, are_keyed, first_above, renumbered
-from kbroker.log.validated_batches import InvalidRecordsError, ValidatedBatches, too_large, too_large_for_segment
+from kbroker.log.validated_batches import (
+    MOST_UNSEEN,
+    InvalidRecordsError,
+    ValidatedBatches,
+    too_large,
+    too_large_for_segment,
+)
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
-from kbroker.wire import record_batch
 from kbroker.wire.batch_header import (
     COMPRESSION_MASK,
+    HEADER_SIZE,
     NO_TIMESTAMP,
     BatchHeader,
+    Buffer,
     TimestampType,
     parse_header,
     patch_in_place,
     set_timestamp,
 )
 from kbroker.wire.compression import (
-    DEFAULT_MAX_DECOMPRESSED,
+    PIECE_BYTES,
     CompressionType,
+    Compressor,
+    CorruptCompression,
     CorruptRecord,
-    DecompressesTooLarge,
     compress,
 )
-
-_T = TypeVar("_T")
-Steps = Generator[Callable[[], Any] | None, Any, _T]
-"""Work in steps. It goes on with the result of the function that it yields, which needs no lock and is fit for a
-thread, or gives way to others where it yields None."""
+from kbroker.wire.record_batch import assemble, records_of
+from kbroker.wire.record_windows import RecordWindows, Steps, Window, run_steps
 
 _MAX_LONG = 2**63 - 1
 _MAX_RECORD_ERRORS = 1000
@@ -84,9 +89,7 @@ def examine(
     examined.config = config
     view = memoryview(examined[:])
     try:
-        examined.outcome = yield from _look(
-            view, header, now_ms, config, topic_partition, _MAX_LONG, DEFAULT_MAX_DECOMPRESSED
-        )
+        examined.outcome = yield from _look(view, header, now_ms, config, topic_partition, at_once=False)
     except ApiError as error:
         # Without the frames that it came through: the decompressed records would stay in memory with it.
         error.__context__ = None
@@ -113,9 +116,7 @@ def validate_records(
     else:
         if view.readonly:
             view = memoryview(bytearray(view))
-        outcome = _at_once(
-            _look(view, header, now_ms, config, topic_partition, MOST_RECORDS_AT_ONCE, MOST_BYTES_AT_ONCE)
-        )
+        outcome = run_steps(_look(view, header, now_ms, config, topic_partition, at_once=True))
     if isinstance(outcome, ApiError):
         try:
             raise outcome
@@ -137,65 +138,45 @@ def validate_records(
     )
 
 
-def _at_once(steps: Steps[_T]) -> _T:
-    result = None
-    try:
-        while True:
-            step = steps.send(result)
-            result = None if step is None else step()
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-
-
 def _look(
     view: memoryview,
     header: BatchHeader,
     now_ms: int,
     config: LogConfig,
     topic_partition: TopicPartition,
-    most_records: int,
-    most_bytes: int,
+    *,
+    at_once: bool,
 ) -> Steps[_Seen]:
     """``LogValidator.validateMessagesAndAssignOffsets`` of one batch, in steps. ``view`` is changed in place."""
-    max_timestamp = header.max_timestamp
-    payload: bytes | bytearray | None = None
-    is_converted = False
-    read = partial(_payload, view, header, topic_partition, most_bytes)
-    suspicious = _is_suspicious(header, now_ms, config)
-    limited = config.limits_records and header.compression_type is not CompressionType.NONE
-    if suspicious or config.compact or limited:
-        if header.records_count > most_records:
-            raise TakesLong
-        payload = yield read
-        assert payload is not None
-        try:
-            if limited:
-                yield from _check_sizes(bytes(payload), header, config, topic_partition)
-        except CorruptRecord as error:
-            raise _no_records(error, topic_partition) from None
-    if suspicious or config.compact:
-        assert payload is not None
-        try:
-            if suspicious or not (yield from are_keyed(bytes(payload), 0, header.records_count)):
-                max_timestamp, is_numbered = yield from _examine(
-                    bytes(payload), header, now_ms, config, topic_partition
-                )
-                if not is_numbered and header.compression_type is not CompressionType.NONE:
-                    # As Kafka does with a compressed batch whose producer did not number its records.
-                    payload = yield from renumbered(bytes(payload), header.records_count)
-                    compressed = yield partial(compress, header.compression_type, payload)
-                    view, header = _assembled(header, compressed)
-                    is_converted = True
-        except CorruptRecord as error:
-            raise _no_records(error, topic_partition) from None
-
-    target = header.compression_type
+    codec = target = header.compression_type
     if config.compression_type != "producer":
         target = CompressionType.from_name(config.compression_type)
-    if target is not header.compression_type and payload is None:
-        payload = yield read  # before anything is changed: it may take long, and be begun anew
-        assert payload is not None
+    is_suspicious = _is_suspicious(header, now_ms, config)
+    is_compressed = codec is not CompressionType.NONE
+    is_walked = (
+        is_suspicious
+        or config.compact
+        or (is_compressed and (config.limits_records or header.records_count > MOST_UNSEEN))
+    )
+    max_timestamp, is_numbered = header.max_timestamp, True
+    windows: RecordWindows | None = None
+    try:
+        if is_walked or target is not codec:
+            if at_once and (
+                len(view) > MOST_BYTES_AT_ONCE or (is_walked and header.records_count > MOST_RECORDS_AT_ONCE)
+            ):
+                raise TakesLong
+            windows = RecordWindows(view, 0, header, MOST_BYTES_AT_ONCE if at_once else PIECE_BYTES)
+            if at_once:  # before anything is changed: it may take long, and be begun anew
+                windows.begin()
+                if windows.whole is None:
+                    raise TakesLong
+            if is_walked:
+                max_timestamp, is_numbered = yield from _walk(
+                    windows, header, now_ms, config, topic_partition, is_suspicious=is_suspicious
+                )
+    except CorruptRecord as error:
+        raise _unreadable(error, topic_partition) from None
 
     log_append_time = -1
     if config.message_timestamp_type == CREATE_TIME:
@@ -204,26 +185,93 @@ def _look(
         log_append_time = max_timestamp = now_ms
         header = set_timestamp(view, 0, header, TimestampType.LOG_APPEND_TIME, now_ms)
 
-    if target is not header.compression_type:
-        assert payload is not None
-        compressed = yield partial(compress, target, payload, _level(target, config))
-        attributes = header.attributes & ~COMPRESSION_MASK | target
-        view, header = _assembled(header._replace(attributes=attributes), compressed)
-        is_converted = True
-    if len(view) > config.max_message_bytes:
-        raise too_large(len(view), config, topic_partition)
-    if len(view) > config.segment_bytes:
-        raise too_large_for_segment(len(view), config, topic_partition)
-    return _Seen(view, header, max_timestamp, log_append_time, is_converted)
+    # As Kafka does with a compressed batch whose producer did not number its records.
+    renumber = is_compressed and not is_numbered
+    if renumber or target is not codec:
+        assert windows is not None
+        compressor = partial(_compressed, windows, target, config, topic_partition, renumber=renumber)
+        try:
+            compressed = yield from compressor(None if target is codec else _level(target, config))
+        except CorruptRecord as error:
+            raise _unreadable(error, topic_partition) from None
+        header = header._replace(attributes=header.attributes & ~COMPRESSION_MASK | target)
+        view = memoryview(bytearray(assemble(header, compressed)))
+        header = parse_header(view)
+    _check_size(len(view), config, topic_partition)
+    return _Seen(view, header, max_timestamp, log_append_time, renumber or target is not codec)
 
 
-def _check_sizes(
-    payload: bytes, header: BatchHeader, config: LogConfig, topic_partition: TopicPartition
-) -> Generator[None, None, None]:
+def _walk(
+    windows: RecordWindows,
+    header: BatchHeader,
+    now_ms: int,
+    config: LogConfig,
+    topic_partition: TopicPartition,
+    *,
+    is_suspicious: bool,
+) -> Steps[tuple[int, bool]]:
+    """Look at the records: their latest timestamp, and whether they are numbered from 0 on."""
+    is_sound = not is_suspicious
+    are_sizes_checked = header.compression_type is not CompressionType.NONE and (
+        config.limits_records or not (is_suspicious or config.compact)
+    )
+    if is_sound or are_sizes_checked:
+        while (window := (yield from windows.next())) is not None:
+            if are_sizes_checked:
+                yield from _check_sizes(window, config, topic_partition)
+            if is_sound and config.compact:
+                is_sound = yield from are_keyed(window.data, window.stop, window.records_count, window.first)
+        if is_sound:
+            return header.max_timestamp, True
+        windows.rewind()
+    return (yield from _examine(windows, header, now_ms, config, topic_partition))
+
+
+def _compressed(
+    windows: RecordWindows,
+    target: CompressionType,
+    config: LogConfig,
+    topic_partition: TopicPartition,
+    level: int | None,
+    *,
+    renumber: bool,
+) -> Steps[bytes]:
+    """The records compressed anew, no more of them than are allowed."""
+    yield windows.begin
+    whole = windows.whole
+    if whole is not None:
+        records = (yield from renumbered(whole.data, whole.records_count, 0)) if renumber else whole.data
+        compressed: bytes = yield partial(compress, target, records, level)
+        return compressed
+    compressor = Compressor(target, level)
+    parts = []
+    size = HEADER_SIZE
+    windows.rewind()
+    while (window := (yield from windows.next())) is not None:
+        data: Buffer | None = window.data
+        if renumber:
+            data = yield from renumbered(window.data, window.records_count, window.first)
+        while data is not None:
+            parts.append((yield partial(compressor.add, data)))
+            size += len(parts[-1])
+            _check_size(size, config, topic_partition)
+            data = yield from windows.rest()
+    parts.append((yield compressor.finish))
+    return b"".join(parts)
+
+
+def _check_size(size: int, config: LogConfig, topic_partition: TopicPartition) -> None:
+    if size > config.max_message_bytes:
+        raise too_large(size, config, topic_partition)
+    if size > config.segment_bytes:
+        raise too_large_for_segment(size, config, topic_partition)
+
+
+def _check_sizes(window: Window, config: LogConfig, topic_partition: TopicPartition) -> Generator[None, None, None]:
     """Refuse a record that is too large when decompressed. Kafka asks for compressed batches alone, as
     ``DefaultRecord.readFrom`` gets ``max.decompressed.message.bytes`` for those."""
     limit = config.max_decompressed_message_bytes
-    size = yield from first_above(payload, header.records_count, limit)
+    size = yield from first_above(window.data, window.stop, window.records_count, limit)
     if size is not None:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
@@ -245,8 +293,12 @@ def _is_suspicious(header: BatchHeader, now_ms: int, config: LogConfig) -> bool:
 
 
 def _examine(
-    payload: bytes, header: BatchHeader, now_ms: int, config: LogConfig, topic_partition: TopicPartition
-) -> Generator[None, None, tuple[int, bool]]:
+    windows: RecordWindows,
+    header: BatchHeader,
+    now_ms: int,
+    config: LogConfig,
+    topic_partition: TopicPartition,
+) -> Steps[tuple[int, bool]]:
     """``LogValidator.validateRecord`` for each record: the latest timestamp, and whether they are numbered from 0 on.
 
     One after another: a batch may hold far more records than there is memory for as objects. ``CorruptRecord`` if they
@@ -262,36 +314,37 @@ def _examine(
     compact = config.compact
     max_timestamp = NO_TIMESTAMP
     is_numbered = True
-    for index, record in enumerate(record_batch.iter_payload(payload, header)):
-        if not ~index & STEP_RECORDS - 1:
-            yield
-        timestamp = record.timestamp
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        if record.offset != index:
-            is_numbered = False
-        if compact and record.key is None:
-            message = "a compacted topic takes no record without a key (in {topic_partition})"
-        elif create_time and timestamp != NO_TIMESTAMP:
-            if earliest <= timestamp <= latest:
+    while (window := (yield from windows.next())) is not None:
+        for index, record in enumerate(records_of(window, header), window.first):
+            if not ~index & STEP_RECORDS - 1:
+                yield None
+            timestamp = record.timestamp
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if record.offset != index:
+                is_numbered = False
+            if compact and record.key is None:
+                message = "a compacted topic takes no record without a key (in {topic_partition})"
+            elif create_time and timestamp != NO_TIMESTAMP:
+                if earliest <= timestamp <= latest:
+                    continue
+                code = ErrorCode.INVALID_TIMESTAMP
+                message = "timestamp {timestamp} of the record at offset {offset} is outside [{earliest}, {latest}]"
+            elif claims_append_time:
+                code = ErrorCode.INVALID_TIMESTAMP
+                message = f"a producer may not set the timestamp type {LOG_APPEND_TIME}"
+            else:
                 continue
-            code = ErrorCode.INVALID_TIMESTAMP
-            message = "timestamp {timestamp} of the record at offset {offset} is outside [{earliest}, {latest}]"
-        elif claims_append_time:
-            code = ErrorCode.INVALID_TIMESTAMP
-            message = f"a producer may not set the timestamp type {LOG_APPEND_TIME}"
-        else:
-            continue
-        count += 1
-        if len(errors) < _MAX_RECORD_ERRORS:
-            message = message.format(
-                topic_partition=topic_partition,
-                timestamp=timestamp,
-                offset=record.offset,
-                earliest=earliest,
-                latest=latest,
-            )
-            errors.append((index, message))
+            count += 1
+            if len(errors) < _MAX_RECORD_ERRORS:
+                message = message.format(
+                    topic_partition=topic_partition,
+                    timestamp=timestamp,
+                    offset=record.offset,
+                    earliest=earliest,
+                    latest=latest,
+                )
+                errors.append((index, message))
     if errors:
         message = "One or more records have been rejected due to invalid timestamp"
         if code is not ErrorCode.INVALID_TIMESTAMP:
@@ -303,31 +356,9 @@ def _examine(
     return max_timestamp, is_numbered
 
 
-def _payload(view: memoryview, header: BatchHeader, topic_partition: TopicPartition, most_bytes: int) -> bytes:
-    """The records, decompressed. `TakesLong` if they are more than ``most_bytes`` but might be looked at in steps."""
-    if len(view) > most_bytes and most_bytes < DEFAULT_MAX_DECOMPRESSED:
-        raise TakesLong
-    try:
-        return record_batch.records_payload(view, 0, header, most_bytes)
-    except DecompressesTooLarge as error:
-        if most_bytes < DEFAULT_MAX_DECOMPRESSED:
-            raise TakesLong from None
-        raise _unreadable(error, topic_partition) from None
-    except CorruptRecord as error:
-        raise _unreadable(error, topic_partition) from None
-
-
-def _assembled(header: BatchHeader, payload: bytes) -> tuple[memoryview, BatchHeader]:
-    view = memoryview(bytearray(record_batch.assemble(header, payload)))
-    return view, parse_header(view)
-
-
 def _unreadable(error: CorruptRecord, topic_partition: TopicPartition) -> ApiError:
-    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} cannot be read: {error}")
-
-
-def _no_records(error: CorruptRecord, topic_partition: TopicPartition) -> ApiError:
-    return ApiError(ErrorCode.INVALID_RECORD, f"a batch sent to {topic_partition} cannot be read: {error}")
+    code = ErrorCode.CORRUPT_MESSAGE if isinstance(error, CorruptCompression) else ErrorCode.INVALID_RECORD
+    return ApiError(code, f"a batch sent to {topic_partition} cannot be read: {error}")
 
 
 def _level(codec: CompressionType, config: LogConfig) -> int | None:

@@ -12,6 +12,7 @@ from collections.abc import Generator, Sequence
 
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_varint import read_uvarint, write_varint
+from kbroker.wire.record_windows import MIN_RECORD_SIZE
 
 STEP_RECORDS = 1024
 """After so many, a walk that others wait for gives way. A power of two."""
@@ -20,13 +21,16 @@ Runs = list[tuple[int, int]]
 """Parts of the records, each of whole records: where it begins and ends."""
 
 
-def index_keys(data: bytes, position: int, stop: int, count: int, base_offset: int, offsets: dict[bytes, int]) -> bool:
+def index_keys(
+    data: bytes, position: int, stop: int, count: int, base_offset: int, offsets: dict[bytes, int]
+) -> tuple[bool, int]:
     """Note in ``offsets`` where each key occurs last: its offset, or ``~offset`` if the value there is null.
 
     The ``count`` records lie in [``position``, ``stop``). Those without a key are passed over. Answers whether the
-    records' offsets are consecutive.
+    records' offsets are consecutive from ``base_offset`` on, and the last one's.
     """
     regular = True
+    delta = -1
     try:
         for index in range(count):
             length = data[position]
@@ -78,16 +82,17 @@ def index_keys(data: bytes, position: int, stop: int, count: int, base_offset: i
         raise CorruptRecord("records end early") from None
     if position != stop:
         raise CorruptRecord(f"{count} records end {position - stop} off")
-    return regular
+    return regular, base_offset + delta
 
 
-def are_keyed(data: bytes, position: int, count: int) -> Generator[None, None, bool]:
-    """Whether each record has a key, and their offsets are consecutive from 0 on; and that nothing follows them.
+def are_keyed(data: bytes, stop: int, count: int, first: int) -> Generator[None, None, bool]:
+    """Whether each record has a key, and their offsets go up by one from ``first`` on; and that nothing follows them.
 
     A step is over after `STEP_RECORDS`.
     """
+    position = 0
     try:
-        for index in range(count):
+        for index in range(first, first + count):
             if not ~index & STEP_RECORDS - 1:
                 yield
             length = data[position]
@@ -118,13 +123,13 @@ def are_keyed(data: bytes, position: int, count: int) -> Generator[None, None, b
             position = end
     except IndexError:
         raise CorruptRecord("records end early") from None
-    if position != len(data):
-        raise CorruptRecord(f"{count} records end {position - len(data)} off")
+    if position != stop:
+        raise CorruptRecord(f"{count} records end {position - stop} off")
     return True
 
 
-def first_above(data: bytes, count: int, limit: int) -> Generator[None, None, int | None]:
-    """The size of the first record whose body takes more than ``limit`` bytes; None if none does.
+def first_above(data: bytes, stop: int, count: int, limit: int) -> Generator[None, None, int | None]:
+    """The size of the first record whose body takes more than ``limit`` bytes; None if none does, and nothing follows.
 
     A step is over after `STEP_RECORDS`.
     """
@@ -134,22 +139,24 @@ def first_above(data: bytes, count: int, limit: int) -> Generator[None, None, in
             if not ~index & STEP_RECORDS - 1:
                 yield
             length, position = read_uvarint(data, position, 5)
-            if length & 1:
-                raise CorruptRecord("a record of negative size")
+            if length & 1 or length < 2 * MIN_RECORD_SIZE - 2:
+                raise CorruptRecord(f"a record of {(length >> 1) ^ -(length & 1)} bytes")
             if length >> 1 > limit:
                 return length >> 1
             position += length >> 1
     except IndexError:
         raise CorruptRecord("records end early") from None
+    if position != stop:
+        raise CorruptRecord(f"{count} records end {position - stop} off")
     return None
 
 
-def renumbered(data: bytes, count: int) -> Generator[None, None, bytearray]:
-    """The ``count`` records, which are sound, with offsets from 0 on. A step is over after `STEP_RECORDS`."""
+def renumbered(data: bytes, count: int, first: int) -> Generator[None, None, bytearray]:
+    """The ``count`` records, which are sound, with offsets from ``first`` on. A step is over after `STEP_RECORDS`."""
     out = bytearray()
     delta = bytearray()
     position = 0
-    for index in range(count):
+    for index in range(first, first + count):
         if not ~index & STEP_RECORDS - 1:
             yield
         length, position = read_uvarint(data, position, 5)

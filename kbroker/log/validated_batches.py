@@ -10,10 +10,9 @@ from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import BatchHeader, Buffer
 
-MOST_RECORDS = 1_000_000
-"""Records that a client's batch may have, which take a second to look at: on append where a rule asks for it, later
-for a look-up by timestamp. It is the most that librdkafka puts into one; a megabyte of compressed bytes could hold ten
-times as many empty ones."""
+MOST_UNSEEN = 1_000_000
+"""Records that a compressed batch may have without being looked at. A batch that claims more, as few clients send, is
+counted: it would have a whole segment's offsets, and a few bytes can claim them."""
 
 
 class ValidatedBatches(NamedTuple):

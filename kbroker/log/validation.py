@@ -8,13 +8,13 @@ without them:
 
 - the topic is compacted: every record needs a key;
 - the topic limits the size of a record (``max.decompressed.message.bytes``), and the batch is compressed;
+- the batch is compressed, and claims more than a million records;
 - the topic limits how old a timestamp may be (the header holds the latest one, not the earliest);
 - the header's timestamps break a rule or contradict each other, so that the records have to say which of them
   is wrong (or that none is, and the header has to be put right, as Kafka does).
 
 So a client that puts garbage under a right checksum has it stored, and its consumers see it. Kafka answers
 INVALID_RECORD there. A parse of each record would cost more than all else that is done to a batch, by far.
-One rule is added: a batch has a million records at most.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.log.record_validation import ExaminedRecords, validate_records
 from kbroker.log.trusted_batches import assign_to_own, validate_replicated
-from kbroker.log.validated_batches import MOST_RECORDS, ValidatedBatches, too_large, too_large_for_segment
+from kbroker.log.validated_batches import MOST_UNSEEN, ValidatedBatches, too_large, too_large_for_segment
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -43,7 +43,7 @@ from kbroker.wire.batch_header import (
     patch_in_place,
 )
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.record_batch import MIN_RECORD_SIZE
+from kbroker.wire.record_windows import MIN_RECORD_SIZE
 
 _PARSE = HEADER.unpack_from
 _Fields = tuple[int, ...]
@@ -110,7 +110,7 @@ def validate_and_assign_offsets(
         batch, fields = only_batch(records, topic_partition)
         _check_whole(batch, fields, config, topic_partition)
         _check_header(batch, fields, config, topic_partition)
-        if config.header_suffices and _has_plausible_timestamps(fields, now_ms, config):
+        if config.header_suffices and fields[12] <= MOST_UNSEEN and _has_plausible_timestamps(fields, now_ms, config):
             return _place(batch, fields, next_offset, leader_epoch)
         header = BatchHeader._make(fields)
         examined = records if isinstance(records, ExaminedRecords) else None
@@ -152,7 +152,7 @@ def _check_header(batch: memoryview, fields: _Fields, config: LogConfig, topic_p
     """``LogValidator.validateBatch``: whether the header can be true, and is a client's; and the size of a segment."""
     _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, records_count = fields
     size = len(batch)
-    if not 0 < records_count <= MOST_RECORDS or last_offset_delta + 1 != records_count:
+    if records_count <= 0 or last_offset_delta + 1 != records_count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"a batch sent to {topic_partition} claims {records_count} records at offsets 0 to {last_offset_delta}",

@@ -18,6 +18,7 @@ from kbroker.share_state import UNINITIALIZED_START_OFFSET, Persister, SharePart
 
 if TYPE_CHECKING:
     from kbroker.env import Env
+    from kbroker.log.segments.timestamp_lookup import TimestampOffset
     from kbroker.metrics.share_traffic import SharePartitionTraffic
     from kbroker.node.partition import Partition
     from kbroker.node.share_dead_letters import DeadLetterQueue
@@ -127,7 +128,8 @@ class LedSharePartition:
             found = answers[key]
             if isinstance(found, ErrorCode):
                 raise refusal(found)
-            self.core = SharePartition(found, self._start_offset(found), lambda: self._settings().delivery)
+            start = await self._start_offset(found)
+            self.core = SharePartition(found, start, lambda: self._settings().delivery)
         except ApiError as error:
             self.error = error.without_traceback()
         except Exception:
@@ -139,13 +141,13 @@ class LedSharePartition:
         self._became_idle.set()
         self.wake()
 
-    def _start_offset(self, loaded: SharePartitionState) -> int:
+    async def _start_offset(self, loaded: SharePartitionState) -> int:
         """The start offset as it is kept, or where the group's setting has its readers start."""
         if loaded.start_offset != UNINITIALIZED_START_OFFSET:
             return loaded.start_offset
-        return self._reset(self._settings().auto_offset_reset)
+        return await self._reset(self._settings().auto_offset_reset)
 
-    def _reset(self, reset: AutoOffsetReset) -> int:
+    async def _reset(self, reset: AutoOffsetReset) -> int:
         log = self.partition.log
         if reset.to is ResetTo.EARLIEST:
             return log.log_start_offset
@@ -153,7 +155,14 @@ class LedSharePartition:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         high_watermark = self.partition.high_watermark
         if reset.to is ResetTo.BY_DURATION:
-            found = log.offset_for_timestamp(self._env.wall_clock_ms() - reset.duration_ms)
+            steps = log.offset_for_timestamp(self._env.wall_clock_ms() - reset.duration_ms)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found: TimestampOffset | None = end.value
+                    break
+                await trio.lowlevel.checkpoint()
             if found is not None and found.offset < high_watermark:
                 return found.offset
         return high_watermark

@@ -3,7 +3,7 @@
 Codec libraries are imported on first use: most topics never need them, and their imports would be a
 large part of the start-up time.
 
-Decompression is bounded: output stops at a limit, grows as it is produced, and no length that the
+Decompression is bounded: output comes in pieces (`unpack`), grows as it is produced, and no length that the
 compressed bytes declare is allocated on trust.
 """
 
@@ -11,12 +11,19 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 from kbroker.wire.errors import WireError
 
-DEFAULT_MAX_DECOMPRESSED = 64 * 1024 * 1024
-"""Bytes that one batch's records may take when decompressed; more is taken for a bomb."""
+if TYPE_CHECKING:
+    import zstandard
+
+PIECE_BYTES = 1024 * 1024
+"""Bytes of a batch's records that are decompressed at once: some milliseconds, and the most that need be in memory."""
+
+Bytes = bytes | bytearray | memoryview
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version
@@ -26,16 +33,25 @@ _INT32 = struct.Struct(">i")
 # The longest copy of the snappy format makes 64 bytes out of 3, so no stream grows by more than this.
 _SNAPPY_MAX_RATIO = 22
 
+# A block of snappy is decompressed as a whole up to here, and slowly, element by element, beyond.
+_SNAPPY_WHOLE = 16 * 1024 * 1024
+_SNAPPY_SLOW_PIECE = 128 * 1024
+_SNAPPY_WINDOW = 64 * 1024  # compressors look no farther back
+
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _FIRST_CHUNK = 64 * 1024
 
 _LATER_INPUT = 16 * 1024
-"""Compressed bytes that a library gets at once after the first member or frame, which gets all. What it leaves behind
-an end is copied: with all of the rest each time, a batch of many tiny ones would take minutes."""
+"""Compressed bytes that a library gets at once after its first call, which gets more. What it leaves, behind an end or
+for the next piece, is copied: with all of the rest each time, a batch of many tiny ones would take minutes."""
 
 
 class CorruptRecord(WireError):
     """A record batch is damaged, or is not what its header says (Kafka: CORRUPT_MESSAGE)."""
+
+
+class CorruptCompression(CorruptRecord):
+    """A batch's records cannot be decompressed."""
 
 
 class DecompressesTooLarge(CorruptRecord):
@@ -59,89 +75,85 @@ class CompressionType(IntEnum):
         return cls[name.upper()]
 
 
-def compress(codec: CompressionType, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
+def compress(codec: CompressionType, data: Bytes, level: int | None = None) -> bytes:
     """``data`` in the form that the Java client writes; ``level`` is that of the codec (snappy has none).
 
     LZ4 blocks are independent because Kafka's reader refuses linked ones; snappy is in snappy-java's framing.
     """
-    if codec is CompressionType.NONE:
-        return bytes(data)
-    if codec is CompressionType.GZIP:
-        deflater = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
-        return deflater.compress(data) + deflater.flush()
-    if codec is CompressionType.SNAPPY:
-        return _compress_xerial(data)
-    if codec is CompressionType.LZ4:
+    if codec is CompressionType.LZ4:  # these two are quicker when they have all of it
         import lz4.frame
 
-        compressed: bytes = lz4.frame.compress(
-            data,
-            compression_level=0 if level is None else level,
-            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-            block_linked=False,
-            store_size=False,
-        )
+        compressed: bytes = lz4.frame.compress(data, store_size=False, **_lz4_options(level))
         return compressed
+    if codec is CompressionType.ZSTD:
+        return _zstd_compressor(level).compress(data)
+    compressor = Compressor(codec, level)
+    return compressor.add(data) + compressor.finish()
+
+
+def _lz4_options(level: int | None) -> dict[str, int | bool]:
+    import lz4.frame
+
+    level = 0 if level is None else level
+    return {"compression_level": level, "block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": False}
+
+
+def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
     import zstandard
 
-    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+    return zstandard.ZstdCompressor(level=3 if level is None else level)
 
 
-def decompress(
-    codec: CompressionType,
-    data: bytes | bytearray | memoryview,
-    limit: int = DEFAULT_MAX_DECOMPRESSED,
-) -> bytes:
-    """The records of a batch; ``CorruptRecord`` if damaged or if more than ``limit`` bytes come out."""
-    if codec is CompressionType.NONE:
-        if len(data) > limit:
-            raise _too_large(codec, limit)
-        return bytes(data)
-    if codec is CompressionType.GZIP:
-        return _decompress_gzip(data, limit)
-    if codec is CompressionType.SNAPPY:
-        return _decompress_snappy(bytes(data), limit)
-    if codec is CompressionType.LZ4:
-        return _decompress_lz4(data, limit)
-    return _decompress_zstd(data, limit)
+class Compressor:
+    """Makes what `compress` makes, of data that comes in pieces."""
+
+    def __init__(self, codec: CompressionType, level: int | None = None) -> None:
+        self._codec = codec
+        self._head = b""
+        self._rest = b""
+        """Data for a block of snappy that is not full."""
+        self._library: Any = None
+        if codec is CompressionType.GZIP:
+            self._library = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        elif codec is CompressionType.SNAPPY:
+            self._head = _XERIAL_HEADER
+        elif codec is CompressionType.LZ4:
+            import lz4.frame
+
+            self._library = lz4.frame.LZ4FrameCompressor(**_lz4_options(level))
+            self._head = self._library.begin()
+        elif codec is CompressionType.ZSTD:
+            self._library = _zstd_compressor(level).compressobj()
+
+    def add(self, data: Bytes) -> bytes:
+        """Take in the next piece; returns what is to be written so far."""
+        head, self._head = self._head, b""
+        if self._codec is CompressionType.NONE:
+            return bytes(data)
+        if self._library is not None:
+            added: bytes = self._library.compress(data)
+            return head + added if head else added
+        if self._rest:
+            data = self._rest + bytes(data)
+        end = len(data) - len(data) % _XERIAL_BLOCK
+        self._rest = bytes(data[end:])
+        return head + _xerial_blocks(memoryview(data)[:end])
+
+    def finish(self) -> bytes:
+        """Returns the end of what is to be written."""
+        head, self._head = self._head, b""
+        if self._codec is CompressionType.NONE:
+            return b""
+        if self._library is not None:
+            end: bytes = self._library.flush()
+            return head + end
+        return head + _xerial_blocks(memoryview(self._rest))
 
 
-def _too_large(codec: CompressionType, limit: int) -> DecompressesTooLarge:
-    return DecompressesTooLarge(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
-
-
-def _decompress_gzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    view = memoryview(data)
-    parts: list[bytes] = []
-    total = position = 0
-    most_input = len(view)
-    while True:  # one turn per gzip member; writers make one, the format allows several
-        inflater = zlib.decompressobj(31)
-        while not inflater.eof:
-            piece = view[position : position + most_input]
-            if not piece:
-                raise CorruptRecord("gzip data ends early")
-            try:
-                # zlib grows its output by doubling: max_length is a bound, not an allocation.
-                out = inflater.decompress(piece, limit + 1 - total)
-            except zlib.error as error:
-                raise CorruptRecord(f"gzip data is damaged: {error}") from None
-            total += len(out)
-            if total > limit:
-                raise _too_large(CompressionType.GZIP, limit)
-            parts.append(out)
-            position += len(piece)
-        position -= len(inflater.unused_data)
-        most_input = _LATER_INPUT
-        if position == len(view):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _compress_xerial(data: bytes | bytearray | memoryview) -> bytes:
+def _xerial_blocks(view: memoryview) -> bytes:
     import cramjam
 
-    view = memoryview(data)
-    parts = [_XERIAL_HEADER]
+    parts = []
     for start in range(0, len(view), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
         parts.append(_INT32.pack(len(block)))
@@ -149,112 +161,200 @@ def _compress_xerial(data: bytes | bytearray | memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: bytes, limit: int) -> bytes:
-    """Either framing: snappy-java's (Java, kafka-python) or one raw block (librdkafka, Go clients)."""
-    if not data.startswith(_XERIAL_MAGIC):
-        return _decompress_raw_snappy(data, limit)
+def decompress(codec: CompressionType, data: Bytes, limit: int) -> bytes:
+    """The records of a batch; ``CorruptRecord`` if damaged or if more than ``limit`` bytes come out."""
     parts: list[bytes] = []
     total = 0
+    for part in unpack(codec, data, limit + 1):
+        total += len(part)
+        if total > limit:
+            raise DecompressesTooLarge(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def unpack(codec: CompressionType, data: Bytes, most: int = PIECE_BYTES) -> Iterator[bytes]:
+    """The records of a batch, in pieces of at most ``most`` bytes; ``CorruptCompression`` where they are damaged.
+
+    A piece may be larger, up to 16 MiB, where a client compressed with snappy and without framing.
+    """
+    if codec is CompressionType.NONE:
+        return iter((bytes(data),))
+    if codec is CompressionType.GZIP:
+        return _unpack_gzip(memoryview(data), most)
+    if codec is CompressionType.SNAPPY:
+        return _unpack_snappy(memoryview(data), most)
+    if codec is CompressionType.LZ4:
+        return _unpack_lz4(memoryview(data), most)
+    return _unpack_zstd(data, most)
+
+
+def _unpack_gzip(view: memoryview, most: int) -> Iterator[bytes]:
+    position = 0
+    most_input = max(most, _LATER_INPUT)
+    while True:  # one turn per gzip member; writers make one, the format allows several
+        inflater = zlib.decompressobj(31)
+        out = b""
+        while not inflater.eof:
+            piece = view[position : position + most_input]
+            if not piece and len(out) < most:
+                raise CorruptCompression("gzip data ends early")
+            try:
+                # zlib grows its output by doubling: max_length is a bound, not an allocation.
+                out = inflater.decompress(piece, most)
+            except zlib.error as error:
+                raise CorruptCompression(f"gzip data is damaged: {error}") from None
+            position += len(piece) - len(inflater.unconsumed_tail)
+            most_input = _LATER_INPUT
+            if out:
+                yield out
+        position -= len(inflater.unused_data)
+        if position == len(view):
+            return
+
+
+def _unpack_snappy(view: memoryview, most: int) -> Iterator[bytes]:
+    """Either framing: snappy-java's (Java, kafka-python) or one raw block (librdkafka, Go clients)."""
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield from _unpack_raw_snappy(view, most)
+        return
     position = len(_XERIAL_HEADER)
-    end = len(data)
+    end = len(view)
     if position > end:
-        raise CorruptRecord("snappy data ends within its header")
+        raise CorruptCompression("snappy data ends within its header")
     while position < end:
-        if data.startswith(_XERIAL_MAGIC, position):  # streams may be concatenated, as snappy-java reads them
-            position += len(_XERIAL_HEADER)
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)  # streams may be concatenated, as snappy-java reads them
             continue
         if position + 4 > end:
-            raise CorruptRecord("snappy data ends within a block's length")
-        (length,) = _INT32.unpack_from(data, position)
+            raise CorruptCompression("snappy data ends within a block's length")
+        (length,) = _INT32.unpack_from(view, position)
         position += 4
         if not 0 <= length <= end - position:
-            raise CorruptRecord(f"snappy block of {length} bytes where {end - position} are left")
-        block = _decompress_raw_snappy(data[position : position + length], limit - total)
-        total += len(block)
-        parts.append(block)
+            raise CorruptCompression(f"snappy block of {length} bytes where {end - position} are left")
+        yield from _unpack_raw_snappy(view[position : position + length], most)
         position += length
-    return b"".join(parts)
 
 
-def _decompress_raw_snappy(data: bytes, limit: int) -> bytes:
+def _unpack_raw_snappy(view: memoryview, most: int) -> Iterator[bytes]:
     declared = 0
     for index in range(5):
-        if index >= len(data):
-            raise CorruptRecord("snappy data ends within its declared length")
-        declared |= (data[index] & 0x7F) << (7 * index)
-        if data[index] < 0x80:
+        if index >= len(view):
+            raise CorruptCompression("snappy data ends within its declared length")
+        declared |= (view[index] & 0x7F) << (7 * index)
+        if view[index] < 0x80:
             break
     else:
-        raise CorruptRecord("snappy data declares no sensible length")
-    if declared > limit:
-        raise _too_large(CompressionType.SNAPPY, limit)
-    if declared > _SNAPPY_MAX_RATIO * len(data):
-        raise CorruptRecord(f"snappy data of {len(data)} bytes cannot hold the {declared} bytes it declares")
+        raise CorruptCompression("snappy data declares no sensible length")
+    if declared > _SNAPPY_MAX_RATIO * len(view):
+        raise CorruptCompression(f"snappy data of {len(view)} bytes cannot hold the {declared} bytes it declares")
+    if declared > max(_SNAPPY_WHOLE, most):
+        yield from _unpack_snappy_slowly(bytes(view[index + 1 :]), declared)
+        return
     import cramjam
 
     try:
-        return bytes(cramjam.snappy.decompress_raw(data))
+        yield bytes(cramjam.snappy.decompress_raw(view))
     except cramjam.DecompressionError as error:
-        raise CorruptRecord(f"snappy data is damaged: {error}") from None
+        raise CorruptCompression(f"snappy data is damaged: {error}") from None
 
 
-def _decompress_lz4(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+def _unpack_snappy_slowly(data: bytes, declared: int) -> Iterator[bytes]:
+    """The elements of a raw block: literals, and copies of what came before."""
+    out = bytearray()
+    position = 0
+    end = len(data)
+    left = declared
+    try:
+        while position < end:
+            tag = data[position]
+            position += 1
+            kind = tag & 3
+            if kind == 0:
+                length = tag >> 2
+                if length >= 60:
+                    width = length - 59
+                    length = int.from_bytes(data[position : position + width], "little")
+                    position += width
+                length += 1
+                if position + length > end:
+                    raise CorruptCompression("snappy data is damaged: a literal is cut off")
+                out += data[position : position + length]
+                position += length
+            else:
+                if kind == 1:
+                    length = 4 + (tag >> 2 & 7)
+                    offset = tag >> 5 << 8 | data[position]
+                    position += 1
+                else:
+                    length = 1 + (tag >> 2)
+                    width = 2 if kind == 2 else 4
+                    offset = int.from_bytes(data[position : position + width], "little")
+                    position += width
+                start = len(out) - offset
+                if not offset or start < 0:
+                    raise CorruptCompression(f"snappy data is damaged: a copy from {offset} bytes before")
+                if offset >= length:
+                    out += out[start : start + length]
+                else:
+                    out += (out[start:] * (length // offset + 1))[:length]
+            if len(out) >= _SNAPPY_SLOW_PIECE + _SNAPPY_WINDOW:
+                left -= len(out) - _SNAPPY_WINDOW
+                yield bytes(out[:-_SNAPPY_WINDOW])
+                del out[:-_SNAPPY_WINDOW]
+    except IndexError:
+        raise CorruptCompression("snappy data is damaged: an element is cut off") from None
+    if left != len(out):
+        raise CorruptCompression(f"snappy data is damaged: {left} bytes are declared, and {len(out)} left")
+    yield bytes(out)
+
+
+def _unpack_lz4(view: memoryview, most: int) -> Iterator[bytes]:
     import lz4.frame
 
-    view = memoryview(data)
-    parts: list[bytes] = []
     total = position = 0
-    most_input = len(view)
+    most_input = max(most, _LATER_INPUT)
     # max_length is allocated up front by the library, so it grows with what has come out so far.
     chunk_size = max(_FIRST_CHUNK, 4 * len(view))
     while True:  # one turn per frame
         if view[position : position + 4] != _LZ4_MAGIC:
-            raise CorruptRecord("lz4 data does not begin with a frame")
+            raise CorruptCompression("lz4 data does not begin with a frame")
         decompressor = lz4.frame.LZ4FrameDecompressor()
         while not decompressor.eof:
             piece = b""
             if decompressor.needs_input:
                 piece = bytes(view[position : position + most_input])
                 if not piece:
-                    raise CorruptRecord("lz4 data ends early")
+                    raise CorruptCompression("lz4 data ends early")
                 position += len(piece)
             try:
-                out = decompressor.decompress(piece, max_length=min(chunk_size, limit - total + 1))
+                out = decompressor.decompress(piece, max_length=min(chunk_size, most))
             except (RuntimeError, EOFError) as error:
-                raise CorruptRecord(f"lz4 data is damaged: {error}") from None
-            total += len(out)
-            if total > limit:
-                raise _too_large(CompressionType.LZ4, limit)
+                raise CorruptCompression(f"lz4 data is damaged: {error}") from None
             if out:
-                parts.append(out)
+                total += len(out)
                 chunk_size = max(chunk_size, total)
+                yield out
         position -= len(decompressor.unused_data or b"")
         most_input = _LATER_INPUT
         chunk_size = _FIRST_CHUNK
         if position == len(view):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return
 
 
-def _decompress_zstd(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+def _unpack_zstd(data: Bytes, most: int) -> Iterator[bytes]:
     import zstandard
 
-    parts: list[bytes] = []
     total = 0
     chunk_size = max(_FIRST_CHUNK, 4 * len(data))
     try:
         # The library refuses windows over 128 MiB, as Kafka's does; the pages of a smaller one are touched
         # only as far as output reaches.
         reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-        while True:
-            chunk = reader.read(min(chunk_size, limit - total + 1))
-            if not chunk:
-                break
-            parts.append(chunk)
+        while chunk := reader.read(min(chunk_size, most)):
             total += len(chunk)
-            if total > limit:
-                raise _too_large(CompressionType.ZSTD, limit)
             chunk_size = max(chunk_size, total)
+            yield chunk
     except zstandard.ZstdError as error:
-        raise CorruptRecord(f"zstd data is damaged: {error}") from None
+        raise CorruptCompression(f"zstd data is damaged: {error}") from None
     # A frame cut short reads as a short result; the records in it then fail to parse, as the caller checks.
-    return parts[0] if len(parts) == 1 else b"".join(parts)

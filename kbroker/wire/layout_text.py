@@ -113,13 +113,13 @@ def _batches(node: Node, depth: int) -> Iterator[Row]:
 
 _SHOWN_RECORDS: Final = 3
 _SHOWN_VALUE: Final = 40
-_MAX_DECOMPRESSED: Final = 4 << 20
+_MAX_RECORD: Final = 4 << 20
 
 
 def _records(value: bytes, position: int) -> Iterator[str]:
     """The first records of the batch at a position; fewer, or none, where the bytes are not those of records."""
     try:
-        records = iter_records(value, position, max_decompressed=_MAX_DECOMPRESSED)
+        records = iter_records(value, position, max_record=_MAX_RECORD)
         for record in islice(records, _SHOWN_RECORDS):
             headers = f", {len(record.headers)} headers" if record.headers else ""
             yield f"record {record.offset}: key {_short(record.key)}, value {_short(record.value)}{headers}"

@@ -30,11 +30,12 @@ from kbroker.wire.batch_header import (
     crc32c,
     parse_header,
 )
-from kbroker.wire.compression import DEFAULT_MAX_DECOMPRESSED, CompressionType, CorruptRecord, compress, decompress
+from kbroker.wire.compression import CompressionType, CorruptRecord, DecompressesTooLarge, compress, decompress
 from kbroker.wire.record_varint import read_uvarint, read_varint, write_varint
+from kbroker.wire.record_windows import MIN_RECORD_SIZE, RecordWindows, Window, run_steps
 
-MIN_RECORD_SIZE = 7
-"""A record with neither key, value nor headers: length, attributes, two deltas, -1, -1, 0."""
+MAX_RECORD_SIZE = 2**31 - 9
+"""The size of the largest record, as for ``max.decompressed.message.bytes``."""
 
 
 class Record(NamedTuple):
@@ -47,10 +48,8 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def records_payload(
-    buf: Buffer, pos: int, header: BatchHeader, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED
-) -> bytes:
-    """The records of the batch at ``pos``, decompressed (``CorruptRecord`` if that fails or is too large)."""
+def records_payload(buf: Buffer, pos: int, header: BatchHeader, limit: int) -> bytes:
+    """The records of the batch at ``pos``, decompressed (``CorruptRecord`` if that fails or is more than ``limit``)."""
     end = pos + header.batch_length + LOG_OVERHEAD
     if end > len(buf):
         raise CorruptRecord(f"batch at {pos} is cut off: {len(buf) - pos} of {header.size} bytes")
@@ -60,21 +59,62 @@ def records_payload(
         return bytes(view)
     if header.records_count == 0 and not view:
         return b""
-    return decompress(codec, view, max_decompressed)
+    return decompress(codec, view, limit)
 
 
-def iter_records(buf: Buffer, pos: int = 0, *, max_decompressed: int = DEFAULT_MAX_DECOMPRESSED) -> Iterator[Record]:
+def iter_records(buf: Buffer, pos: int = 0, *, max_record: int = MAX_RECORD_SIZE) -> Iterator[Record]:
     """The records of the batch at ``pos``, with ``CorruptRecord`` where it is not what its header says.
 
-    The checksum is not looked at. A LogAppendTime batch gives its append time to every record.
+    The checksum is not looked at. A LogAppendTime batch gives its append time to every record. ``max_record``: bytes
+    of the largest one (``DecompressesTooLarge``); more than that, and two megabytes, are not in memory at once.
     """
+    for records, _ in iter_windows(buf, pos, max_record=max_record):
+        yield from records
+
+
+def iter_windows(
+    buf: Buffer, pos: int = 0, *, max_record: int = MAX_RECORD_SIZE
+) -> Iterator[tuple[Iterator[Record], int]]:
+    """The same in parts: records of about a megabyte, and how many bytes these are."""
     header = parse_header(buf, pos)
-    data = records_payload(buf, pos, header, max_decompressed)
-    yield from iter_payload(data, header)
+    windows = RecordWindows(buf, pos, header)
+    windows.begin()
+    if windows.whole is not None:
+        data = windows.whole.data
+        yield iter_payload(data, header), len(data)
+        return
+    while (window := run_steps(windows.next())) is not None:
+        data, count, _, stop = window
+        if stop > len(data):
+            if stop > max_record:
+                raise DecompressesTooLarge(f"a record of {stop} bytes where {max_record} are the limit")
+            parts = [data]
+            while (part := run_steps(windows.rest())) is not None:
+                parts.append(part)
+            data = b"".join(parts)
+        yield iter_payload(data, header if count == header[12] else header._replace(records_count=count)), len(data)
+
+
+def records_of(window: Window, header: BatchHeader) -> Iterator[Record]:
+    """The records of a window of the batch; one that is larger than a window without headers, and its value empty."""
+    data, count, _, stop = window
+    if stop == len(data):
+        return iter_payload(data, header if count == header[12] else header._replace(records_count=count))
+    _, position = read_uvarint(data, 0, 5)
+    timestamp, position = read_varint(data, position + 1, 10)  # behind the attributes
+    delta, position = read_varint(data, position, 5)
+    size, position = read_varint(data, position, 5)
+    timestamp = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_FLAG else header.base_timestamp + timestamp
+    key = None
+    if size >= 0:
+        key = data[position : position + size]
+        position += size
+    value = None if data[position] == 1 else b""
+    return iter((Record(header.base_offset + delta, timestamp, key, value),))
 
 
 def iter_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records in ``data``, which ``records_payload`` gave for the batch of ``header``."""
+    """The records in ``data``, the decompressed bytes of the batch of ``header``."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_FLAG else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
@@ -11,6 +11,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.record_batch import Record, build_batch, iter_records
@@ -100,3 +101,13 @@ def delete_expired(manager: LogManager, now_ms: int) -> None:
         while task.step():
             pass
         task.end()
+
+
+def looked_up(steps: Generator[None, None, TimestampOffset | None]) -> TimestampOffset | None:
+    """The outcome of a look-up by timestamp, which is work in steps."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: TimestampOffset | None = end.value
+        return found

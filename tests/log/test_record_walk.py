@@ -40,7 +40,7 @@ def finished(steps: Generator[None, None, Any]) -> Any:
 
 
 def are_keyed(data: bytes, position: int, count: int) -> Any:
-    return finished(record_walk.are_keyed(data, position, count))
+    return finished(record_walk.are_keyed(data[position:], len(data) - position, count, 0))
 
 
 def built(content: list[Record], *, gaps: bool = False) -> tuple[bytes, list[Record]]:
@@ -60,14 +60,15 @@ def test_keys_are_indexed(content: list[Record], gaps: bool) -> None:
     }
     offsets: dict[bytes, int] = {}
     stop = len(PADDING) + len(data)
-    regular = index_keys(PADDING + data + PADDING, len(PADDING) + HEADER_SIZE, stop, len(content), 500, offsets)
+    regular, latest = index_keys(PADDING + data + PADDING, len(PADDING) + HEADER_SIZE, stop, len(content), 500, offsets)
     assert offsets == expected
     assert regular == (not gaps or len(content) == 1)
+    assert latest == numbered[-1].offset
     plain, numbered = built(content, gaps=False)
     assert are_keyed(plain[HEADER_SIZE:], 0, len(content)) == all(record.key is not None for record in numbered)
     if gaps and len(content) > 1:
         assert not are_keyed(data[HEADER_SIZE:], 0, len(content))
-    assert finished(renumbered(data[HEADER_SIZE:], len(content))) == plain[HEADER_SIZE:]
+    assert finished(renumbered(data[HEADER_SIZE:], len(content), 0)) == plain[HEADER_SIZE:]
 
 
 @given(batches, st.sets(st.integers(0, 79)), st.booleans())

@@ -15,7 +15,7 @@ from kbroker.log.file_names import file_name
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segments.time_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
-from tests.log.log_helpers import DIRECTORY, NOW, append, batch, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, append, batch, looked_up, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=150)
 
@@ -187,7 +187,7 @@ def test_what_is_missing_is_made_anew(lost: str, clean: bool) -> None:
     log = open_log(disk, SMALL, clean=clean, recovery_point=len(values))
     assert log.leader_epochs.entries == epochs == [(0, 0), (1, epochs[1][1]), (2, epochs[2][1]), (3, epochs[3][1])]
     assert read_all(log) == list(enumerate(values))
-    found = log.offset_for_timestamp(NOW + 20)
+    found = looked_up(log.offset_for_timestamp(NOW + 20))
     assert found is not None
     assert found.timestamp == NOW + 20
     append(log, [b"goes on"], timestamp=NOW + 40)
@@ -216,7 +216,7 @@ def test_an_entry_of_the_time_index_that_is_in_order_and_wrong_hides_no_record(
     disk.write_bytes(path, data, sync=True)
     log = open_log(disk, config, clean=True)
     for number in range(40):
-        found = log.offset_for_timestamp(NOW + number * 10 - 5)
+        found = looked_up(log.offset_for_timestamp(NOW + number * 10 - 5))
         assert found is not None
         assert (found.timestamp, found.offset) == (NOW + number * 10, number)
 
@@ -397,7 +397,7 @@ def test_what_follows_damage_outlives_a_look_up_that_an_index_leads_astray() -> 
     entry = 2
     disk.flip_bit(last_log(disk).replace(".log", ".timeindex"), (TimeIndex.ENTRY.size * (entry + 1) - 1) * 8)
     log = open_log(disk, ONE_SEGMENT, clean=True)
-    found = log.offset_for_timestamp(NOW + 3)
+    found = looked_up(log.offset_for_timestamp(NOW + 3))
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW + 3, begins[3][1])
     beyond = begins[13][1]
@@ -470,7 +470,7 @@ def test_an_index_that_is_damaged_while_it_is_written_fails_no_append(suffix: st
         append(log, values[-1:], timestamp=NOW + 100 + number)
     log.roll(NOW)
     assert read_all(log) == list(enumerate(values))
-    found = log.offset_for_timestamp(NOW + 105)
+    found = looked_up(log.offset_for_timestamp(NOW + 105))
     assert found is not None
     assert found.offset == len(values) - 5
 

@@ -16,10 +16,16 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.wire.compression import CompressionType, CorruptRecord, compress, decompress
+from kbroker.wire import compression
+from kbroker.wire.batch_header import Buffer
+from kbroker.wire.compression import CompressionType, CorruptRecord, compress
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 3000  # several xerial and lz4 blocks
+
+
+def decompress(codec: CompressionType, data: Buffer, limit: int = 64 << 20) -> bytes:
+    return compression.decompress(codec, data, limit)
 
 
 @given(st.binary(max_size=5000), st.sampled_from(list(CompressionType)))
@@ -126,7 +132,7 @@ def test_raw_snappy_declaring_much_is_not_believed() -> None:
     declared = b"\xff\xff\xff\x0f"  # 32 MiB in a stream of 10 bytes
     with pytest.raises(CorruptRecord, match="cannot hold"):
         decompress(CompressionType.SNAPPY, declared + b"abcdef")
-    with pytest.raises(CorruptRecord, match="more than"):
+    with pytest.raises(CorruptRecord, match="cannot hold"):
         decompress(CompressionType.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"abcdef")
     with pytest.raises(CorruptRecord, match="no sensible length"):
         decompress(CompressionType.SNAPPY, b"\xff" * 9)

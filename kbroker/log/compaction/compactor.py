@@ -27,6 +27,7 @@ import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from kbroker.log.compaction.cleaned_transactions import CleanedTransactions
@@ -54,11 +55,19 @@ from kbroker.wire.batch_header import (
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    Buffer,
     check_crc,
     parse_header,
 )
-from kbroker.wire.compression import CompressionType, CorruptRecord, compress
-from kbroker.wire.record_batch import Record, assemble, iter_records, records_payload
+from kbroker.wire.compression import CompressionType, Compressor, CorruptRecord, compress
+from kbroker.wire.record_batch import Record, assemble, iter_records
+from kbroker.wire.record_windows import RecordWindows, run_steps
+
+_PART_BYTES = 4 * 1024 * 1024
+"""A compressed batch that is larger is gone through in parts of this size, for each question anew."""
+
+_MOST_GROWTH = 64 * 1024 * 1024
+"""A batch that grows by more as it is compressed again stays as it is: the new one has to be in memory."""
 
 KEY_OVERHEAD = 150
 """Bytes that a key costs in the offset map besides its own length (measured, CPython 3.11 and 3.13)."""
@@ -75,6 +84,10 @@ class _Batch(NamedTuple):
     path: str
     file_position: int
 
+    def bytes(self) -> memoryview:
+        """All of it."""
+        return memoryview(self.data)[self.position : self.position + self.header.size]
+
     def control_record(self) -> Record | None:
         """The record of a control batch, unless it was removed."""
         return next(iter_records(self.data, self.position), None)
@@ -84,9 +97,21 @@ class _Batch(NamedTuple):
         return CorruptSegment(self.path, self.file_position, str(error))
 
 
+class _Part(NamedTuple):
+    """Records that follow each other: bytes that hold them, where in there they begin and end, how many they are.
+
+    One that is larger than a part ends behind these bytes, which have its key (`Window`).
+    """
+
+    data: bytes
+    start: int
+    stop: int
+    records: int
+
+
 _Selected = tuple[Runs | None, int, bool] | None
-"""Of a batch's records those that stay: where they are (``None``: all of them), how many (-1: all), and whether one of
-them is a tombstone. ``None`` if none stays."""
+"""Of a batch's records those that stay: where they are (``None``: all of them; empty: to be selected in each part), how
+many (-1: all), and whether one of them is a tombstone. ``None`` if none stays."""
 
 _ALL: _Selected = (None, -1, False)
 
@@ -153,9 +178,9 @@ class _Cleaner:
         self._bytes_read = self._bytes_written = 0
         self._map_full = False
         self._map_size = 0
-        self._payload = b""
-        self._payload_of: tuple[str, int] | None = None
-        """The batch that was decompressed last."""
+        self._windows: RecordWindows | None = None
+        """The windows of the compressed batch that was looked into last."""
+        self._windows_of: tuple[str, int] | None = None
 
     def _path(self, base_offset: int, suffix: str) -> str:
         return os.path.join(self._job.directory, file_name(base_offset) + suffix)
@@ -218,15 +243,27 @@ class _Cleaner:
         self._pace(len(data))
         return data
 
-    def _records(self, batch: _Batch) -> tuple[bytes, int, int]:
-        """The records, uncompressed: bytes that hold them, and where in there they begin and end."""
-        if not batch.header.attributes & COMPRESSION_MASK:
-            return batch.data, batch.position + HEADER_SIZE, batch.position + batch.header.size
+    def _parts(self, batch: _Batch) -> Iterator[_Part]:
+        """The records, uncompressed; in one part, unless they are very large."""
+        header = batch.header
+        if not header.attributes & COMPRESSION_MASK:
+            position = batch.position
+            yield _Part(batch.data, position + HEADER_SIZE, position + header.size, header.records_count)
+            return
         place = batch.path, batch.file_position
-        if self._payload_of != place:
-            self._payload = records_payload(batch.data, batch.position, batch.header)
-            self._payload_of = place
-        return self._payload, 0, len(self._payload)
+        if self._windows is None or self._windows_of != place:
+            self._windows = RecordWindows(batch.data, batch.position, header, _PART_BYTES)
+            self._windows_of = place
+        self._windows.rewind()
+        while (window := run_steps(self._windows.next())) is not None:
+            self._pace(0)
+            yield _Part(window.data, 0, window.stop, window.records_count)
+
+    def _rest(self, batch: _Batch) -> Iterator[bytes]:
+        """What is left of the record that a part has the beginning of, if it is larger than a part."""
+        if self._windows is not None and batch.header.attributes & COMPRESSION_MASK:
+            while (piece := run_steps(self._windows.rest())) is not None:
+                yield piece
 
     # -- the first pass
 
@@ -246,32 +283,39 @@ class _Cleaner:
                     if header.attributes & CONTROL_FLAG:
                         transactions.on_control_batch(header, batch.control_record())
                     elif not transactions.on_batch(header):
-                        if self._map_size >= job.map_bytes and self._latest >= first_dirty:
-                            self._map_full = True
-                            return
                         self._index(batch)
+                        if self._map_full:
+                            return
                 except CorruptRecord as error:
                     raise batch.corrupt(error) from error
                 self._latest = last
             self._latest = max(self._latest, segment.next_offset - 1)
 
     def _index(self, batch: _Batch) -> None:
-        header = batch.header
+        """Note the batch's keys, as far as the map has room for them."""
+        header, first_dirty = batch.header, self._job.first_dirty_offset
         offsets = self._offsets
-        before = len(offsets)
-        if header.base_offset < self._job.first_dirty_offset:
+        is_split = header.base_offset < first_dirty
+        if is_split:
             self._irregular.add(header.base_offset)
-            for record in iter_records(batch.data, batch.position):
-                if record.key is not None and record.offset >= self._job.first_dirty_offset:
-                    offsets[record.key] = record.offset if record.value is not None else ~record.offset
-        else:
-            data, start, stop = self._records(batch)
-            if not index_keys(data, start, stop, header.records_count, header.base_offset, offsets):
+        for number, (data, start, stop, count) in enumerate(self._parts(batch)):
+            if number:
                 self._irregular.add(header.base_offset)
-        added = len(offsets) - before
-        if added:
-            # The last key stands for the batch's: exact sizes would cost as much as the map itself.
-            self._map_size += added * (KEY_OVERHEAD + len(next(reversed(offsets))))
+            if self._map_size >= self._job.map_bytes and self._latest >= first_dirty:
+                self._map_full = True
+                return
+            before = len(offsets)
+            found = {} if is_split else offsets
+            regular, latest = index_keys(data, start, stop, count, header.base_offset, found)
+            if is_split:
+                offsets.update((key, at) for key, at in found.items() if (at if at >= 0 else ~at) >= first_dirty)
+            if not regular:
+                self._irregular.add(header.base_offset)
+            self._latest = max(self._latest, latest)
+            added = len(offsets) - before
+            if added:
+                # The last key stands for the part's: exact sizes would cost as much as the map itself.
+                self._map_size += added * (KEY_OVERHEAD + len(next(reversed(offsets))))
 
     # -- the second pass
 
@@ -313,7 +357,7 @@ class _Cleaner:
         runs, kept, tombstones = selected
         needs_horizon = horizon is None and (tombstones or refers_to_nothing)
         if runs is None and not needs_horizon:
-            writer.add(header, memoryview(batch.data)[batch.position : batch.position + header.size])
+            writer.add(header, batch.bytes())
             return
         new, data = self._rebuild(batch, runs, kept, needs_horizon)
         writer.add(new, data)
@@ -338,8 +382,7 @@ class _Cleaner:
         base = header.base_offset
         if base > self._latest:
             return _ALL
-        horizon = header.delete_horizon_ms
-        keep_tombstones = horizon is None or horizon > self._job.now_ms
+        keep_tombstones = self._keeps_tombstones(header)
         if base < self._job.first_dirty_offset or base in self._irregular:
             return self._select_by_key(batch, keep_tombstones)
         end = header.next_offset
@@ -355,40 +398,40 @@ class _Cleaner:
             return self._select_by_key(batch, False)
         if kept == header.records_count:
             return None, kept, tombstones
-        data, start, _ = self._records(batch)
+        [(data, start, _, _)] = self._parts(batch)
         runs = select_by_index(data, start, [offset - base for offset in survivors[low:high]])
         return runs, kept, tombstones
 
     def _select_by_key(self, batch: _Batch, keep_tombstones: bool) -> _Selected:
         header = batch.header
-        data, start, stop = self._records(batch)
-        runs, kept, tombstones = select_by_key(
-            data, start, stop, header.records_count, header.base_offset, self._offsets, keep_tombstones
-        )
+        runs: Runs = []
+        kept = 0
+        tombstones = False
+        for number, part in enumerate(self._parts(batch)):
+            chosen, count, found = select_by_key(*part, header.base_offset, self._offsets, keep_tombstones)
+            runs = [] if number else chosen
+            kept += count
+            tombstones = tombstones or found
         if not kept:
             return None
         return (None if kept == header.records_count else runs), kept, tombstones
 
-    def _rebuild(self, batch: _Batch, runs: Runs | None, kept: int, needs_horizon: bool) -> tuple[BatchHeader, bytes]:
+    def _rebuild(self, batch: _Batch, runs: Runs | None, kept: int, needs_horizon: bool) -> tuple[BatchHeader, Buffer]:
         """The batch with these records alone, and with a delete horizon if it is to get one."""
         header = batch.header
-        data, start, stop = self._records(batch)
         attributes = header.attributes
         base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
         append_time = attributes & TIMESTAMP_TYPE_FLAG
-        if runs is None:
-            runs = [(start, stop)]
-        elif not append_time:
-            max_timestamp = base_timestamp + max_timestamp_delta(data, runs)
         if needs_horizon:
             attributes |= DELETE_HORIZON_FLAG
             base_timestamp = min(self._job.now_ms + self._job.delete_retention_ms, _MAX_LONG)
-        if needs_horizon and not append_time:
-            payload = shift_timestamps(data, runs, header.base_timestamp - base_timestamp)
-        else:
-            payload = b"".join([data[first:last] for first, last in runs])
-        if attributes & COMPRESSION_MASK:
-            payload = bytes(compress(CompressionType(attributes & COMPRESSION_MASK), payload))
+        deltas: list[int] = []
+        shift = header.base_timestamp - base_timestamp if needs_horizon and not append_time else None
+        payload = self._compressed(header, self._chosen(batch, runs, shift, deltas))
+        if payload is None:
+            return header, batch.bytes()
+        if deltas and not append_time:
+            max_timestamp = header.base_timestamp + max(deltas)
         new = header._replace(
             attributes=attributes,
             base_timestamp=base_timestamp,
@@ -396,6 +439,45 @@ class _Cleaner:
             records_count=kept if kept >= 0 else header.records_count,
         )
         return new, assemble(new, payload)
+
+    def _chosen(self, batch: _Batch, runs: Runs | None, shift: int | None, deltas: list[int]) -> Iterator[bytes]:
+        """The records that stay, their timestamps shifted; ``deltas`` gets the greatest timestamps if some go."""
+        header = batch.header
+        for part in self._parts(batch):
+            data, start, stop, _ = part
+            chosen = runs
+            if runs is None:
+                chosen = [(start, stop)]
+            elif not runs:
+                chosen, _, _ = select_by_key(*part, header.base_offset, self._offsets, self._keeps_tombstones(header))
+            if chosen:
+                if runs is not None:
+                    deltas.append(max_timestamp_delta(data, chosen))
+                if shift is not None:
+                    yield shift_timestamps(data, chosen, shift)
+                else:
+                    yield b"".join([data[first:last] for first, last in chosen])
+                yield from self._rest(batch)
+
+    @staticmethod
+    def _compressed(header: BatchHeader, records: Iterator[bytes]) -> Buffer | None:
+        """The records as they were compressed before; None if they grow by so much that they may not fit in memory."""
+        codec = CompressionType(header.attributes & COMPRESSION_MASK)
+        whole = next(records)
+        second = next(records, None)
+        if second is None:
+            return compress(codec, whole)
+        compressor = Compressor(codec)
+        payload = bytearray()
+        for piece in chain((whole, second), records):
+            payload += compressor.add(piece)
+            if len(payload) > header.size + _MOST_GROWTH:
+                return None
+        return payload + compressor.finish()
+
+    def _keeps_tombstones(self, header: BatchHeader) -> bool:
+        horizon = header.delete_horizon_ms
+        return horizon is None or horizon > self._job.now_ms
 
 
 def _empty(header: BatchHeader) -> bytes:

@@ -20,7 +20,7 @@ from kbroker.log.segments.offset_index import OffsetIndex
 from kbroker.log.segments.time_index import TimeIndex
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.value_types import NamedTuple
-from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader
+from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader, Buffer
 
 _WRITE_SIZE = 1024 * 1024
 _SYNC_SIZE = 16 * 1024 * 1024
@@ -73,7 +73,7 @@ class CleanedSegmentWriter:
         self._max_timestamp_offset = base_offset
         self.size = 0
 
-    def add(self, header: BatchHeader, data: bytes | memoryview) -> None:
+    def add(self, header: BatchHeader, data: Buffer) -> None:
         """The next batch."""
         last = header.base_offset + header.last_offset_delta
         position = self.size
