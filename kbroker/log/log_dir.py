@@ -135,9 +135,7 @@ class LogDir:
             self.offline = f"{self.path}: {error}"
             logger.error("log dir %s is offline: %s", self.path, error)
 
-    def open(
-        self, cluster_id: str | None, node_id: int | None, rng: random.Random, *, may_be_new: bool = True
-    ) -> None:
+    def open(self, cluster_id: str | None, node_id: int | None, rng: random.Random, *, may_be_new: bool = True) -> None:
         """Create, lock and identify it. It goes offline if the disk fails; ``FatalError`` if it is someone else's, or
         new where it may not be."""
         disk, path = self._disk, self.path
