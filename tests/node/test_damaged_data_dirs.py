@@ -1,4 +1,4 @@
-"""A data directory with damaged files opens, or the node says in one line which file it is and ends with code 1 or 3."""
+"""A data directory with damaged files opens, or the node says in one line which file it is and ends with its code."""
 
 from __future__ import annotations
 
