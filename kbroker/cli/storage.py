@@ -205,9 +205,15 @@ def format_if_needed(config: BrokerConfig) -> None:
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
     check_for_node(directories)
     ready = [directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))]
+    metadata = os.path.join(config.metadata_log_dir, "__cluster_metadata-0")
     if len(ready) == len(directories):
+        if config.is_controller and not config.controller_quorum_voters and not os.path.isdir(metadata):
+            raise FatalError(
+                f"{metadata} is missing, the metadata log of this node: put it back, or remove the directory to begin"
+                " anew"
+            )
         return
-    elected = os.path.join(config.metadata_log_dir, "__cluster_metadata-0", "quorum-state")
+    elected = os.path.join(metadata, "quorum-state")
     if config.metadata_log_dir not in ready and os.path.exists(elected):
         raise FatalError(
             f"{os.path.join(config.metadata_log_dir, _META_PROPERTIES)} is missing, and the logs of a node are there:"

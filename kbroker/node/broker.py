@@ -491,7 +491,6 @@ class Broker:
                 self.log_manager.release()
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
         if not failed:
-            self.log_manager.check_metadata_dir()
             self.log_manager.check_any_online()
 
 

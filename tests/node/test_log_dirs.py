@@ -13,8 +13,9 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.cli.start import find_fatal
 from kbroker.env import RealEnv
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, LogDirFailure
 from kbroker.log.disk import Buffer, OsDisk, OsFile
 from kbroker.log.flushing import FlushTask
 from kbroker.log.partition_log import PartitionLog
@@ -665,6 +666,30 @@ def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp
     scenario(tmp_path, back)
     (stray,) = tmp_path.glob("*/t-0.*-stray")
     assert (stray / "partition.metadata").exists()
+
+
+def test_logs_of_a_cluster_that_has_lost_its_metadata_are_left_alone(tmp_path: Path) -> None:
+    """A metadata log that was made anew knows no topic: that deletes none."""
+
+    async def first(node: Node) -> None:
+        topic_id = await node.create_topic("t", 2)
+        client = await node.connect()
+        for partition in range(2):
+            request = produce_request("t", batch(b"x"), partition=partition, topic_id=topic_id)
+            assert (await client.ask(request)).responses[0].partition_responses[0].error_code == 0
+
+    scenario(tmp_path, first)
+    logs = {path: (path / "00000000000000000000.log").read_bytes() for path in tmp_path.glob("*/t-*")}
+    assert {path.parent.name for path in logs} == {ONE, TWO}
+    shutil.rmtree(tmp_path / ONE / "__cluster_metadata-0")
+    for name in (ONE, TWO):
+        (tmp_path / name / "meta.properties").unlink()  # and so it is formatted again, with the same cluster id
+    for _ in range(2):
+        with pytest.raises(BaseException) as caught:
+            scenario(tmp_path, first)
+        assert isinstance(find_fatal(caught.value), LogDirFailure)
+        assert "know none of their topics" in str(find_fatal(caught.value))
+    assert {path: (path / "00000000000000000000.log").read_bytes() for path in tmp_path.glob("*/t-*")} == logs
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
