@@ -57,7 +57,7 @@ class LogManager:
         self.disk = disk
         self.log_dirs = log_dirs
         self.on_offline: list[Callable[[], None]] = []
-        """Called when a log dir has failed. Must not wait."""
+        """Called when a log dir has failed, is full or has room again. Must not wait."""
         self.metadata_dir: LogDir | None = None
         """That of the metadata log, if this node has it locked, too; perhaps one of ``log_dirs``."""
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -306,7 +306,7 @@ class LogManager:
         online = [log_dir for log_dir in self.log_dirs if log_dir.offline is None]
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log dirs are offline")
-        open_to_new = [log_dir for log_dir in online if not log_dir.cordoned and log_dir.room.full is None]
+        open_to_new = [log_dir for log_dir in online if not log_dir.cordoned and not log_dir.room.is_full]
         if len(online) == 1 or not open_to_new:
             return online[0]
         counts = {id(log_dir): 0 for log_dir in self.log_dirs}

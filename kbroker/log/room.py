@@ -44,8 +44,8 @@ class Room:
         self._disk = disk
         self._directory = directory
         self._lock = threading.Lock()
-        self.full: str | None = None
-        """The reason why clients may write nothing here; None while there is room."""
+        self.is_full = False
+        """Whether clients may write nothing here."""
         self.on_full: Callable[[], None] = lambda: None
 
     def disk(self, *, keep: int = FOR_METADATA) -> Disk:
@@ -57,7 +57,7 @@ class Room:
         with self._lock:
             usage = self._disk.usage(self._directory)
             size = max(4096, min(_PIECE_BYTES, usage.total // 256))
-            if self.full is not None and usage.usable < _ROOM * _PIECES * size:
+            if self.is_full and usage.usable < _ROOM * _PIECES * size:
                 return False
             content: bytes | None = None
             for path in self._paths():
@@ -73,8 +73,8 @@ class Room:
                         raise
                     self._note(error)
                     return False
-            if self.full is not None:
-                self.full = None
+            if self.is_full:
+                self.is_full = False
                 logger.info("log dir %s has room again", self._directory)
             return True
 
@@ -103,8 +103,8 @@ class Room:
                     raise
 
     def _note(self, error: BaseException) -> None:
-        if self.full is None:
-            self.full = f"{self._directory} is full"
+        if not self.is_full:
+            self.is_full = True
             logger.warning(
                 "log dir %s is full: nothing is written for clients there until there is room: %s",
                 self._directory,
@@ -161,5 +161,7 @@ class _RoomyFile:
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         try:
             self._file.write_at(position, buffers)
-        except OSError:
+        except OSError as error:
+            if not is_no_room(error):
+                raise
             self._room.insist(partial(self._file.write_at, position, buffers), self._keep)

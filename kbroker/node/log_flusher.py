@@ -132,20 +132,24 @@ class LogFlusher:
 
         for log_dir in manager.log_dirs:
             log_dir.room.on_full = on_full
+        known: list[LogDir] = []
+        retention_at = 0.0
         while True:
             filled = trio.Event()
-            if self._full_dirs():
-                retention_at = 0.0
-                while self._full_dirs():
-                    self._room_changed()
-                    if self._env.now() >= retention_at:
-                        self.apply_retention()
-                        retention_at = self._env.now() + _RETENTION_SECONDS
-                    self._look_for_expired.set()
-                    await trio.sleep(_ROOM_SECONDS)
-                    self._look_for_room()
+            full = self._full_dirs()
+            if full != known:
+                known = full
                 self._room_changed()
-            await filled.wait()
+            if not full:
+                await filled.wait()
+                continue
+            if self._env.now() >= retention_at:
+                self.apply_retention()
+                retention_at = self._env.now() + _RETENTION_SECONDS
+            self._look_for_expired.set()
+            with trio.move_on_after(_ROOM_SECONDS):
+                await filled.wait()
+            self._look_for_room()
 
     def _look_for_room(self) -> None:
         for log_dir in self._full_dirs():
@@ -156,7 +160,7 @@ class LogFlusher:
 
     def _full_dirs(self) -> list[LogDir]:
         log_dirs = self._log_manager.log_dirs
-        return [log_dir for log_dir in log_dirs if log_dir.room.full is not None and log_dir.offline is None]
+        return [log_dir for log_dir in log_dirs if log_dir.room.is_full and log_dir.offline is None]
 
     def _room_changed(self) -> None:
         manager = self._replica_manager

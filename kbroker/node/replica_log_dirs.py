@@ -114,7 +114,7 @@ class ReplicaLogDirs:
 
     def _is_full(self, tp: TopicPartition) -> bool:
         log_dir = self._log_manager.log_dir_of(tp)
-        return log_dir is not None and log_dir.room.full is not None
+        return log_dir is not None and log_dir.room.is_full
 
     def delete_log(self, tp: TopicPartition) -> None:
         """Delete a partition's log. If the disk refuses, the log dir has failed, and what is left there is deleted at
@@ -201,7 +201,7 @@ class ReplicaLogDirs:
                 partition.offline = True
                 self._progress.unavailable(partition, ErrorCode.KAFKA_STORAGE_ERROR)
             else:
-                partition.read_only = log_dir.room.full is not None
+                partition.read_only = log_dir.room.is_full
 
 
 def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:

@@ -666,7 +666,7 @@ def test_a_disk_that_refuses_takes_the_log_dir_offline(tmp_path: Path) -> None:
             segment_append = type(log.active_segment).append
 
             def refuse(*args: object) -> None:
-                raise OSError(28, "No space left on device")
+                raise OSError(5, "Input/output error")
 
             try:
                 type(log.active_segment).append = refuse  # type: ignore[method-assign, assignment]

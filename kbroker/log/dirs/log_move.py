@@ -84,7 +84,7 @@ class LogMove:
         :class:`SourceFailed`, ``OSError`` of the target, or ``ApiError`` if a batch is damaged.
         """
         self.check()
-        if self.target.room.full is not None:
+        if self.target.room.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.target.path)  # its reserve is not for this
         source, future = self.source, self.future
         if not future.log_end_offset and not future.size:
