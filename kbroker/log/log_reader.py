@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import DiskFile
 from kbroker.log.segments import timestamp_lookup
-from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment, Seen
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
@@ -31,7 +31,8 @@ class ReadInfo(NamedTuple):
 
     start_offset: int
     records: FileRegion | bytes
-    """The place of the bytes; bytes themselves where the disk has no descriptors. Empty at the end."""
+    """The place of the bytes; bytes themselves if they were read to find them, or where the disk has no descriptors.
+    Empty at the end."""
     first_batch_base_offset: int = -1
     """Base offset of the first batch, which may lie before ``start_offset``; -1 if there is none."""
     segment_base_offset: int = -1
@@ -54,13 +55,15 @@ def read(
     index = last
     if offset < segments[last].base_offset:
         index = max(0, bisect_right(segment_list.bases, offset) - 1)
-    located = segments[index].locate(offset)
+    seen = Seen()
+    located = segments[index].locate(offset, seen)
     while located is None:
         # The end of a segment may hold no batch for the offset: the last ones were compacted away.
         index += 1
         if index > last or segments[index].base_offset >= bound:
             return ReadInfo(offset, b"")
-        located = segments[index].locate(offset)
+        seen = Seen()
+        located = segments[index].locate(offset, seen)
     segment = segments[index]
     end = segment.size
     segment_end = log_end_offset if index == last else segments[index + 1].base_offset
@@ -82,30 +85,33 @@ def read(
         else:
             cut = segment.cut_position(position, position + max_bytes)
             if max_bytes < _WORTH_A_WALK * segment_list.index_interval:
-                cut = _last_start(segment, cut, position + max_bytes)
+                cut = _last_start(segment, cut, position + max_bytes, seen)
             available = cut - position if cut > position else max_bytes
     else:
-        segment.expect_read_at(end)
+        segment.expect_read_at(end, min(bound, segment_end))
+    found = seen.take(position, available)
+    if found is not None:
+        return ReadInfo(offset, found, base_offset, segment.base_offset, position, readable)
     file = segment.log_file()
     fd = file.fd
     records = FileRegion(fd, position, available, file) if fd >= 0 else file.pread(available, position)
     return ReadInfo(offset, records, base_offset, segment.base_offset, position, readable)
 
 
-def _last_start(segment: Segment, position: int, limit: int) -> int:
+def _last_start(segment: Segment, position: int, limit: int, seen: Seen) -> int:
     """The start of the last batch that begins at ``limit`` or before, as far as the bytes can be batches.
 
     A batch begins at ``position``; the search goes on from there.
     """
-    found = position
+    found, offset = position, -1
     try:
-        for at, _ in segment.scan(position):
+        for at, header in segment.scan(position, seen=seen):
             if at > limit:
                 break
-            found = at
+            found, offset = at, header.base_offset
     except CorruptSegment:
         pass  # it is told to the reader who gets there
-    segment.expect_read_at(found)
+    segment.expect_read_at(found, offset)
     return found
 
 

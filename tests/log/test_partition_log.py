@@ -498,11 +498,11 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
 
 def test_regions_of_a_real_file_outlive_the_segment(tmp_path: object) -> None:
     disk = OsDisk()
-    config = LogConfig(segment_bytes=300, retention_ms=0, file_delete_delay_ms=0)
+    config = LogConfig(segment_bytes=20_000, retention_ms=0, file_delete_delay_ms=0)
     log = opening.open_log(f"{tmp_path}/t-0", TP, None, config, disk, now_ms=NOW)
     for index in range(10):
-        append(log, [b"%d" % index * 100])
-    info = log.read(0, 1000)
+        append(log, [b"%d" % index * 10_000])
+    info = log.read(0, 100_000)
     assert isinstance(info.records, FileRegion)
     expected = os.pread(info.records.fd, info.records.length, info.records.position)
     assert log.delete_old_segments(NOW + 10) > 1

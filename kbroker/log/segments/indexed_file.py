@@ -22,7 +22,7 @@ from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
 
-_FIRST_CHUNK = 4096
+FIRST_CHUNK = 4096
 LARGEST_CHUNK = 256 * 1024
 """Bytes of the file that are read at once, at the most, where headers are looked for."""
 
@@ -39,6 +39,21 @@ class CorruptSegment(Exception):
         self.reason = reason
 
 
+class Seen:
+    """Bytes of a segment that were read to find something in it, and their position: a small read needs no others."""
+
+    __slots__ = ("chunk", "start")
+
+    def __init__(self) -> None:
+        self.chunk = b""
+        self.start = 0
+
+    def take(self, position: int, length: int) -> bytes | None:
+        """These bytes of the segment, if all of them were read."""
+        at = position - self.start
+        return self.chunk[at : at + length] if 0 <= at <= len(self.chunk) - length else None
+
+
 class IndexedFile:
     """Batches in a file with its indexes; `Segment` writes it, and finds offsets in it.
 
@@ -51,6 +66,7 @@ class IndexedFile:
         "_files",
         "_first_timestamp",
         "_hint",
+        "_hint_offset",
         "_index_interval",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -96,6 +112,8 @@ class IndexedFile:
         self._bytes_since_index = 0
         self._hint = -1
         """A position where a batch begins and, probably, the next read does."""
+        self._hint_offset = -1
+        """The offset that is looked for there; -1 if that is not known."""
         self._recent_bases: array[int] | None = None
         self._recent_lasts: array[int] | None = None
         self._recent_positions: array[int] | None = None
@@ -118,16 +136,23 @@ class IndexedFile:
     # -- reading in order
 
     def scan(
-        self, position: int, length: int = _FIRST_CHUNK, before_read: Callable[[], None] = lambda: None
+        self,
+        position: int,
+        length: int = FIRST_CHUNK,
+        before_read: Callable[[], None] = lambda: None,
+        seen: Seen | None = None,
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from ``position``, where one must begin, to the end.
 
-        ``length`` bytes are read at first; ``before_read`` is called before each piece. :class:`CorruptSegment` at the
-        first bytes that cannot be a batch in their place.
+        ``length`` bytes are read at first; ``before_read`` is called before each piece. The last piece is in ``seen``
+        then, and is not read if it is there already. :class:`CorruptSegment` at the first bytes that cannot be a batch
+        in their place.
         """
         file = self._files.get(self.path)
         size = self.size
         chunk, start = b"", position
+        if seen is not None and seen.start <= position:
+            chunk, start = seen.chunk, seen.start
         next_offset = self.base_offset
         limit = next_offset + MAX_RELATIVE_OFFSET
         while position < size:
@@ -138,6 +163,8 @@ class IndexedFile:
                 before_read()
                 chunk = file.pread(min(length, size - position), position)
                 start, at = position, 0
+                if seen is not None:
+                    seen.chunk, seen.start = chunk, start
             try:
                 header = parse_header(chunk, at)
             except CorruptRecord as error:

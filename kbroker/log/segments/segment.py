@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kbroker.log.disk import Buffer, DiskFile
 from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
-from kbroker.log.segments.indexed_file import LARGEST_CHUNK, CorruptSegment, IndexedFile
+from kbroker.log.segments.indexed_file import FIRST_CHUNK, LARGEST_CHUNK, CorruptSegment, IndexedFile, Seen
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
@@ -141,9 +141,9 @@ class Segment(IndexedFile):
 
     # -- finding
 
-    def expect_read_at(self, position: int) -> None:
-        """A reader was given all bytes up to ``position``, where a batch begins: it comes back for that one."""
-        self._hint = position
+    def expect_read_at(self, position: int, offset: int) -> None:
+        """A reader was given all bytes up to ``position``, where a batch begins: it comes back for ``offset``."""
+        self._hint, self._hint_offset = position, offset
 
     def offset_at(self, position: int) -> int | None:
         """Base offset of the first batch that begins at ``position`` or later; ``None`` if none does."""
@@ -161,10 +161,10 @@ class Segment(IndexedFile):
             pass  # a bound is asked for, and the segment's end is one
         return None
 
-    def locate(self, offset: int) -> LocatedBatch | None:
+    def locate(self, offset: int, seen: Seen | None = None) -> LocatedBatch | None:
         """The first batch whose last offset is at least ``offset``; ``None`` if all are lower.
 
-        :class:`CorruptSegment` if the bytes on the way there are not batches.
+        :class:`CorruptSegment` if the bytes on the way there are not batches. ``seen`` gets the last that were read.
         """
         bases, lasts, positions = self._recent_bases, self._recent_lasts, self._recent_positions
         if bases and lasts and positions and offset >= bases[0]:
@@ -177,35 +177,35 @@ class Segment(IndexedFile):
         if not self.size:
             return None
         hint = self._hint
-        if 0 <= hint < self.size:
+        if 0 <= hint < self.size and self._hint_offset in (offset, -1):
             try:
-                for position, header in self.scan(hint):
+                for position, header in self.scan(hint, seen=seen):
                     if header.base_offset <= offset <= header.last_offset:
                         return LocatedBatch(position, header.size, header.base_offset, header.last_offset)
                     break
             except CorruptSegment:
                 self._hint = -1  # an index that was wrong led there, or the log itself is, which then shows
-        return self._locate_by_index(offset)
+        return self._locate_by_index(offset, seen)
 
-    def _locate_by_index(self, offset: int) -> LocatedBatch | None:
+    def _locate_by_index(self, offset: int, seen: Seen | None) -> LocatedBatch | None:
         try:
             entry = self.offset_index.floor(offset - self.base_offset)
             if entry is not None:
-                return self._walk_to(offset, entry[1], entry[0] + self.base_offset)
+                return self._walk_to(offset, entry[1], entry[0] + self.base_offset, seen)
         except (CorruptIndex, CorruptSegment):
             # Index or log: if walking from the start meets no damage either, it was the index.
-            found = self._walk_to(offset, 0, None)
+            found = self._walk_to(offset, 0, None, seen)
             self.repair_indexes()
             return found
-        return self._walk_to(offset, 0, None)
+        return self._walk_to(offset, 0, None, seen)
 
-    def _walk_to(self, offset: int, position: int, entry_offset: int | None) -> LocatedBatch | None:
+    def _walk_to(self, offset: int, position: int, entry_offset: int | None, seen: Seen | None) -> LocatedBatch | None:
         if not 0 <= position < self.size:
             raise CorruptIndex(f"{self.offset_index.path}: position {position} is not in the log")
         # The next entry is an interval and the rest of a batch away: one read has all the headers up to there, unless
-        # batches are so large that each has an entry.
-        length = min(self._index_interval + _SMALL_BATCH, LARGEST_CHUNK)
-        for at, header in self.scan(position, length):
+        # batches are so large that each has an entry. A small read finds its batches in the same piece.
+        more = _SMALL_BATCH if seen is None else FIRST_CHUNK
+        for at, header in self.scan(position, min(self._index_interval + more, LARGEST_CHUNK), seen=seen):
             if entry_offset is not None:
                 if header.base_offset > entry_offset:
                     path = self.offset_index.path
@@ -228,7 +228,7 @@ class Segment(IndexedFile):
             found = entry[1] if entry is not None else 0
         if found <= start:
             return start
-        self._hint = found
+        self._hint, self._hint_offset = found, -1
         return found
 
     # -- removal
