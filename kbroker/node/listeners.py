@@ -68,7 +68,7 @@ class Listeners:
         """Those of controllers' listeners (True), and of all others."""
         self._bound: dict[str, StreamListener] = {}
         self._asked: dict[str, Listener] = {}
-        """What each of the bound ones is by the properties."""
+        """Each of the bound ones as the properties have it."""
         self._budget: MemoryBudget | None = None
         self._changed = trio.Event()
         self._host_name = ""

@@ -133,6 +133,11 @@ class NodeSecurity:
     def _principal_builder(self, listener: Listener) -> AdmissionStep | None:
         """The step of a principal builder in Python; None without one."""
         value = _builder_of(self._in_force, listener.name)[1]
+        if value.startswith("python:") and value not in self._builders:
+            logger.error(
+                "listener %s keeps its principal builder: %s is not in the node's own file", listener.name, value
+            )
+            value = _builder_of(self._config, listener.name)[1]
         if value not in self._builders:
             return None
         from kbroker.node.rules.principals import PrincipalStep

@@ -131,3 +131,16 @@ def test_a_browser_that_takes_nothing_is_given_up() -> None:
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SEND_SECONDS * 1000
+
+
+def test_the_console_listens_at_all_addresses_and_one_port() -> None:
+    """Where it is told so; of the families that the machine has."""
+    listening = listen("0.0.0.0", 0)
+    try:
+        [port] = {each.getsockname()[1] for each in listening}
+        hosts = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+        for each in listening:
+            socket.create_connection((hosts[each.family], port)).close()
+    finally:
+        for each in listening:
+            each.close()

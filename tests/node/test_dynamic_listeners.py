@@ -21,6 +21,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.quorum_harness import quorum
 from tests.node.test_sasl import ALICE, LISTENER, PLAIN_LINE, PROPERTIES, authenticate, handshake, logged_in
 
 JAAS = f"{LISTENER}.plain.sasl.jaas.config"
@@ -32,13 +33,13 @@ KERBEROS = (
 BUILDER = "principal.builder.class"
 
 
-async def alter(client: Client, **changes: str | None) -> tuple[int, str]:
-    """Change node 1's properties, None removes one; the error."""
+async def alter(client: Client, node_id: int = 1, /, **changes: str | None) -> tuple[int, str]:
+    """Change a node's properties, None removes one; the error."""
     configs = [
         AlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
         for name, value in changes.items()
     ]
-    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    resource = AlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
     [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
     return int(answer.error_code), answer.error_message or ""
 
@@ -136,6 +137,27 @@ def test_a_builder_of_principals_takes_turns_with_the_usual_one(tmp_path: Path) 
                     return await name() == wanted
 
                 await until(is_built)
+
+    run(test)
+
+
+def test_a_node_runs_no_code_that_a_controller_has_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A controller does not know what the file of another node names: the broker goes on as its own file says."""
+    (tmp_path / "who.py").write_text("def build(peer):\n    return 'User:built'\n")
+
+    async def test() -> None:
+        async with quorum(tmp_path, properties={BUILDER: f"python:{tmp_path / 'who.py'}:build"}) as cluster:
+            await cluster.start(1, 2, 3)
+            active = await cluster.await_leader()
+            broker = next(node_id for node_id in cluster.nodes if node_id != active)
+            controller = await cluster.controller_client(active)
+            assert await alter(controller, broker, **{BUILDER: "python:os:system"}) == (0, "")
+            await cluster.until(lambda: "python:os:system is not in the node's own file" in caplog.text)
+            node = cluster.node(broker)
+            client = await node.connect()
+            assert (await client.ask(MetadataRequest(topics=[]))).brokers
+            [connection] = node.connections_of([client])
+            assert connection.principal.name == "built"
 
     run(test)
 

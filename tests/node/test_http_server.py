@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
+from kbroker.bound_ports import addresses_of, bind_all
+from kbroker.errors import FatalError
 from kbroker.node import http_server
 from kbroker.node.http_server import Exchange, HttpServer
 
@@ -47,3 +49,35 @@ def test_a_reader_that_stands_still_makes_place(monkeypatch: pytest.MonkeyPatch)
         await left.wait()
 
     serve(stream_forever, stalled)
+
+
+def can_bind(host: str) -> bool:
+    """Whether this machine has an address."""
+    try:
+        for sock in bind_all(host, addresses_of(host), 0):
+            sock.close()
+    except FatalError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+def test_all_addresses_have_one_port(host: str) -> None:
+    """As with the listeners of clients; a machine without IPv6 has the other family alone."""
+
+    async def hello(exchange: Exchange, target: str) -> None:
+        await exchange.answer(200, "hello")
+
+    async def run() -> None:
+        server = HttpServer("test", (host, 0), hello)
+        await server.bind()
+        with trio.fail_after(120):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(server.serve)
+                for address in ("127.0.0.1", *(["::1"] if can_bind("::1") else [])):
+                    async with await trio.open_tcp_stream(address, server.port) as stream:
+                        await stream.send_all(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+                        assert (await stream.receive_some(12)) == b"HTTP/1.1 200"
+                nursery.cancel_scope.cancel()
+
+    trio.run(run)
