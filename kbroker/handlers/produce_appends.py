@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 _ADMIN_CLIENT = "__admin_client"
 
+_FIRST_WITH_ALL_CODECS = 7
+"""From this version on, nothing of a batch depends on the version of its request."""
+
 _WITHOUT_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -108,7 +111,8 @@ class Appends:
         if partition is None and not self._manager.exists(name, data.index):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         header = self._ctx.header
-        _check_records(data.records, header.api_version)
+        if data.records is None or header.api_version < _FIRST_WITH_ALL_CODECS:
+            _check_records(data.records, header.api_version)
         try:
             if self._verified is not None:
                 self.guard(name, data.index)
@@ -290,8 +294,7 @@ def _check_records(records: Records | None, version: int) -> None:
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must have at least one record batch per partition",
         )
-    if version < 7:
-        check_produce_version(records, version)
+    check_produce_version(records, version)
 
 
 def _first_error(topic: str, data: PartitionProduceData, error: ApiError) -> ApiError:

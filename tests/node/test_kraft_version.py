@@ -181,3 +181,27 @@ def test_a_voter_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
             await all_know(cluster, disks(cluster))
 
     run(main)
+
+
+def test_a_voter_of_a_dynamic_quorum_is_waited_for_as_well(tmp_path: Path) -> None:
+    """It could be without the level that the others agree on (KAFKA-20865)."""
+
+    async def main() -> None:
+        async with quorum(tmp_path, 3, dynamic=True) as cluster:
+            await cluster.start(1, 2)
+            await cluster.await_leader()
+            await cluster.controllers_registered(1, 2)
+            client = await cluster.node(1).connect()
+            lowered = UpdateFeaturesRequest(
+                feature_updates=[
+                    FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
+                ]
+            )
+            answer = await client.ask(lowered, 2)
+            assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+            assert "controller 3 has not registered" in answer.error_message, answer
+            await cluster.start(3)
+            await cluster.controllers_registered(1, 2, 3)
+            assert (await client.ask(lowered, 2)).error_code == 0
+
+    run(main)
