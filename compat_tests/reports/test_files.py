@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +16,7 @@ from kbroker.wire.record_batch import Record, build_batch
 QUICK = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "300", "offsets.topic.num.partitions": "1"}
 FAR = (1 << 32) - 6
 """The offsets of a log that begins here soon need more than 32 bits."""
+
 
 class Directory:
     """A broker of one node whose partitions can be given other segments."""
@@ -71,13 +71,15 @@ def batch(base: int, *timestamps: int, key: bytes = b"k") -> bytes:
 
 def test_offsets_beyond_32_bits(directory: Directory) -> None:
     asked = directory.asked
-    first = b"".join(batch(FAR + at, 1_000 + at) for at in range(0, 4))
+    first = b"".join(batch(FAR + at, 1_000 + at) for at in range(4))
     second = b"".join(batch(FAR + at, 1_000 + at) for at in range(4, 12))
     directory.give("far", {FAR: first, FAR + 4: second}, {"index.interval.bytes": "1"})
     for _ in range(2):
         asked.until(lambda: asked.offset("far", LATEST).error == 0)
         assert [asked.offset("far", each).offset for each in (EARLIEST, LATEST)] == [FAR, FAR + 12]
-        assert [asked.offset("far", 1_000 + at)[1:3] for at in range(12)] == [(1_000 + at, FAR + at) for at in range(12)]
+        assert [asked.offset("far", 1_000 + at)[1:3] for at in range(12)] == [
+            (1_000 + at, FAR + at) for at in range(12)
+        ]
         assert asked.offset("far", MAX_TIMESTAMP).offset == FAR + 11
         for at in range(12):
             assert asked.records("far", FAR + at)[0].offset == FAR + at
@@ -144,6 +146,14 @@ def test_messages_of_the_old_formats(directory: Directory, crashed: bool) -> Non
     properties = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "1000"}
     directory.give(topic, {0: old, 4: batch(4, 5_000)}, properties, crashed)
     assert [asked.offset(topic, each).offset for each in (EARLIEST, LATEST)] == [0, 5]
-    asked.until(lambda: {magic for _, magic in magics(bytes(asked.fetch(topic).records or b""))} == {2})
-    found = [(each.offset, each.key, each.timestamp) for each in asked.records(topic)]
-    assert found == [(2, b"other", 2_000), (3, b"k", 3_000), (4, b"k", 5_000)]
+    assert asked.offset(topic, 2_500)[1:3] == (3_000, 3)
+    asked.until(lambda: asked.send(topic, batch(0, 9_000, key=b"next")).error_code == 0)
+    expected = [(2, b"other", 2_000), (4, b"k", 5_000), (5, b"next", 9_000)]
+
+    def compacted() -> bool:
+        if {magic for _, magic in magics(bytes(asked.fetch(topic).records or b""))} != {2}:
+            return False
+        return [(each.offset, each.key, each.timestamp) for each in asked.records(topic)] == expected
+
+    asked.until(compacted)
+    assert asked.offset(topic, 2_500)[1:3] == (5_000, 4)

@@ -17,7 +17,6 @@ from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.transaction_state import TransactionLogKey, TransactionLogValue
 from kbroker.wire.records.versioned import encode_coordinator_key, encode_versioned
 
@@ -214,12 +213,3 @@ def test_producer_ids_are_never_given_twice(asked: Asked, broker: Broker) -> Non
     asked.again(broker, crash=True)
     seen += [fresh() for _ in range(3)]
     assert seen == sorted(set(seen))
-
-
-def test_plain_records_of_a_transactions_producer(asked: Asked) -> None:
-    topic, producer = asked.topic_with(), asked.init()
-    batch = build_batch(
-        [Record(0, 1, None, b"v")], producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=0
-    )
-    assert asked.send(topic, batch, 12, producer.transactional_id).error_code == 0
-    assert asked.offset(topic, LATEST, committed=True).offset == 1

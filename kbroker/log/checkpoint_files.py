@@ -30,7 +30,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
 class CorruptCheckpoint(Exception):
-    """A small file cannot be right. The text names the file and the reason."""
+    """A file cannot be right. The text names the file and the reason."""
 
 
 def write_checkpoint(disk: Disk, path: str, lines: Iterable[str], *, sync: bool = True) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import recovery
+from kbroker.log import old_formats, recovery
 from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -46,7 +47,7 @@ def open_log(
     may be missing between segments there. ``segments_left`` hears how many are still to be verified, before
     each and at the end; an exception of its own ends the opening as a kill does. ``ApiError(INCONSISTENT_TOPIC_ID)``
     if the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a
-    clean stop; ``OSError``.
+    clean stop, or a message of an old format is; ``OSError``.
     """
     path = os.fspath(directory)
     files = files if files is not None else OpenFiles(disk)
@@ -65,6 +66,7 @@ def open_log(
             log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
         return log
     topic_id = _agree_on_topic_id(disk, path, topic_id, clean_shutdown)
+    old_formats.upgrade(disk, path, clean_offset is not None, partial(segments_left, 0))
     producers = ProducerStateManager(topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms)
     loaded = recovery.load(
         disk,

@@ -9,7 +9,8 @@ epoch can be set by the broker without touching it)::
 
 ``batch_length`` counts from the leader epoch on: the whole batch is 12 bytes longer. The records are
 compressed as one block after the header: ``record_batch.py`` has what looks at them. The older formats, magic 0
-and 1, are recognised and refused: clients of Produce v3 and later may not send them, and logs of Kafka 4 hold none.
+and 1, are recognised and refused: clients of Produce v3 and later may not send them, and ``kbroker.log.old_formats``
+writes anew what a log has of them.
 """
 
 from __future__ import annotations
