@@ -135,4 +135,4 @@ class LeaderEpochs:
             return epoch, offset
 
         entries = read_checkpoint(disk, os.path.join(directory, FILE_NAME), parse)
-        return None if entries is None else cls(entries)
+        return cls(entries) if entries else None

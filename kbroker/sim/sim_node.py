@@ -220,7 +220,7 @@ class SimNode:
                 self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
 
     def set_aside(self) -> list[str]:
-        """What recovery has taken out of the logs of a node that is killed for it."""
+        """Returns what recovery has taken out of the logs; the node is killed for that."""
         self.kill()
         disk = self.machine.disk
         return [

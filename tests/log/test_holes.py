@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.records_io.log_entries import has_entries, read_entries
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, delete_expired, open_log, read_all
@@ -221,6 +223,23 @@ def test_damage_is_set_aside_and_a_torn_tail_is_not() -> None:
         broken.flip_bit(path, (begins[damaged] + 80) * 8)
         open_log(broken)
         assert len(aside(broken)) == 2
+
+
+def test_what_is_set_aside_can_be_shown(tmp_path: Path) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, LogConfig())
+    for number in range(4):
+        append(log, [b"%d" % number])
+    path = log.active_segment.path
+    disk.flip_bit(path, (list(walk_headers(disk.read_bytes(path)))[1][0] + 65) * 8)
+    open_log(disk)
+    (name,) = aside(disk)
+    for each in (name, f"{name}.json"):
+        (tmp_path / each).write_bytes(disk.read_bytes(f"{DIRECTORY}/{each}"))
+    shown = [entry for entry in read_entries(tmp_path / name) if entry["kind"] == "batch"]
+    assert [entry["base_offset"] for entry in shown] == [2, 3]
+    assert "crc" in str(list(read_entries(tmp_path / f"{name}.json")))
+    assert has_entries(tmp_path / name)
 
 
 def test_a_log_that_ends_before_its_start_is_set_aside() -> None:
