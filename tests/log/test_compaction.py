@@ -525,8 +525,10 @@ def large_log(codec: CompressionType, contents: list[list[tuple[bytes, bytes | N
 @pytest.mark.parametrize("codec", list(CompressionType)[1:])
 def test_large_batches_are_compacted_in_little_memory(codec: CompressionType) -> None:
     value = bytes(250_000)
-    first = [(b"k%d" % (index % 7), value) for index in range(120)]
-    second = [(b"k%d" % (index % 3 + 5), value if index % 3 else None) for index in range(120)]
+    first: list[tuple[bytes, bytes | None]] = [(b"k%d" % (index % 7), value) for index in range(120)]
+    second: list[tuple[bytes, bytes | None]] = [
+        (b"k%d" % (index % 3 + 5), value if index % 3 else None) for index in range(120)
+    ]
     log = large_log(codec, [first, second])
     expected = {key: (offset, key, content) for offset, (key, content) in enumerate(first + second)}
     tracemalloc.start()
