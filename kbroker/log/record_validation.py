@@ -217,7 +217,8 @@ def _walk(
     )
     if is_sound or are_sizes_checked:
         while (window := (yield from windows.next())) is not None:
-            if are_sizes_checked:
+            is_last = window.first + window.records_count >= header.records_count  # only here nobody has counted them
+            if are_sizes_checked and (is_last or config.limits_records):
                 yield from _check_sizes(window, config, topic_partition)
             if is_sound and config.compact:
                 is_sound = yield from are_keyed(window.data, window.stop, window.records_count, window.first)
