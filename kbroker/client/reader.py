@@ -274,10 +274,10 @@ class Reader:
             is_part = start > header.base_offset or (end is not None and header.next_offset > end)
             try:
                 for records, size in self._records(fetched, position, header, aborted, is_part=is_part):
-                    shown = list(records)
-                    if is_part:
-                        shown = [each for each in shown if each.offset >= start and (end is None or each.offset < end)]
-                    if shown and shown[-1].offset >= self.positions[partition]:
+                    shown, first = list(records), self.positions[partition]
+                    if is_part or (shown and shown[0].offset < first):
+                        shown = [each for each in shown if each.offset >= first and (end is None or each.offset < end)]
+                    if shown:
                         self.positions[partition] = shown[-1].offset + 1
                         yield Chunk(partition, shown, header.timestamp_type), size
             except CorruptRecord as error:

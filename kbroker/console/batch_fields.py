@@ -17,8 +17,8 @@ from kbroker.wire.batch_header import (
 )
 from kbroker.wire.compression import CompressionType, CorruptRecord
 from kbroker.wire.control_batch import ControlRecordType
-from kbroker.wire.record_batch import records_payload
 from kbroker.wire.record_varint import read_varint
+from kbroker.wire.record_windows import RecordWindows, run_steps
 
 MAX_RECORDS: Final = 20
 """Records whose fields are told."""
@@ -30,6 +30,7 @@ MAX_SHOWN: Final = 64
 """Bytes of a field that are told."""
 
 MAX_DECOMPRESSED: Final = 16 << 20
+"""Bytes of the records that are decompressed for it: the first of them."""
 
 _HEADER: Final = (
     ("base offset", ">q", "the offset of the first record; not under the checksum"),
@@ -102,17 +103,20 @@ def batch_fields(header: BatchHeader, data: bytes) -> Iterator[ByteField]:
     yield from header_fields(data)
     codec = header.attributes & COMPRESSION_MASK
     try:
-        payload = records_payload(data, 0, header, MAX_DECOMPRESSED)
+        windows = RecordWindows(data, 0, header, MAX_DECOMPRESSED)
+        first = run_steps(windows.next())
+        payload = b"" if first is None else first.data
     except CorruptRecord as error:
         yield ByteField(HEADER_SIZE, len(data), 0, "records", f"{len(data) - HEADER_SIZE} bytes", str(error))
         return
     base = 0 if codec else HEADER_SIZE
     if codec:
         packed = len(data) - HEADER_SIZE
-        times = f"{len(payload) / packed:.1f} times as many" if packed else ""
+        times = f"{len(payload) / packed:.1f} times as many" if packed and windows.whole is not None else ""
         note = f"compressed with {codec_name(codec)}"
         yield ByteField(HEADER_SIZE, len(data), 0, "records", f"{packed} bytes", note, data[HEADER_SIZE:])
-        yield ByteField(0, len(payload), 0, "records, decompressed", f"{len(payload)} bytes", times)
+        size = f"{len(payload)} bytes" if windows.whole is not None else f"more than {len(payload)} bytes"
+        yield ByteField(0, len(payload), 0, "records, decompressed", size, times)
     else:
         yield ByteField(HEADER_SIZE, len(data), 0, "records", f"{len(payload)} bytes")
     position = 0

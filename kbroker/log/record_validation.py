@@ -216,11 +216,14 @@ def _walk(
         config.limits_records or not (is_suspicious or config.compact)
     )
     if is_sound or are_sizes_checked:
-        while (window := (yield from windows.next())) is not None:
-            if are_sizes_checked:
+        window = windows.whole or (yield from windows.next())  # most batches are one window
+        while window is not None:
+            is_last = window.first + window.records_count >= header.records_count  # only here nobody has counted them
+            if are_sizes_checked and (is_last or config.limits_records):
                 yield from _check_sizes(window, config, topic_partition)
             if is_sound and config.compact:
                 is_sound = yield from are_keyed(window.data, window.stop, window.records_count, window.first)
+            window = None if windows.whole else (yield from windows.next())
         if is_sound:
             return header.max_timestamp, True
         windows.rewind()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_varint import read_uvarint, write_varint
+from kbroker.wire.record_varint import read_uvarint, read_varint, write_varint
 from kbroker.wire.record_windows import MIN_RECORD_SIZE
 
 STEP_RECORDS = 1024
@@ -144,6 +144,55 @@ def first_above(data: bytes, stop: int, count: int, limit: int) -> Generator[Non
             if length >> 1 > limit:
                 return length >> 1
             position += length >> 1
+    except IndexError:
+        raise CorruptRecord("records end early") from None
+    if position != stop:
+        raise CorruptRecord(f"{count} records end {position - stop} off")
+    return None
+
+
+def first_late(
+    data: bytes, stop: int, count: int, timestamp_delta: int, offset_delta: int
+) -> Generator[None, None, tuple[int, int] | None]:
+    """The deltas of the first record that has both or greater ones, and that nothing follows the last if none has.
+
+    A step is over after `STEP_RECORDS`.
+    """
+    position = 0
+    try:
+        for index in range(count):
+            if not ~index & STEP_RECORDS - 1:
+                yield
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                byte = data[position]
+                position += 1
+                if byte < 0x80:
+                    length = length & 0x7F | byte << 7
+                else:
+                    length, position = read_uvarint(data, position - 2, 5)
+            end = position + (length >> 1)
+            position += 1  # attributes
+            delta = data[position]
+            position += 1
+            if delta >= 0x80:
+                delta &= 0x7F
+                shift = 7
+                while (byte := data[position]) >= 0x80:
+                    delta |= (byte & 0x7F) << shift
+                    position += 1
+                    shift += 7
+                delta |= byte << shift
+                position += 1
+            delta = (delta >> 1) ^ -(delta & 1)
+            if delta >= timestamp_delta:
+                found, _ = read_varint(data, position, 5)
+                if end > stop:
+                    raise CorruptRecord(f"a record ends {end - stop} off")
+                if found >= offset_delta:
+                    return delta, found
+            position = end
     except IndexError:
         raise CorruptRecord("records end early") from None
     if position != stop:

@@ -39,7 +39,7 @@ MOST_BYTES = 512 << 20
 """The most that they may hold, since others go on: more is taken only where nothing else waits."""
 
 MOST_BEGUN = 4
-"""Requests that are under way at the same time: each may hold the records of a batch decompressed."""
+"""Requests that are under way at the same time: each may hold the window of a decompressor, 128 MiB for zstd."""
 
 REQUEST_BYTES = 4096
 """Bytes that a request holds besides its records."""

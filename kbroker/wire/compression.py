@@ -80,15 +80,23 @@ def compress(codec: CompressionType, data: Bytes, level: int | None = None) -> b
 
     LZ4 blocks are independent because Kafka's reader refuses linked ones; snappy is in snappy-java's framing.
     """
-    if codec is CompressionType.LZ4:  # these two are quicker when they have all of it
+    if codec is CompressionType.NONE:
+        return bytes(data)
+    if codec is CompressionType.GZIP:
+        deflater = _deflater(level)
+        return deflater.compress(data) + deflater.flush()
+    if codec is CompressionType.SNAPPY:
+        return _XERIAL_HEADER + _xerial_blocks(memoryview(data))
+    if codec is CompressionType.LZ4:
         import lz4.frame
 
         compressed: bytes = lz4.frame.compress(data, store_size=False, **_lz4_options(level))
         return compressed
-    if codec is CompressionType.ZSTD:
-        return _zstd_compressor(level).compress(data)
-    compressor = Compressor(codec, level)
-    return compressor.add(data) + compressor.finish()
+    return _zstd_compressor(level).compress(data)
+
+
+def _deflater(level: int | None) -> zlib._Compress:
+    return zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
 
 
 def _lz4_options(level: int | None) -> dict[str, int | bool]:
@@ -105,7 +113,7 @@ def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
 
 
 class Compressor:
-    """Makes what `compress` makes, of data that comes in pieces."""
+    """Makes what `compress` makes, which is quicker, of data that comes in pieces."""
 
     def __init__(self, codec: CompressionType, level: int | None = None) -> None:
         self._codec = codec
@@ -114,7 +122,7 @@ class Compressor:
         """Data for a block of snappy that is not full."""
         self._library: Any = None
         if codec is CompressionType.GZIP:
-            self._library = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+            self._library = _deflater(level)
         elif codec is CompressionType.SNAPPY:
             self._head = _XERIAL_HEADER
         elif codec is CompressionType.LZ4:

@@ -137,6 +137,8 @@ class RecordWindows:
                     return self._window(data, 1, end)
             data += yield self._gather
         self._last_given = True
+        if not data and self._first == self._count:
+            return None
         return self._window(data, self._count - self._first, len(data))  # what it holds is for the reader to find
 
     def rest(self) -> Steps[bytes | None]:

@@ -16,6 +16,7 @@ from kbroker.client.topics import NewTopic, create_topics, delete_records
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import parse_header
+from kbroker.wire.compression import CompressionType
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.fetch import (
     AbortedTransaction,
@@ -32,6 +33,7 @@ from kbroker.wire.messages.list_offsets import (
 )
 from kbroker.wire.record_batch import Record, build_batch
 from tests.client.fake_broker import FakeBroker, with_time
+from tests.log.large_batches import large_batch
 
 
 def records(*values: bytes) -> list[Record]:
@@ -114,6 +116,30 @@ def test_from_and_to_the_middle_of_a_batch_and_over_a_gap() -> None:
     with scripted(fetched(log)) as broker, Client(broker.bootstrap) as client:
         reader = Reader(client, "t", {0: 1}, ends={0: 7})  # which compaction has removed
         assert list(values(reader)) == [(1, b"1"), (2, b"2")]
+
+
+def test_a_batch_that_unpacks_to_much_comes_in_parts() -> None:
+    value = bytes(500_000)
+    large = bytes(large_batch((Record(index, index, b"k", value) for index in range(60)), CompressionType.ZSTD))
+    with scripted(fetched(large)) as broker, Client(broker.bootstrap) as client:
+        reader = Reader(client, "t", {0: 1}, ends={0: 59}, max_bytes=4 << 20)
+        polls = []
+        while not reader.finished:
+            offsets = []
+            for chunk in reader.poll(1):
+                assert isinstance(chunk, Chunk)
+                offsets += [record.offset for record in chunk.records]
+                assert all(record.value == value for record in chunk.records)
+            if offsets:
+                polls.append(offsets)
+                assert reader.positions == {0: offsets[-1] + 1}
+        assert [offset for offsets in polls for offset in offsets] == list(range(1, 59))
+        assert max(map(len, polls)) <= (6 << 20) // len(value)
+    with scripted(fetched(large)) as broker, Client(broker.bootstrap) as client:
+        reader = Reader(client, "t", {0: 0}, ends={0: 60}, max_bytes=1 << 20)
+        assert reader.poll(1)
+        reader.seek(0, 59)  # what is fetched already is passed over
+        assert [offset for offset, _ in values(reader)] == [59]
 
 
 def test_a_batch_that_is_cut_off_comes_with_the_next_answer() -> None:

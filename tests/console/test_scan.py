@@ -23,7 +23,7 @@ from kbroker.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.records_io.record_filter import parse_filter
 from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
-from kbroker.wire.record_batch import Record, iter_records
+from kbroker.wire.record_batch import Record, iter_windows
 
 COUNT = 1000
 LARGE = 12
@@ -265,13 +265,14 @@ def test_a_tail_counts_what_it_does_not_show_by_the_headers_of_batches(
     count = 40 * STEP_RECORDS
     cut = 0
 
-    def counting(data: memoryview, position: int) -> Iterator[Record]:
+    def counting(data: memoryview, position: int) -> Iterator[tuple[Iterator[Record], int]]:
         nonlocal cut
-        for record in iter_records(data, position):
-            cut += 1
-            yield record
+        for records, size in iter_windows(data, position):
+            parts = list(records)
+            cut += len(parts)
+            yield iter(parts), size
 
-    monkeypatch.setattr(reader, "iter_records", counting)
+    monkeypatch.setattr(reader, "iter_windows", counting)
     for look in (Look("burst"), Look("burst", parse_filter("$.n >= 0"))):
         _, ends = limits(client, "burst")
         tail = Tail(client, look, ends)

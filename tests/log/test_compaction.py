@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, wal
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, build_batch, iter_records
+from tests.log.large_batches import large_batch
 from tests.log.log_helpers import NOW, TP, open_log, read_all, remove_expired
 
 DAY = 24 * 3600 * 1000
@@ -504,3 +506,83 @@ def test_a_segment_that_lost_everything_still_says_where_the_log_starts() -> Non
     again = open_log(log.disk, CONFIG, clean=True, recovery_point=3, clean_offset=2)
     assert again.log_start_offset == 0
     assert pairs(again) == expected
+
+
+LARGE = replace(CONFIG, segment_bytes=1 << 24, max_message_bytes=1 << 24)
+
+
+def large_log(codec: CompressionType, contents: list[list[tuple[bytes, bytes | None]]]) -> PartitionLog:
+    """A log with such batches, as a topic has them that was not compacted when they were produced."""
+    log = open_log(config=replace(LARGE, cleanup_policy=frozenset({"delete"})))
+    for content in contents:
+        entries = (Record(index, NOW + index, key, value) for index, (key, value) in enumerate(content))
+        log.append_as_leader(large_batch(entries, codec), 0, now_ms=NOW)
+    log.update_config(LARGE)
+    seal(log)
+    return log
+
+
+@pytest.mark.parametrize("codec", list(CompressionType)[1:])
+def test_large_batches_are_compacted_in_little_memory(codec: CompressionType) -> None:
+    value = bytes(250_000)
+    first: list[tuple[bytes, bytes | None]] = [(b"k%d" % (index % 7), value) for index in range(120)]
+    second: list[tuple[bytes, bytes | None]] = [
+        (b"k%d" % (index % 3 + 5), value if index % 3 else None) for index in range(120)
+    ]
+    log = large_log(codec, [first, second])
+    expected = {key: (offset, key, content) for offset, (key, content) in enumerate(first + second)}
+    tracemalloc.start()
+    try:
+        clean(log)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < (20 << 20) + 4 * (1 << 20)
+    assert pairs(log) == sorted(expected.values())
+    stored = batches(log)
+    assert [header.compression_type for header, _ in stored] == [codec, codec]
+    assert stored[0][0].delete_horizon_ms is None
+    assert stored[1][0].delete_horizon_ms == NOW + DAY  # a tombstone is in it
+    for header, found in stored:
+        assert header.max_timestamp == max(record.timestamp for record in found)
+        assert [record.timestamp for record in found] == [NOW + record.offset % 120 for record in found]
+    put(log, [(b"z", b"1")])
+    seal(log)
+    clean(log, 240, now_ms=NOW + DAY + 1)
+    kept = [entry for entry in expected.values() if entry[2] is not None]
+    assert pairs(log) == [*sorted(kept), (240, b"z", b"1")]
+
+
+def test_a_record_larger_than_what_is_looked_at_at_once_is_compacted() -> None:
+    huge = bytes(30_000_000)
+    contents: list[list[tuple[bytes, bytes | None]]] = [
+        [(b"a", b"1"), (b"a", huge), (b"b", huge), (b"c", None), (b"b", b"2")],
+        [(b"d", huge), (b"c", huge), (b"c", b"3")],
+    ]
+    log = large_log(CompressionType.ZSTD, contents)
+    clean(log)
+    assert [(offset, key, len(value or b"")) for offset, key, value in pairs(log)] == [
+        (1, b"a", len(huge)),
+        (4, b"b", 1),
+        (5, b"d", len(huge)),
+        (7, b"c", 1),
+    ]
+
+
+def test_a_full_map_ends_the_round_within_a_large_batch() -> None:
+    """The keys of one batch may be more than fit into memory."""
+    value = bytes(100_000)
+    content: list[tuple[bytes, bytes | None]] = [(b"key-%d" % (index % 150), value) for index in range(300)]
+    log = large_log(CompressionType.ZSTD, [content])
+    first = clean(log, map_bytes=5_000)
+    assert first.map_full and 0 < first.end_offset < 150
+    assert len(pairs(log)) == 300
+    checkpoint = first.end_offset
+    rounds = 0
+    while checkpoint < 300:
+        result = clean(log, checkpoint, map_bytes=5_000)
+        assert result.end_offset > checkpoint
+        checkpoint = result.end_offset
+        rounds += 1
+    assert rounds > 1
+    assert [(offset, key) for offset, key, _ in pairs(log)] == [(150 + i, b"key-%d" % i) for i in range(150)]

@@ -19,6 +19,7 @@ from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, assemble, build_batch
+from tests.log.large_batches import large_batch
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, looked_up, open_log, read_all, remove_expired
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
@@ -281,6 +282,34 @@ def test_timestamps_that_headers_claim_and_no_record_has(monkeypatch: pytest.Mon
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     log.maybe_increment_log_start_offset(2 * count + 2)  # within a batch: it need not have the record any more
     assert looked_up(log.offset_for_timestamp(NOW)) is None
+
+
+@pytest.mark.parametrize("count", [325, 1])
+@pytest.mark.parametrize("codec", list(CompressionType)[1:])
+def test_timestamps_inside_a_batch_that_unpacks_to_more_than_there_is_memory_for(
+    codec: CompressionType, count: int
+) -> None:
+    """325 records of 500 kB of one letter are 9 kB with zstd, from the stock Java producer."""
+    log = open_log(config=LogConfig(segment_bytes=1 << 25, max_message_bytes=1 << 25))
+    value = b"x" * (80_000_000 // count)
+    for _ in range(2):
+        entries = (Record(index, NOW + index, b"k", value) for index in range(count))
+        log.append_as_leader(large_batch(entries, codec), 0, now_ms=NOW)
+    steps = 0
+    for target, expected in ((NOW + count // 2, count // 2), (NOW + count - 1, count - 1), (NOW + count, None)):
+        lookup = log.offset_for_timestamp(target)
+        found = None
+        while True:
+            try:
+                next(lookup)
+                steps += 1
+            except StopIteration as end:
+                found = end.value
+                break
+        assert (found and found.offset) == expected
+    assert steps > (60 if count > 1 else 1)
+    best = looked_up(log.offset_of_max_timestamp())
+    assert best is not None and (best.timestamp, best.offset) == (NOW + count - 1, count - 1)
 
 
 @pytest.mark.parametrize("count", [30, 6000])

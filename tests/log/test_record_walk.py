@@ -135,3 +135,19 @@ def test_a_wrong_count_or_length_is_noticed(change: int) -> None:
         select_by_key(data, HEADER_SIZE, len(data) + change, len(numbered), 500, {}, True)
     with pytest.raises(CorruptRecord):
         are_keyed(data[HEADER_SIZE:] + b"\0", 0, len(numbered))
+
+
+@given(batches, st.integers(-(2**41), 2**61), st.integers(0, 80))
+def test_the_first_late_record_is_found(content: list[Record], timestamp: int, number: int) -> None:
+    data, numbered = built(content)
+    base = parse_header(data).base_timestamp
+    payload = data[HEADER_SIZE:]
+    expected = next(
+        (
+            (record.timestamp - base, record.offset - 500)
+            for record in numbered[number:]
+            if record.timestamp >= timestamp
+        ),
+        None,
+    )
+    assert finished(record_walk.first_late(payload, len(payload), len(content), timestamp - base, number)) == expected

@@ -172,6 +172,7 @@ def test_errors_of_look_ups_are_told_by_partition(tmp_path: Path, monkeypatch: p
                     raise ApiError(ErrorCode.CORRUPT_MESSAGE)
                 if log.topic_partition.partition == 1:
                     raise ValueError("a bug")
+                return iter(())
 
             monkeypatch.setattr(PartitionLog, "offset_for_timestamp", corrupt)
             answers = (await client.ask(by_time(4))).topics[0].partitions

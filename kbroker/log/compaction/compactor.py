@@ -260,7 +260,7 @@ class _Cleaner:
             yield _Part(window.data, 0, window.stop, window.records_count)
 
     def _rest(self, batch: _Batch) -> Iterator[bytes]:
-        """What is left of the record that a part has the beginning of, if it is larger than a part."""
+        """The rest of the record that a part has the beginning of, if it is larger than a part."""
         if self._windows is not None and batch.header.attributes & COMPRESSION_MASK:
             while (piece := run_steps(self._windows.rest())) is not None:
                 yield piece

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from kbroker.log.record_walk import STEP_RECORDS
+from kbroker.log.record_walk import first_late
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
-from kbroker.wire.batch_header import BatchHeader
+from kbroker.wire.batch_header import BatchHeader, TimestampType
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_batch import records_of
 from kbroker.wire.record_windows import RecordWindows, inline
 
 _MOST_LOOKED_AT_BEFORE = 100_000
 """Records that a look-up by timestamp examines in vain in the batches before the one that may have it: their headers
 do not tell the truth then."""
+
+
+_ANY = -(2**64)
+"""Less than any timestamp."""
 
 
 class TimestampOffset(NamedTuple):
@@ -113,13 +116,16 @@ def _first_record(
     segment, position, header = batch
     epoch = header.partition_leader_epoch
     windows = RecordWindows(segment.batch_bytes(position, header), 0, header)
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    late = timestamp - header.base_timestamp if append_time is None else _ANY
     try:
         while (window := (yield from inline(windows.next()))) is not None:
-            for number, record in enumerate(records_of(window, header), 1):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return TimestampOffset(record.timestamp, record.offset, epoch if epoch >= 0 else None)
-                if not number & STEP_RECORDS - 1:
-                    yield
+            found = yield from first_late(
+                window.data, window.stop, window.records_count, late, start_offset - header.base_offset
+            )
+            if found is not None:
+                reached = header.base_timestamp + found[0] if append_time is None else append_time
+                return TimestampOffset(reached, header.base_offset + found[1], epoch if epoch >= 0 else None)
     except CorruptRecord as error:
         raise CorruptSegment(segment.path, position, str(error)) from None
     return None
