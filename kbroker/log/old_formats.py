@@ -34,6 +34,8 @@ _HEAD = struct.Struct(">Ibb")
 _TIMESTAMP = struct.Struct(">q")
 _SIZE = struct.Struct(">i")
 _CHUNK = 1024 * 1024
+_MOST_BYTES = 64 * 1024 * 1024
+"""Bytes that a compressed message may have within."""
 _BATCH_RECORDS = 1000
 """Records that go into a batch at most."""
 _COMPRESSION_MASK = 0x07
@@ -156,7 +158,7 @@ def _messages(data: bytes) -> Iterator[_Message]:
         yield outer
         return
     inner, position = [], 0
-    packed = decompress(codec, outer.record.value or b"")
+    packed = decompress(codec, outer.record.value or b"", _MOST_BYTES)
     while position < len(packed):
         message, _, nested = _parse(packed, position)
         if nested is not CompressionType.NONE:

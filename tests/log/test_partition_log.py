@@ -503,6 +503,7 @@ def test_another_topic_of_the_same_name_is_refused(tmp_path: object) -> None:
 
     rng = random.Random(1)
     disk = FakeDisk()
+    disk.make_dirs(os.path.dirname(DIRECTORY))
     log = opening.open_log(DIRECTORY, TP, random_uuid(rng), LogConfig(), disk, now_ms=NOW)
     append(log, [b"a"])
     log.close()
