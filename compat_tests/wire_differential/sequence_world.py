@@ -41,7 +41,7 @@ _BARRIER = "barrier"
 
 @dataclass(eq=False)
 class World:
-    """One of the two brokers: the conversation with it, and what it has given out."""
+    """A broker of the pair: the conversation with it, and what it has given out."""
 
     talk: Dialogue
     producers: dict[str, tuple[int, int]] = field(default_factory=dict)

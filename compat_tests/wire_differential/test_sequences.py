@@ -58,7 +58,7 @@ def test_sequence(seed: int, worlds: tuple[World, World]) -> None:
         ours, theirs = (step.ask(world) for world in worlds)
         if step.api in ALL_OF_A_KIND:
             ours, theirs = (only_of(answer, sequence.prefix) for answer in (ours, theirs))
-        told.append(f"{number}. {step.api} v{step.version} {step.told(worlds[0])!r:.700}\n    {theirs!r:.300}")
+        told.append(f"{number}. {step.api} v{step.version} {step.told(worlds[0])!r:.500}\n    {theirs!r:.300}")
         found = [
             f"{path}: kbroker {mine!r:.400}, Apache Kafka {other!r:.400}"
             for path, mine, other in differences(ours, theirs)
