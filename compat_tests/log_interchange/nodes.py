@@ -49,7 +49,7 @@ registers itself before the controller knows that it is the active one (``Contro
 """
 _EVENT = re.compile(r"\n(?=\[\d{4}-\d\d-\d\d )")
 _LOGGER = re.compile(r" \(([\w.$]+)\)$", re.MULTILINE)
-KBROKER_COMPLAINTS = ("cut at", "rebuild", "dropped", "left out", "ERROR", "Traceback", "corrupt", "to no segment")
+KBROKER_COMPLAINTS = ("cut at", "rebuild", "set aside", "left out", "ERROR", "Traceback", "corrupt", "to no segment")
 
 
 class Place:

@@ -22,6 +22,8 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+"""All of a log dir's files that hold an offset for each partition."""
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -38,19 +40,19 @@ def write_checkpoint(disk: Disk, path: str, lines: Iterable[str], *, sync: bool 
     write_atomically(disk, path, text.encode(), sync=sync)
 
 
-def read_checkpoint(disk: Disk, path: str, parse: Callable[[list[str]], T]) -> list[T]:
-    """The entries of a checkpoint file, each parsed from its words; none if the file is absent or empty
-    (Kafka creates the file before it has anything to say)."""
+def read_checkpoint(disk: Disk, path: str, parse: Callable[[list[str]], T]) -> list[T] | None:
+    """The entries of a checkpoint file, each parsed from its words. ``None`` if the file is absent or empty: that does
+    not say that there are none (Kafka creates the file before it has anything to say, and it may have been lost)."""
     try:
         text = disk.read_bytes(path).decode()
     except FileNotFoundError:
-        return []
+        return None
     except UnicodeDecodeError:
         raise CorruptCheckpoint(f"{path}: not text") from None
+    if text.strip() in ("", "0"):
+        return None
     lines = text.splitlines()
     if len(lines) < 2:
-        if text.strip() in ("", "0"):
-            return []
         raise CorruptCheckpoint(f"{path}: it ends before the number of entries")
     if lines[0] != "0":
         raise CorruptCheckpoint(f"{path}: version {lines[0]!r}, expected 0")
@@ -58,6 +60,8 @@ def read_checkpoint(disk: Disk, path: str, parse: Callable[[list[str]], T]) -> l
         raise CorruptCheckpoint(f"{path}: malformed number of entries {lines[1]!r}")
     if len(lines) - 2 != int(lines[1]):
         raise CorruptCheckpoint(f"{path}: {lines[1]} entries announced, {len(lines) - 2} found")
+    if not text.endswith("\n"):
+        raise CorruptCheckpoint(f"{path}: its last line is cut off")
     entries = []
     for line in lines[2:]:
         try:
@@ -77,9 +81,10 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
     write_checkpoint(disk, path, (f"{tp.topic} {tp.partition} {offsets[tp]}" for tp in sorted(offsets)))
 
 
-def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Read what :func:`write_offsets`, or Apache Kafka, wrote."""
-    return dict(read_checkpoint(disk, path, _offset_entry))
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:
+    """Read what :func:`write_offsets`, or Apache Kafka, wrote; ``None`` if that is not there."""
+    entries = read_checkpoint(disk, path, _offset_entry)
+    return None if entries is None else dict(entries)
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: Uuid, *, sync: bool = False) -> None:

@@ -255,6 +255,20 @@ class FakeDisk:
         node.data[bit // 8] ^= 1 << bit % 8
         node.durable = bytes(node.data)
 
+    def spoil(self, path: str) -> str:
+        """Empty a file, cut it or remove it, as chance has it; what was done. A file that is not there stays so."""
+        if self.exists(path):
+            parent, name = self._parent(path)
+            node = self._file(path)
+            way = self.rng.choice(("emptied", "cut", "removed"))
+            if way == "removed":
+                del parent.entries[name]
+            else:
+                node.data = node.data[: self.rng.randrange(len(node.data)) if way == "cut" and node.data else 0]
+            node.durable, parent.durable, parent.journal = bytes(node.data), dict(parent.entries), []
+            return f"{path} {way}"
+        return f"no {path}"
+
     def snapshot(self) -> FakeDisk:
         """A copy that goes its own way; without open files, locks and faults."""
         copies: dict[int, _File | _Dir] = {}

@@ -125,7 +125,7 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, disk: Disk, directory: str) -> LeaderEpochs | None:
-        """Read the checkpoint file; ``None`` if there is none, or one in which nothing was written yet.
+        """Read the checkpoint file; ``None`` if there is none, or one in which nothing is written.
         ``CorruptCheckpoint`` if it cannot be right."""
 
         def parse(words: list[str]) -> tuple[int, int]:
@@ -134,8 +134,5 @@ class LeaderEpochs:
                 raise ValueError(words)
             return epoch, offset
 
-        path = os.path.join(directory, FILE_NAME)
-        entries = read_checkpoint(disk, path, parse)
-        if not entries and (not disk.exists(path) or not disk.size(path)):
-            return None
-        return cls(entries)
+        entries = read_checkpoint(disk, os.path.join(directory, FILE_NAME), parse)
+        return cls(entries) if entries else None

@@ -81,7 +81,7 @@ class LogDir:
         self.offline: str | None = None
         """The reason why the directory is not used any more, or ``None``."""
         self.written: dict[str, Mapping[TopicPartition, int]] = {}
-        """The content of the checkpoint files, by their names."""
+        """The content of the checkpoint files that are there, by their names."""
         self.write_lock = threading.Lock()
         """Held while a checkpoint file is written."""
         self.write_numbers: dict[str, int] = {}
@@ -145,14 +145,15 @@ class LogDir:
             self.lock = None
 
     def read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
-        """The offsets in a checkpoint file; ``None`` if it is damaged."""
+        """The offsets in a checkpoint file; ``None`` if it is absent, empty or damaged."""
         try:
             offsets = read_offsets(self._disk, os.path.join(self.path, name))
         except CorruptCheckpoint as error:
             # Nothing is lost: without a recovery point all is verified, without a start all is kept.
             logger.warning("%s; it is left out", error)
             return None
-        self.written[name] = offsets
+        if offsets is not None:
+            self.written[name] = offsets
         return offsets
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int], number: int) -> None:

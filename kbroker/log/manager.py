@@ -72,7 +72,7 @@ class LogManager:
         self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
         self._removals = Removals(disk, self._retention_failed)
         self._marked = MarkedDirectories(disk, rng, self._flushes, self._removals)
-        self._checkpoints = CheckpointTasks(self._with_moving)
+        self._checkpoints = CheckpointTasks(self._with_moving, self._dir_of)
         self.cleaner_offsets = CleanerOffsets(self._dir_of, self._checkpoints, self._removals)
         self.moves = LogMoves(
             log_dirs,
@@ -212,7 +212,8 @@ class LogManager:
 
     def _adopt(self, log: PartitionLog, log_dir: LogDir) -> None:
         log.on_rolled = self._on_rolled
-        log.before_truncation = self._before_truncation
+        log.before_roll = self._checkpoints.before_roll
+        log.before_truncation = self._checkpoints.before_truncation
         self._logs[log.topic_partition] = log
         self._dir_of[log.topic_partition] = log_dir
 
@@ -461,14 +462,6 @@ class LogManager:
     def next_flush_ms(self, now_ms: int) -> int:
         """The time (milliseconds) of the next flush by ``flush.ms``, also for records that are written from now on."""
         return self._flushes.next_ms(now_ms)
-
-    def _before_truncation(self, log: PartitionLog) -> None:
-        log_dir = self._dir_of.get(log.topic_partition)
-        if log_dir is not None and log_dir.offline is None:
-            clean = log_dir.cleaner_offsets.get(log.topic_partition)
-            if clean is not None:
-                log_dir.cleaner_offsets[log.topic_partition] = min(clean, log.recovery_point)
-            self._checkpoints.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)()
 
     def _with_moving(self, log_dir: LogDir) -> list[PartitionLog]:
         """The logs of a log dir, and those that may be there after a crash."""

@@ -36,13 +36,13 @@ def open_log(
     log_start_offset: int = 0,
     files: OpenFiles | None = None,
     producer_id_expiration_ms: int = _PRODUCER_ID_EXPIRATION_MS,
-    clean_offset: int | None = None,
+    clean_offset: int = 0,
     segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     """Open a partition's directory, or begin an empty log there if it does not exist.
 
     ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
-    ``recovery_point`` is verified. ``clean_offset`` tells up to where the log was compacted, if ever: offsets
+    ``recovery_point`` is verified. ``clean_offset`` tells up to where the log may have been compacted: offsets
     may be missing between segments there. ``segments_left`` hears how many are still to be verified, before
     each and at the end; an exception of its own ends the opening as a kill does. ``ApiError(INCONSISTENT_TOPIC_ID)``
     if the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a
@@ -81,6 +81,8 @@ def open_log(
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
     log.durability.cut = not clean_shutdown or bool(loaded.cuts)
+    if loaded.has_holes:
+        log.flush()  # what is below the recovery point is not taken for damage at the next start, whatever it knows
     return log
 
 

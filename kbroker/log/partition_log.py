@@ -63,6 +63,7 @@ class PartitionLog(DurableLog):
 
     __slots__ = (
         "_rolling",
+        "before_roll",
         "before_truncation",
         "cuts",
         "flushes_by_config",
@@ -88,6 +89,9 @@ class PartitionLog(DurableLog):
         """The places at which recovery cut off the end on opening, and why."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
         """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
+        self.before_roll: Callable[[PartitionLog], None] | None = None
+        """Called when the log is about to have another segment, which a recovery may find without the end of this
+        one."""
         self.before_truncation: Callable[[PartitionLog], None] | None = None
         """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
         about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
@@ -298,6 +302,8 @@ class PartitionLog(DurableLog):
             # An empty segment that begins too early: the new one takes its place.
             self._list.discard(self._list.pop())
         else:
+            if self.before_roll is not None:
+                self.before_roll(self)
             active.seal()
             if self.durability.cut:
                 # Or, after a crash, the next segment might follow what was cut off. Seldom: a cut asks for a flush.

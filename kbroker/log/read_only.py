@@ -62,7 +62,7 @@ class PartitionDirectory:
             starts = read_offsets(self._disk, os.path.join(os.path.dirname(self.path), LOG_START_OFFSETS))
         except CorruptCheckpoint:
             return first
-        return max(first, starts.get(self.topic_partition, 0))
+        return max(first, (starts or {}).get(self.topic_partition, 0))
 
     def batches(self, start: int = 0, end: int = _END) -> Iterator[FoundBatch]:
         """Every batch that holds something of [``start``, ``end``); ``CorruptSegment`` where bytes are damaged."""

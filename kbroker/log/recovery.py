@@ -4,6 +4,9 @@ After a clean stop the files are taken as they are, but for a look at the end of
 other stop the segments from the recovery point on are read whole, and the log is cut at the first batch that
 is torn, has a wrong checksum or does not follow the one before it: exactly the longest valid prefix is kept.
 Below the recovery point everything was flushed; an index there that turns out wrong is rebuilt when it is used.
+
+What is cut off is dropped if it is a torn tail: what an append leaves that was not completed. All else is set aside
+(``segments/set_aside.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import (
@@ -30,22 +33,15 @@ from kbroker.log.segments.segment_files import (
     open_segments,
     remove_files,
 )
+from kbroker.log.segments.segment_recovery import Cut, recover_segment
+from kbroker.log.segments.set_aside import keep_end, keep_segment
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.value_types import dataclass, field
-from kbroker.wire.batch_header import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-    check_crc,
-    parse_header,
-)
-from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = 1024 * 1024
 _LARGE = 256 * 1024 * 1024
 """Bytes that may take so long to read that whoever waits is told."""
 MAX_OFFSET = 2**63 - 1
@@ -64,6 +60,8 @@ class LoadedLog:
     leader_epochs: LeaderEpochs
     cuts: list[str] = field(default_factory=list)
     """Places and reasons of cuts, for a person to read."""
+    has_holes: bool = False
+    """Whether offsets are missing between segments that were verified."""
 
 
 def load(
@@ -77,13 +75,13 @@ def load(
     clean_shutdown: bool,
     recovery_point: int,
     log_start_offset: int,
-    clean_offset: int | None,
+    clean_offset: int,
     segments_left: Callable[[int], None],
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
 
-    ``clean_offset``: up to where the log was compacted, so that offsets may be missing between its segments there;
-    ``None`` if it never was. ``segments_left`` hears how many segments are still to be verified; 0 where other work
+    ``clean_offset``: up to where the log may have been compacted, so that offsets may be missing between its segments
+    there. ``segments_left`` hears how many segments are still to be verified; 0 where other work
     takes long, which an exception of its own ends as well.
     """
     names = disk.list_dir(directory)
@@ -91,14 +89,12 @@ def load(
     names = finish_interrupted_work(disk, directory, names)
     flushed = MAX_OFFSET if clean_shutdown else recovery_point
     check = partial(segments_left, 0)
-    segments, without_index = open_segments(
-        disk, files, directory, names, config, now_ms, flushed, clean_offset is not None
-    )
+    segments, without_index = open_segments(disk, files, directory, names, config, now_ms, flushed)
     for segment in without_index:
         if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
             segment.rebuild_indexes(check)
     recovery = _Recovery(
-        disk, directory, segments, clean_shutdown, recovery_point, clean_offset, replaced, segments_left
+        disk, directory, segments, now_ms, clean_shutdown, recovery_point, clean_offset, replaced, segments_left
     )
     if segments:
         recovery.find_end()
@@ -128,9 +124,10 @@ class _Recovery:
         disk: Disk,
         directory: str,
         segments: list[Segment],
+        now_ms: int,
         clean_shutdown: bool,
         recovery_point: int,
-        clean_offset: int | None,
+        clean_offset: int,
         replaced: Collection[int],
         segments_left: Callable[[int], None],
     ) -> None:
@@ -138,6 +135,7 @@ class _Recovery:
         self._disk = disk
         self._directory = directory
         self._segments = segments
+        self._now_ms = now_ms
         self._clean_shutdown = clean_shutdown
         self._recovery_point = recovery_point
         self._clean_offset = clean_offset
@@ -153,6 +151,7 @@ class _Recovery:
         """The base offset of the first segment that had to be recovered."""
         self.log_end_offset = 0
         self.cuts: list[str] = []
+        self._has_holes = False
 
     def _note(self, header: BatchHeader) -> None:
         """Take in the next batch."""
@@ -207,8 +206,8 @@ class _Recovery:
     def _recover_from(self, first: int) -> None:
         """Read the segments from number ``first`` on, and cut at the first damage.
 
-        Each segment begins where the one before it ends: a hole between them means that the end of the earlier one
-        never reached the disk, unless compaction left it.
+        Each segment begins where the one before it ends, or compaction has left a hole between them. Where that cannot
+        be, the end of the earlier one never reached the disk.
         """
         segments = self._segments
         next_offset = segments[first].base_offset
@@ -226,17 +225,15 @@ class _Recovery:
                 segment,
                 start,
                 self._note,
+                self._before_cut,
+                partial(self._segments_left, len(segments) - index),
                 end_offset=following,
-                before_read=partial(self._segments_left, len(segments) - index),
             )
             if reason is None and following is not None:
                 reason = self._misfit(segment, next_offset, following)
             if reason is not None:
                 self.cuts.append(reason)
-                for later in segments[index + 1 :]:
-                    self.cuts.append(f"{later.path}: dropped, it follows the damage")
-                    remove_files(self._disk, later)
-                del segments[index + 1 :]
+                self._take_out(index + 1, next_offset, "it follows the damage")
                 break
         self._segments_left(0)
         while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
@@ -247,22 +244,40 @@ class _Recovery:
         """The reason why a segment that ends there cannot be followed by the next one; None if it can."""
         if end > following:
             return f"{segment.path}: it was to be cut at offset {following}, which did not happen"
-        if end == following or segment.base_offset in self._replaced:
+        if end == following:
             return None
-        if self._clean_offset is not None and following <= self._clean_offset:
+        if segment.base_offset in self._replaced or following <= self._clean_offset:
+            self._has_holes = True
             return None
         return f"{segment.path}: it ends at offset {end}, and the next segment begins at {following}"
 
     def drop_all(self, log_start_offset: int) -> None:
-        """Remove all segments of a log that ends before its start."""
-        self.cuts.append(
-            f"{self._directory}: it ends at offset {self.log_end_offset}, before its log start offset"
-            f" {log_start_offset}; all of it is dropped"
-        )
-        for segment in self._segments:
-            remove_files(self._disk, segment)
-        self._segments.clear()
+        """Take out all segments of a log that ends before its start."""
+        reason = f"the log ends at offset {self.log_end_offset}, before its log start offset {log_start_offset}"
+        self.cuts.append(f"{self._directory}: {reason}; all of it is taken out")
+        self._take_out(0, log_start_offset, reason)
         self.epochs.clear()
+
+    def _take_out(self, first: int, end_offset: int, reason: str) -> None:
+        """Take the segments from number ``first`` on out of the log, which ends at ``end_offset`` then."""
+        # The last one comes first: whenever the power fails, what is left is what it was, as far as it goes.
+        for segment in reversed(self._segments[first:]):
+            if segment.size:
+                name = keep_segment(self._disk, segment, end_offset, reason, self._now_ms)
+                self.cuts.append(f"{segment.path}: {reason}; it is set aside as {name}")
+            else:
+                remove_files(self._disk, segment)
+        del self._segments[first:]
+
+    def _before_cut(self, cut: Cut) -> str:
+        """Set aside what a segment is about to lose, unless it is a torn tail; what is to be said of the cut."""
+        segment, reason = cut.segment, cut.reason
+        was_flushed = self._clean_shutdown or cut.end_offset < self._recovery_point
+        is_last = not any(later.size for later in self._segments if later.base_offset > segment.base_offset)
+        if cut.is_torn and is_last and not was_flushed:
+            return reason
+        name = keep_end(self._disk, segment, cut.position, cut.end_offset, reason, self._now_ms, self._check)
+        return reason if name is None else f"{reason}; what is cut off is set aside as {name}"
 
     # -- producers
 
@@ -306,6 +321,7 @@ class _Recovery:
             indexed=end if self._first_recovered is None else min(self._first_recovered, end),
             leader_epochs=self.epochs,
             cuts=self.cuts,
+            has_holes=self._has_holes,
         )
 
 
@@ -364,83 +380,3 @@ def _end_of(segment: Segment, check: Callable[[], None]) -> int:
     except (CorruptSegment, CorruptIndex) as error:
         logger.warning("%s", error)
         return segment.base_offset
-
-
-def recover_segment(
-    segment: Segment,
-    next_offset: int,
-    note_epoch: Callable[[BatchHeader], None] | None = None,
-    *,
-    end_offset: int | None = None,
-    before_read: Callable[[], None] = lambda: None,
-) -> tuple[int, str | None]:
-    """Verify every batch, cut the file at the first bad one and build the indexes anew.
-
-    ``end_offset`` is where the next segment begins. ``before_read`` is called before each piece of the file is read; an
-    exception of its own leaves the segment as a kill does. Returns the offset after the last batch kept
-    (``next_offset`` if none is), and what was cut off and why.
-
-    The checksum does not cover a batch's base offset. A wrong one shows as an offset that is too low after
-    the batch before it; or as a gap, which may be right (compaction leaves some), unless it leads into the
-    next segment, or the batches after it go on from before the gap. A segment that goes on without a gap
-    into the next one is kept: the next one was begun after a truncation that is undone now.
-    """
-    start_offset = next_offset
-    gap: tuple[int, int] | None = None
-    size = segment.size
-    segment.begin_rebuild()
-    segment.txn_index.reset()
-    if size == 0:
-        return next_offset, None
-    file = segment.log_file()
-    position = start = 0
-    chunk = memoryview(b"")
-    reason: str | None = None
-    limit = segment.base_offset + MAX_RELATIVE_OFFSET
-    while position < size:
-        at = position - start
-        if at + HEADER_SIZE > len(chunk):
-            before_read()
-            chunk, start, at = memoryview(file.pread(_CHUNK, position)), position, 0
-        try:
-            header = parse_header(chunk, at)
-            length = header.batch_length + LOG_OVERHEAD
-            if position + length > size:
-                raise CorruptRecord(f"a batch of {length} bytes is cut off after {size - position}")
-            if at + length > len(chunk):
-                before_read()
-                chunk, start, at = memoryview(file.pread(max(_CHUNK, length), position)), position, 0
-            check_crc(chunk, at, header)
-            if (
-                header.last_offset_delta < 0
-                or header.base_offset < next_offset
-                or header.last_offset > limit
-                or (end_offset is not None and next_offset < header.base_offset and header.last_offset >= end_offset)
-            ):
-                reason = f"offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}"
-                if gap is not None and gap[1] <= header.base_offset < next_offset:
-                    reason += f"; the batch at {gap[0]} after offset {gap[1] - 1} has a wrong one"
-                    position = gap[0]
-                raise CorruptRecord(reason)
-        except CorruptRecord as error:
-            reason = f"{segment.path}: cut at byte {position} of {size}: {error}"
-            break
-        if header.base_offset > next_offset:
-            gap = position, next_offset
-        if note_epoch is not None:
-            note_epoch(header)
-        segment.note_batch(position, header)
-        next_offset = header.base_offset + header.last_offset_delta + 1
-        position += length
-    del chunk
-    if position < size:
-        file.truncate(position)
-        segment.size = position
-        if gap is not None and position == gap[0]:
-            # What was noted since then was not in the log's order: read the rest once more.
-            next_offset, _ = recover_segment(
-                segment, start_offset, note_epoch, end_offset=end_offset, before_read=before_read
-            )
-            return next_offset, reason
-    segment.complete_indexes()
-    return next_offset, reason

@@ -42,7 +42,7 @@ def has_entries(path: Path) -> bool:
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[Entry]] | None:
-    name = re.sub(r"\.(deleted|cleaned|swap)$", "", path.name)
+    name = re.sub(r"\.(deleted|cleaned|swap|[\d-]+\.set-aside)$", "", path.name)
     if name.endswith(".log") or re.fullmatch(r"\d{20}-\d{10}\.checkpoint", name):
         return _log
     for suffix, reader in (
@@ -55,7 +55,7 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Entry]] | None:
             return reader
     if name.endswith("-checkpoint") or name in ("partition.metadata", "meta.properties", "quorum-state"):
         return _text
-    if name == ".kafka_cleanshutdown":
+    if name == ".kafka_cleanshutdown" or name.endswith(".set-aside.json"):
         return _text
     return None
 

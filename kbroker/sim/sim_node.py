@@ -9,6 +9,8 @@ from typing import Protocol
 import trio
 
 from kbroker.config import BrokerConfig
+from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
+from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.node.broker import Broker
 from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
@@ -210,6 +212,24 @@ class SimNode:
         self.machine.end(env, power=power, lose_all=lose_all)
         assert self._scope is not None
         self._scope.cancel()
+
+    def spoil_checkpoints(self) -> None:
+        """Some checkpoint files of a node that is down are emptied, cut or gone."""
+        for name in OFFSET_CHECKPOINTS:
+            if self.machine.rng.random() < 0.7:
+                self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
+
+    def set_aside(self) -> list[str]:
+        """Returns what recovery has taken out of the logs; the node is killed for that."""
+        self.kill()
+        disk = self.machine.disk
+        return [
+            f"{name}/{file}"
+            for name in disk.list_dir(DATA_DIR)
+            if disk.is_dir(f"{DATA_DIR}/{name}")
+            for file in disk.list_dir(f"{DATA_DIR}/{name}")
+            if file.endswith(SET_ASIDE_SUFFIX)
+        ]
 
     def pause(self) -> None:
         """All tasks of the process stand still, as by SIGSTOP."""

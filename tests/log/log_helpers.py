@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kbroker.log import opening
+from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -35,7 +36,7 @@ def open_log(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
-    clean_offset: int | None = None,
+    clean_offset: int = 0,
     segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     disk = disk if disk is not None else FakeDisk()
@@ -53,6 +54,11 @@ def open_log(
         clean_offset=clean_offset,
         segments_left=segments_left,
     )
+
+
+def spoil_checkpoints(disk: FakeDisk, log_dir: str = "/data") -> list[str]:
+    """Empty, cut or remove some of a log dir's checkpoint files, as the disk's chance has it."""
+    return [disk.spoil(f"{log_dir}/{name}") for name in OFFSET_CHECKPOINTS if disk.rng.random() < 0.7]
 
 
 def append(log: PartitionLog, values: list[bytes], *, leader_epoch: int = 0, **options: int) -> int:

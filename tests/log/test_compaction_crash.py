@@ -14,7 +14,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP, delete_expired
+from tests.log.log_helpers import NOW, TP, delete_expired, spoil_checkpoints
 
 CONFIG = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -96,7 +96,8 @@ class Life:
                 self.disk.crash_after = point
 
 
-def verify(life: Life, disk: FakeDisk, point: object) -> None:
+def verify(life: Life, disk: FakeDisk, point: object, known: int | None = None) -> None:
+    """Start, and read all back; with ``known``, offsets from there on may be missing."""
     manager = start(disk)
     assert not manager.failed, point
     log = manager.get_log(TP)
@@ -122,12 +123,14 @@ def verify(life: Life, disk: FakeDisk, point: object) -> None:
         assert life.written[at] == pair, point
     last = {key: at for at, (key, _) in enumerate(life.written[:end])}
     for key, at in last.items():
+        if known is not None and at >= known:
+            continue
         assert at in found or life.written[at][1] is None, (point, key, at)
         if at not in found:
             assert not any(pair[0] == key for pair in found.values()), (point, key, "a deleted key came back")
-    if end:
+    if end and known is None:
         assert log.producers.active_producers[9].last_sequence == end - 1, point
-    manager.close()
+    manager.release()
 
 
 def operations() -> int:
@@ -140,17 +143,23 @@ def operations() -> int:
 @pytest.mark.parametrize("part", range(4))
 def test_every_point(part: int) -> None:
     for point in range(part, operations(), 4):
-        for end in ("kill", "crash", "lose all"):
+        for end in ("kill", "crash", "lose all", "kill, spoil" if point % 2 else "crash, spoil"):
             disk = FakeDisk(seed=point)
             disk.crash_after = point
             life = Life(disk)
             with pytest.raises(PowerCut):
                 life.run()
-            if end == "kill":
+            if end.startswith("kill"):
                 disk.kill()
             else:
                 disk.crash(lose_all=end == "lose all")
-            verify(life, disk, (point, end))
+            spoilt = spoil_checkpoints(disk) if end.endswith("spoil") else []
+            # Which holes compaction has left is not known any more, so what a power cut took is not told from them.
+            known = life.durable if end == "crash, spoil" else None
+            verify(life, disk, (point, end, spoilt), known)
+            if spoilt:
+                disk.kill()
+                verify(life, disk, (point, end, spoilt, "once more"), known)
 
 
 def test_a_crash_while_recovering_from_a_crash() -> None:

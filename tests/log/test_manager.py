@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.log import recovery
 from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
 from kbroker.log.dirs.start_up import MOST_THREADS, OpeningProgress, OpeningStopped
 from kbroker.log.disk import OsDisk
@@ -17,6 +16,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.manager import LogManager
+from kbroker.log.segments import segment_recovery
 from kbroker.types import TopicPartition, Uuid, random_uuid
 from tests.log.log_helpers import NOW, batch, delete_expired, read_all
 
@@ -264,7 +264,7 @@ def test_dirs_that_are_locked_before_their_logs_are_opened_are_left_as_they_are(
 
 
 def test_a_stop_is_heard_within_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "_CHUNK", 256)
+    monkeypatch.setattr(segment_recovery, "_CHUNK", 256)
     disk, progress = FakeDisk(), OpeningProgress()
     manager = start(disk)
     values = [b"%d" % number for number in range(50)]

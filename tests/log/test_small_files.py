@@ -30,8 +30,11 @@ def test_offset_checkpoints(disk: FakeDisk) -> None:
     checkpoints.write_offsets(disk, "/d/f", offsets)
     assert disk.read_bytes("/d/f") == b"0\n2\na 10 1099511627776\nb 2 5\n"
     assert checkpoints.read_offsets(disk, "/d/f") == offsets
-    assert checkpoints.read_offsets(disk, "/d/none") == {}
-    disk.write_bytes("/d/f", b"")
+    assert checkpoints.read_offsets(disk, "/d/none") is None
+    for nothing in (b"", b"0", b"0\n"):
+        disk.write_bytes("/d/f", nothing)
+        assert checkpoints.read_offsets(disk, "/d/f") is None
+    checkpoints.write_offsets(disk, "/d/f", {})
     assert checkpoints.read_offsets(disk, "/d/f") == {}
 
 
@@ -44,6 +47,7 @@ def test_offset_checkpoints(disk: FakeDisk) -> None:
         (b"0\n-1\n", "malformed number of entries"),
         (b"0\n1\na 1\n", "malformed line 'a 1'"),
         (b"0\n1\na 1 x\n", "malformed line"),
+        (b"0\n1\na 1 1", "its last line is cut off"),
         (b"\xff\xfe", "not text"),
     ],
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kbroker.log.checkpoint_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from kbroker.log.checkpoint_files import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    OFFSET_CHECKPOINTS,
+    RECOVERY_POINTS,
+)
 from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
-
-_FILES = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, HIGH_WATERMARKS)
 
 
 class CheckpointTasks:
@@ -18,8 +22,11 @@ class CheckpointTasks:
     Tasks may run in any order: of two that write the same file, what was collected later stays.
     """
 
-    def __init__(self, logs_in: Callable[[LogDir], Iterable[PartitionLog]]) -> None:
+    def __init__(
+        self, logs_in: Callable[[LogDir], Iterable[PartitionLog]], dir_of: Mapping[TopicPartition, LogDir]
+    ) -> None:
         self._logs_in = logs_in
+        self._dir_of = dir_of
         self._number = 0
         self._collected: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
         """By log dir and file, what was collected last; it may not be written yet."""
@@ -49,11 +56,35 @@ class CheckpointTasks:
         would be taken for durable, or dropped as it ends before its log start offset.
         """
         log_dir.cleaner_offsets.pop(topic_partition, None)
-        if any(topic_partition in offsets for name in _FILES for offsets in self._said(log_dir, name)):
+        if any(topic_partition in offsets for name in OFFSET_CHECKPOINTS for offsets in self._said(log_dir, name)):
             present = {log.topic_partition for log in self._logs_in(log_dir) if log.is_on_disk}
             *_, said = self._said(log_dir, HIGH_WATERMARKS)
             marks = {tp: offset for tp, offset in said.items() if tp in present}
             self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
+
+    def before_roll(self, log: PartitionLog) -> None:
+        """Have the files speak of a log before it has a second segment. ``OSError``.
+
+        Recovery takes offsets that are missing between segments of a log for lost only if it knows that compaction did
+        not leave that; of a log that the files say nothing of it does not know.
+        """
+        log_dir = self._dir_of.get(log.topic_partition)
+        if log_dir is not None and not self._is_known(log_dir, log.topic_partition):
+            self.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)()
+
+    def _is_known(self, log_dir: LogDir, topic_partition: TopicPartition) -> bool:
+        written = log_dir.written
+        return CLEANER_OFFSETS in written and topic_partition in written.get(RECOVERY_POINTS, ())
+
+    def before_truncation(self, log: PartitionLog) -> None:
+        """Have the files claim no more than what is left of a log whose end is about to be cut. ``OSError``."""
+        tp = log.topic_partition
+        log_dir = self._dir_of.get(tp)
+        if log_dir is not None and log_dir.offline is None:
+            clean = log_dir.cleaner_offsets.get(tp)
+            if clean is not None:
+                log_dir.cleaner_offsets[tp] = min(clean, log.recovery_point)
+            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)()
 
     def _said(self, log_dir: LogDir, name: str) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """The offsets in a checkpoint file, and those that belong there now."""

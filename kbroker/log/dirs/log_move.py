@@ -133,7 +133,6 @@ class LogMove:
             recovery_point=end,
             files=self.target.files,
             producer_id_expiration_ms=source.producers.producer_id_expiration_ms,
-            clean_offset=self.source_dir.cleaner_offsets.get(tp),
         )
 
     def finish(self, now_ms: int) -> PartitionLog:

@@ -12,7 +12,8 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import opening
 from kbroker.log.dirs.log_move import LogMove
 from kbroker.log.dirs.marked_directories import MarkedDirectories
-from kbroker.log.log_dir import DELETE_SUFFIX, LogDir
+from kbroker.log.file_names import SET_ASIDE_SUFFIX
+from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 
@@ -127,7 +128,9 @@ class LogMoves:
         source_dir.cleaner_offsets.pop(tp, None)
         self._adopt(move.future, move.target)
         try:
-            self._marked.set_aside(move.source, source_dir, DELETE_SUFFIX)
+            # What recovery has set aside is not in the new log.
+            is_all = not any(SET_ASIDE_SUFFIX in name for name in move.source.disk.list_dir(move.source.directory))
+            self._marked.set_aside(move.source, source_dir, DELETE_SUFFIX if is_all else STRAY_SUFFIX)
         except OSError as error:
             self._mark_offline(source_dir, error)
         logger.info("%s was moved from %s to %s", tp, source_dir.path, move.target.path)

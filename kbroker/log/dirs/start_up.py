@@ -36,7 +36,7 @@ class _ToLoad(NamedTuple):
     topic_partition: TopicPartition
     recovery_point: int
     log_start_offset: int
-    clean_offset: int | None
+    clean_offset: int
 
 
 MANY_LOGS = 500
@@ -216,8 +216,11 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
             continue
         found = _log_in(name)
         if found is not None and disk.is_dir(path):
-            clean = cleaned.get(found) if cleaned is not None else MAX_OFFSET
-            work.append(_ToLoad(log_dir, path, found, recovery_points.get(found, 0), starts.get(found, 0), clean))
+            point = recovery_points.get(found)
+            # Of a log that the checkpoints say nothing of, nobody knows where it was compacted: they are lost, or
+            # somebody has moved its directory here. `CheckpointTasks.before_roll` has them speak of all others.
+            clean = MAX_OFFSET if point is None or cleaned is None else cleaned.get(found, 0)
+            work.append(_ToLoad(log_dir, path, found, point or 0, starts.get(found, 0), clean))
     return work
 
 

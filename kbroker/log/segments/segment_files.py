@@ -13,7 +13,9 @@ from kbroker.log.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
+    SET_ASIDE_SUFFIX,
     SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     file_name,
 )
@@ -25,7 +27,6 @@ from kbroker.wire.compression import CorruptRecord
 
 logger = logging.getLogger(__name__)
 
-TEMPORARY_SUFFIX = ".tmp"
 SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
 """Snapshots of the metadata log that are on their way out; they belong to ``raft_metadata``."""
 
@@ -61,8 +62,10 @@ def finish_interrupted_work(disk: Disk, directory: str, names: list[str]) -> lis
 
     for name in names:
         deleted = name.endswith(DELETED_SUFFIX) and not name.endswith(SNAPSHOT_DELETED_SUFFIX)
-        if deleted or (name.endswith(TEMPORARY_SUFFIX) and name.startswith("leader-epoch")):
+        if deleted or (name.startswith("leader-epoch") and name.endswith(TEMPORARY_SUFFIX)):
             remove(name)
+        elif name.endswith(SET_ASIDE_SUFFIX + TEMPORARY_SUFFIX):
+            remove(name)  # a copy of what is still in the log
     if not cleaned and not swaps:
         return [name for name in names if name not in gone]
 
@@ -121,10 +124,9 @@ def open_segments(
     config: LogConfig,
     now_ms: int,
     flushed: int,
-    compacted: bool,
 ) -> tuple[list[Segment], list[Segment]]:
     """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed, but for
-    the first of a compacted log: there its name alone says where the log starts."""
+    the first one: compaction may have emptied it, and its name alone says then where the log starts."""
     present = set(names)
     stems = sorted(
         name[: -len(LOG_SUFFIX)]
@@ -151,8 +153,7 @@ def open_segments(
             exists=True,
         )
         if size == 0:
-            keeps_start = compacted and index == 0
-            if not keeps_start and index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
+            if 0 < index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
                 remove_files(disk, segment)
                 continue
             segment.begin_rebuild()

@@ -12,6 +12,9 @@ from kbroker.sim.cluster_scenarios.steps import (
     some_chaos,
     start_recovering,
 )
+from kbroker.sim.sim_node import OFFSETS_PARTITIONS
+from kbroker.sim.transaction_clients import OFFSETS_TOPIC
+from kbroker.sim.world import Violation
 
 
 @scenario()
@@ -114,6 +117,42 @@ async def all_killed(cluster: SimCluster) -> None:
         await cluster.await_serving()
         await await_progress(cluster)
     await cluster.finish(partitions)
+
+
+@scenario(
+    log_cleaner_backoff_ms="500",
+    log_cleaner_min_cleanable_ratio="0.01",
+    log_flush_offset_checkpoint_interval_ms="5000",
+)
+async def checkpoints_lost(cluster: SimCluster) -> None:
+    """Processes are killed, or stopped, and checkpoint files are lost: compacted logs, full of holes, keep all."""
+    partitions = await begin(cluster)
+    client = cluster.client()
+    small = {"cleanup.policy": "compact", "internal.segment.bytes": "400"}
+    await client.create_topic(OFFSETS_TOPIC, OFFSETS_PARTITIONS, 3, small)
+    client.close()
+    cluster.commit_offsets(partitions[0], 6)
+    for _ in range(3):
+        await cluster.run_for(cluster.rng.uniform(10, 40))
+        await await_progress(cluster)
+        if cluster.rng.random() < 0.5:
+            await cluster.await_full_isr(partitions)
+            gone = await kill_all(cluster)
+        else:
+            gone = [cluster.rng.choice(cluster.serving)]
+            if cluster.rng.random() < 0.3:
+                await gone[0].stop()
+            else:
+                gone[0].kill()
+        for node in gone:
+            node.spoil_checkpoints()
+            node.start()
+        await cluster.await_serving()
+    await cluster.finish(partitions)
+    for node in cluster.nodes.values():
+        aside = node.set_aside()
+        if aside:
+            raise Violation(f"{node.name} has taken for damage what was none: {aside}")
 
 
 @scenario()
