@@ -76,9 +76,9 @@ class RecordWindows:
     whole: Window | None = None
     """The one window that the batch is, if it has begun and has turned out to be."""
     _pieces: Iterator[bytes] | None = None
-    """What is still to be decompressed, since it has begun."""
+    """The pieces that are still to be decompressed, since it has begun."""
     _kept = b""
-    """What follows the last window, as far as it is decompressed."""
+    """The bytes behind the last window, as far as they are decompressed."""
     _missing = 0
     """Bytes of the last window's record that are still to come."""
     _first = 0
