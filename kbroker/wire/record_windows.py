@@ -76,7 +76,7 @@ class RecordWindows:
     whole: Window | None = None
     """The one window that the batch is, if it has begun and has turned out to be."""
     _pieces: Iterator[bytes] | None = None
-    """The pieces that are still to be decompressed, once the first is."""
+    """The pieces that are still to be decompressed, since it has begun."""
     _kept = b""
     """The bytes behind the last window, as far as they are decompressed."""
     _missing = 0
