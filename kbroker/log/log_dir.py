@@ -145,9 +145,10 @@ class LogDir:
         new where it may not be."""
         disk, path = self.disk, self.path
         try:
-            if not may_be_new and not disk.exists(os.path.join(path, META_PROPERTIES)):
-                raise FatalError(f"no meta.properties in {path}: format the node first (kbroker format)")
-            if not disk.is_dir(path):
+            if not may_be_new:
+                if not disk.exists(os.path.join(path, META_PROPERTIES)):
+                    raise FatalError(f"no meta.properties in {path}: format the node first (kbroker format)")
+            elif not disk.is_dir(path):
                 disk.make_dirs(path)
                 disk.sync_dir(os.path.dirname(path) or ".")
             try:
