@@ -719,3 +719,32 @@ def test_a_log_that_is_deleted_while_its_files_are_removed_fails_no_log_dir() ->
     task.end()
     assert manager.log_dirs[0].offline is None
     assert disk.size == size_of, "it came to that"
+
+
+@pytest.mark.parametrize("sequence", [-1, 0])
+def test_logs_are_recovered_on_a_disk_that_has_no_room_at_all(sequence: int) -> None:
+    disk = FakeDisk(capacity=4 << 20)
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    names = [TopicPartition("t", index) for index in range(20)]
+    for tp in names:
+        log = manager.create_log(tp, ID, LogConfig(segment_bytes=200))
+        for count in range(6):
+            written = batch([b"x"], producer_id=5, sequence=count) if sequence >= 0 else batch([b"x"])
+            log.append_as_leader(written, 0, now_ms=NOW)
+    disk.kill()
+    for name in disk.list_dir("/data"):
+        if name.startswith(".reserve"):
+            disk.remove(f"/data/{name}")
+    disk.capacity = disk.used()
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    assert manager.failed == {} and manager.log_dirs[0].room.is_full
+    assert {tp: len(read_all(log)) for tp in names if (log := manager.get_log(tp))} == dict.fromkeys(names, 6)
+    disk.capacity = 8 << 20
+    assert manager.log_dirs[0].room.fill_reserve()
+    log = manager.get_log(names[0])
+    assert log is not None
+    log.append_as_leader(batch([b"y"]), 0, now_ms=NOW)
+    manager.close()
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    assert manager.log_dirs[0].was_clean and manager.failed == {}
+    assert [len(read_all(log)) for log in manager] == [7] + [6] * 19

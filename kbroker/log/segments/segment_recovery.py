@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kbroker.log.room import unless_full
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.segment import Segment
 from kbroker.value_types import NamedTuple
@@ -110,5 +111,6 @@ def recover_segment(
                 segment, start_offset, note_epoch, before_cut, before_read, end_offset=end_offset
             )
             return next_offset, reason
-    segment.complete_indexes()
+    with unless_full():
+        segment.complete_indexes()  # or they stay in memory, until the log is flushed or closed
     return next_offset, reason
