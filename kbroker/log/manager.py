@@ -71,7 +71,7 @@ class LogManager:
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
         self._removals = Removals(disk, self._retention_failed)
-        self._marked = MarkedDirectories(disk, rng, self._flushes, self._removals)
+        self._marked = MarkedDirectories(rng, self._flushes, self._removals)
         self._found = FoundLogs(
             self._logs, self._dir_of, self.failed, self._marked, adopt=self._adopt, mark_offline=self.mark_offline
         )

@@ -738,13 +738,26 @@ def test_logs_are_recovered_on_a_disk_that_has_no_room_at_all(sequence: int) -> 
     disk.capacity = disk.used()
     manager = start(disk, cluster_id="abc=", node_id=1)
     assert manager.failed == {} and manager.log_dirs[0].room.is_full
-    assert {tp: len(read_all(log)) for tp in names if (log := manager.get_log(tp))} == dict.fromkeys(names, 6)
+    assert [len(read_all(log)) for log in manager] == [6] * 20
     disk.capacity = 8 << 20
     assert manager.log_dirs[0].room.fill_reserve()
-    log = manager.get_log(names[0])
-    assert log is not None
-    log.append_as_leader(batch([b"y"]), 0, now_ms=NOW)
+    next(iter(manager)).append_as_leader(batch([b"y"]), 0, now_ms=NOW)
     manager.close()
     manager = start(disk, cluster_id="abc=", node_id=1)
     assert manager.log_dirs[0].was_clean and manager.failed == {}
     assert [len(read_all(log)) for log in manager] == [7] + [6] * 19
+
+
+def test_a_log_is_deleted_where_the_disk_has_no_room_for_its_new_name() -> None:
+    disk = FakeDisk()
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    fill(manager, A, b"x")
+
+    def full(operation: str, path: str) -> None:
+        if operation == "rename" and disk.exists("/data/.reserve-3"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    disk.on_operation = full
+    manager.delete_log(A)
+    assert manager.log_dirs[0].room.is_full
+    assert not disk.exists("/data/a.b_c-d-0") and any(name.endswith("-delete") for name in disk.list_dir("/data"))
