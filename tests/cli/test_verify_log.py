@@ -55,3 +55,14 @@ def test_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "there is no partition in it" in capsys.readouterr().err
     assert main(["verify-log", str(tmp_path / "none")]) == 1
     assert "is no directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["verify-log", "dump-log", "put-back"])
+def test_a_file_that_cannot_be_read_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    loop = tmp_path / f"t-0.{0:032x}-stray"
+    loop.mkdir()
+    (loop / f"{0:020}.log").symlink_to(loop / f"{0:020}.log")
+    assert main([command, str(loop / f"{0:020}.log" / "x")]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
