@@ -118,7 +118,9 @@ def _put_back(directories: Sequence[Path], *, json: bool) -> int:
     for directory in directories:
         log_dir, marked = directory.absolute().parent, parse_marked_name(directory.name)
         if marked is None or marked[1] not in (STRAY_SUFFIX, FUTURE_SUFFIX) or not directory.is_dir():
-            raise FatalError(f"{directory} is no directory that was set aside: its name does not end in -stray or -future")
+            raise FatalError(
+                f"{directory} is no directory that was set aside: its name does not end in -stray or -future"
+            )
         if len(directory.name.encode()) >= MAX_NAME:
             raise FatalError(f"{directory}: the topic's name was too long to be kept; rename it to TOPIC-PARTITION")
         target = log_dir / str(marked[0])
