@@ -206,7 +206,11 @@ def test_damage_is_set_aside_and_a_torn_tail_is_not() -> None:
     flushed.open(path).truncate(begins[-1] + 40)
     assert read_all(open_log(flushed, recovery_point=6)) == list(enumerate(values[:-1]))
     assert [flushed.read_bytes(f"{DIRECTORY}/{name}") for name in aside(flushed)] == [whole[begins[-1] :][:40]]
-    for damaged in (0, 2):
+    blank = disk.snapshot()
+    blank.open(path).write_at(1024, [bytes(len(whole) - 1024)])
+    assert begins[-1] < 1024 and read_all(open_log(blank)) == list(enumerate(values[:-1]))
+    assert not aside(blank)
+    for damaged in (0, 2, 5):
         broken = disk.snapshot()
         broken.flip_bit(path, (begins[damaged] + 80) * 8)
         data = broken.read_bytes(path)
