@@ -89,6 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_output()
         return 141
+    except OSError as error:
+        from kbroker.cli.common import complain
+
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror}")
+        return 1
 
 
 def _flush() -> None:

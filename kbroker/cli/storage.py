@@ -34,7 +34,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         return
     if command == "put-back":
         parser.add_argument(
-            "directories", nargs="+", type=Path, metavar="DIR", help="a directory whose name ends in -stray"
+            "directories", nargs="+", type=Path, metavar="DIR", help="a directory whose name ends in -stray, or -future"
         )
         return
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties")
@@ -112,13 +112,15 @@ def _put_back(directories: Sequence[Path], *, json: bool) -> int:
     """Give directories of the form ``t-0.<32 digits>-stray`` the name of their log again, with their nodes stopped."""
     from kbroker.cli.output import print_json
     from kbroker.log.disk import OsDisk
-    from kbroker.log.log_dir import LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
+    from kbroker.log.log_dir import FUTURE_SUFFIX, LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
 
     disk, names = OsDisk(), {}
     for directory in directories:
         log_dir, marked = directory.absolute().parent, parse_marked_name(directory.name)
-        if marked is None or marked[1] != STRAY_SUFFIX or not directory.is_dir():
-            raise FatalError(f"{directory} is no directory that was set aside: its name does not end in -stray")
+        if marked is None or marked[1] not in (STRAY_SUFFIX, FUTURE_SUFFIX) or not directory.is_dir():
+            raise FatalError(
+                f"{directory} is no directory that was set aside: its name does not end in -stray or -future"
+            )
         if len(directory.name.encode()) >= MAX_NAME:
             raise FatalError(f"{directory}: the topic's name was too long to be kept; rename it to TOPIC-PARTITION")
         target = log_dir / str(marked[0])

@@ -71,7 +71,7 @@ class LogManager:
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
         self._removals = Removals(disk, self._retention_failed)
-        self._marked = MarkedDirectories(disk, rng, self._flushes, self._removals)
+        self._marked = MarkedDirectories(rng, self._flushes, self._removals)
         self._found = FoundLogs(
             self._logs, self._dir_of, self.failed, self._marked, adopt=self._adopt, mark_offline=self.mark_offline
         )
@@ -148,7 +148,7 @@ class LogManager:
             own = LogDir(disk, path, 16)
             manager.metadata_dir = next((log_dir for log_dir in dirs if log_dir.path == path), own)
         try:
-            for log_dir in manager._locked():
+            for log_dir in manager.locked():
                 log_dir.open(cluster_id, node_id, rng, may_be_new=log_dir is not manager.metadata_dir)
             manager.check_metadata_dir()
         except BaseException:
@@ -423,7 +423,7 @@ class LogManager:
 
     def _mark_gone(self) -> bool:
         found = False
-        for log_dir in self._locked():
+        for log_dir in self.locked():
             if log_dir.offline is None:
                 try:
                     log_dir.check_present()
@@ -432,7 +432,8 @@ class LogManager:
                     found = True
         return found
 
-    def _locked(self) -> list[LogDir]:
+    def locked(self) -> list[LogDir]:
+        """Returns the log dirs, and that of the metadata log if it is another."""
         own = self.metadata_dir
         return self.log_dirs if own is None or own in self.log_dirs else [*self.log_dirs, own]
 
@@ -528,5 +529,5 @@ class LogManager:
         self._unlock()
 
     def _unlock(self) -> None:
-        for log_dir in self._locked():
+        for log_dir in self.locked():
             log_dir.unlock()

@@ -15,6 +15,7 @@ from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.room import unless_full
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
 from kbroker.types import TopicPartition, Uuid
@@ -66,7 +67,7 @@ def open_log(
             log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
         return log
     topic_id = _agree_on_topic_id(disk, path, topic_id, clean_shutdown)
-    old_formats.upgrade(disk, path, clean_offset is not None, partial(segments_left, 0))
+    old_formats.upgrade(disk, path, clean_offset > 0, partial(segments_left, 0))
     producers = ProducerStateManager(topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms)
     loaded = recovery.load(
         disk,
@@ -84,7 +85,8 @@ def open_log(
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
     log.durability.cut = not clean_shutdown or bool(loaded.cuts)
     if loaded.has_holes:
-        log.flush()  # what is below the recovery point is not taken for damage at the next start, whatever it knows
+        with unless_full():
+            log.flush()  # what is below the recovery point is not taken for damage at the next start, whatever it knows
     return log
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.room import unless_full
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.transaction_index import AbortedTxn
@@ -50,7 +51,8 @@ def snapshot_at(producers: ProducerStateManager, offset: int) -> None:
     """Write a snapshot there: the next recovery, of the last segments, need not begin where this one did."""
     if producers.map_end_offset < offset:
         producers.update_map_end_offset(offset)
-        producers.take_snapshot(sync=False)
+        with unless_full():
+            producers.take_snapshot(sync=False)
 
 
 def replay_batch(producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader) -> None:

@@ -13,11 +13,12 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from kbroker.log.disk import Buffer, Disk, DiskFile
+from kbroker.log.disk import Buffer, Disk, DiskFile, DiskUsage
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,16 @@ _ROOM = 4
 def is_no_room(error: BaseException) -> bool:
     """Whether the disk, or the quota of its user, is full: a write is refused, and all before is sound."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def unless_full() -> Iterator[None]:
+    """Have what is written inside left out where the disk is full: it can be made anew."""
+    try:
+        yield
+    except OSError as error:
+        if not is_no_room(error):
+            raise
 
 
 class Room:
@@ -56,7 +67,7 @@ class Room:
         """Make the missing files of the reserve; whether there is room for them. ``OSError`` for another reason."""
         with self._lock:
             usage = self._disk.usage(self._directory)
-            size = max(4096, min(_PIECE_BYTES, usage.total // 256))
+            size = _piece_bytes(usage)
             if self.is_full and usage.usable < _ROOM * _PIECES * size:
                 return False
             content: bytes | None = None
@@ -68,7 +79,9 @@ class Room:
                 try:
                     self._disk.write_bytes(path, content)
                 except OSError as error:
-                    self._disk.remove(path)
+                    # A part is kept: the last bytes are the metadata log's, whoever is the first to write.
+                    if not is_no_room(error) or not self._disk.exists(path) or not self._disk.size(path):
+                        self._disk.remove(path)
                     if not is_no_room(error):
                         raise
                     self._note(error)
@@ -93,6 +106,13 @@ class Room:
             self._disk.remove(left[-1])
             return True
 
+    def check(self, keep: int) -> None:
+        """Raise ``OSError`` if all that is left of a full disk is for those who ``keep`` fewer pieces."""
+        if self.is_full and keep:
+            usage = self._disk.usage(self._directory)
+            if usage.usable < keep * _piece_bytes(usage) and not any(map(self._disk.exists, self._paths()[:keep])):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
+
     def insist(self, write: Callable[[], T], keep: int) -> T:
         """Write, and give way to it if the disk is full; what ``write`` returns."""
         while True:
@@ -116,6 +136,10 @@ class Room:
         return [os.path.join(self._directory, f"{RESERVE}{number}") for number in range(_PIECES)]
 
 
+def _piece_bytes(usage: DiskUsage) -> int:
+    return max(4096, min(_PIECE_BYTES, usage.total // 256))
+
+
 class _RoomyDisk:
     """A `Disk` whose writes are insisted on. Whatever needs no room is the disk's own."""
 
@@ -133,15 +157,18 @@ class _RoomyDisk:
         return _RoomyFile(file, self._room, self._keep)
 
     def make_dirs(self, path: str) -> None:
+        self._room.check(self._keep)
         self._room.insist(partial(self._disk.make_dirs, path), self._keep)
 
     def make_dir(self, path: str) -> None:
+        self._room.check(self._keep)
         self._room.insist(partial(self._disk.make_dir, path), self._keep)
 
     def rename(self, old: str, new: str) -> None:
         self._room.insist(partial(self._disk.rename, old, new), self._keep)
 
     def write_bytes(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+        self._room.check(self._keep)
         self._room.insist(partial(self._disk.write_bytes, path, data, sync=sync), self._keep)
 
 
@@ -159,6 +186,8 @@ class _RoomyFile:
         self.sync, self.close = file.sync, file.close
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        if self._room.is_full:
+            self._room.check(self._keep)
         try:
             self._file.write_at(position, buffers)
         except OSError as error:

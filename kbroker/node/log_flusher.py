@@ -130,7 +130,7 @@ class LogFlusher:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(filled.set)  # from any thread
 
-        for log_dir in manager.log_dirs:
+        for log_dir in manager.locked():
             log_dir.room.on_full = on_full
         known: list[LogDir] = []
         retention_at = 0.0
@@ -159,7 +159,7 @@ class LogFlusher:
                 self._replica_manager.log_dirs.mark_offline(log_dir, error)
 
     def _full_dirs(self) -> list[LogDir]:
-        log_dirs = self._log_manager.log_dirs
+        log_dirs = self._log_manager.locked()
         return [log_dir for log_dir in log_dirs if log_dir.room.is_full and log_dir.offline is None]
 
     def _room_changed(self) -> None:

@@ -121,8 +121,8 @@ class LogMover:
                 move.abandon()
                 logger.info("the move of %s to %s was interrupted", partition.topic_partition, target.path)
             except SourceFailed as error:
-                move.abandon()
                 self._log_dirs.storage_failed(partition, error)
+                move.abandon()
                 return
             except OSError as error:
                 move.abandon()

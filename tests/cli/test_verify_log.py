@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,23 @@ def test_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "there is no partition in it" in capsys.readouterr().err
     assert main(["verify-log", str(tmp_path / "none")]) == 1
     assert "is no directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["verify-log", "dump-log", "put-back"])
+def test_a_directory_that_may_not_be_read_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    directory = tmp_path / "closed"
+    (directory / f"t-0.{0:032x}-stray").mkdir(parents=True)
+    directory.chmod(0)
+    words = [command, str(directory if command != "put-back" else directory / f"t-0.{0:032x}-stray")]
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may read all
+    try:
+        code = main(words)
+    finally:
+        os.seteuid(user)
+        directory.chmod(0o700)
+    told = capsys.readouterr().err.splitlines()
+    assert (code, len(told)) == (1, 1) and "Permission denied" in told[0]

@@ -206,7 +206,11 @@ def test_damage_is_set_aside_and_a_torn_tail_is_not() -> None:
     flushed.open(path).truncate(begins[-1] + 40)
     assert read_all(open_log(flushed, recovery_point=6)) == list(enumerate(values[:-1]))
     assert [flushed.read_bytes(f"{DIRECTORY}/{name}") for name in aside(flushed)] == [whole[begins[-1] :][:40]]
-    for damaged in (0, 2):
+    blank = disk.snapshot()
+    blank.open(path).write_at(1024, [bytes(len(whole) - 1024)])
+    assert begins[-1] < 1024 and read_all(open_log(blank)) == list(enumerate(values[:-1]))
+    assert not aside(blank)
+    for damaged in (0, 2, 5):
         broken = disk.snapshot()
         broken.flip_bit(path, (begins[damaged] + 80) * 8)
         data = broken.read_bytes(path)
@@ -275,6 +279,22 @@ def test_a_stop_while_bytes_are_set_aside_leaves_the_log_as_it_was() -> None:
         again.crash()
         assert open_log(again).log_end_offset == 0
         assert data in [again.read_bytes(f"{DIRECTORY}/{name}") for name in aside(again)], point
+
+
+def test_a_copy_that_there_is_no_room_for_is_removed() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    for count in range(4):
+        append(log, [b"v%d" % count + b"x" * 500])
+    path = f"{DIRECTORY}/{0:020}.log"
+    disk.flip_bit(path, 8 * 700)
+    disk.capacity = disk.used() + 300
+    with pytest.raises(OSError, match="No space left"):
+        open_log(disk)
+    assert not [name for name in disk.list_dir(DIRECTORY) if SET_ASIDE_SUFFIX in name]
+    disk.capacity = None
+    assert len(read_all(open_log(disk))) == 1
+    assert len(aside(disk)) == 1
 
 
 def test_what_is_set_aside_stays_when_its_log_moves_to_another_log_dir() -> None:

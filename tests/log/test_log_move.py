@@ -176,6 +176,46 @@ def test_a_move_ends_with_either_of_its_dirs(failed: int) -> None:
     assert log.is_on_disk
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_copy_of_a_log_that_cannot_be_read_any_more_is_kept(stopped: bool) -> None:
+    """It may be all that there is of it."""
+
+    def copies() -> list[str]:
+        return [name for name in disk.list_dir("/two") if name.endswith("-future")]
+
+    def broken(operation: str, path: str) -> None:
+        if path.startswith("/one"):
+            raise OSError(5, "Input/output error", path)
+
+    disk = FakeDisk()
+    manager = start(disk)
+    log, move = begin(manager)
+    while move.copy(200, NOW):
+        pass
+    if not stopped:
+        manager.mark_offline(manager.log_dirs[0], OSError("gone"))
+        move.abandon()
+        delete_expired(manager, NOW)
+        [name] = copies()
+    disk.kill()
+    disk.on_operation = broken
+    manager = start(disk)
+    assert manager.log_dirs[0].offline is not None and manager.get_log(TP) is None
+    delete_expired(manager, NOW)
+    [name] = copies()
+    disk.kill()
+    disk.on_operation = None
+    again = disk.snapshot()
+    manager = start(disk)
+    assert manager.moves.interrupted == {TP: manager.log_dirs[1]}
+    delete_expired(manager, NOW)
+    assert copies() == [], "the log is there again"
+    again.on_operation = broken
+    again.rename(f"/two/{name}", "/two/topic-0")
+    copy = start(again).get_log(TP)
+    assert copy is not None and read_all(copy) == expected(log)
+
+
 @pytest.mark.parametrize("failing", [("rename", "-future"), ("read", "/two/topic-0/")])
 def test_nothing_is_left_of_a_log_that_could_not_be_named_or_opened(failing: tuple[str, str]) -> None:
     """Or the next start would choose between it and the one that was written on meanwhile."""

@@ -107,3 +107,14 @@ def test_a_crash_at_each_operation_loses_nothing() -> None:
 def test_a_log_of_which_a_part_was_compacted() -> None:
     disk = disk_with((0, today(3, b"three")), (4, message(6, b"six")), (8, today(8, b"eight")))
     assert read_all(open_log(disk, clean=True, clean_offset=4)) == [(3, b"three"), (6, b"six"), (8, b"eight")]
+
+
+def test_a_log_in_todays_format_is_looked_at_in_its_first_segment_alone() -> None:
+    disk = disk_with(*((base, today(base, b"x")) for base in range(5)))
+    open_log(disk, clean=False).close()
+    seen: list[str] = []
+    disk.on_operation = lambda operation, path: seen.append(path) if path.endswith(".log") else None
+    assert len(read_all(open_log(disk, clean=True, recovery_point=5))) == 5
+    seen.clear()
+    open_log(disk, clean=True, recovery_point=5)
+    assert set(seen) == {FIRST, f"{DIRECTORY}/{4:020}.log"}

@@ -82,3 +82,27 @@ def test_a_write_that_fails_for_another_reason_is_not_repeated() -> None:
     with pytest.raises(OSError, match="broken"):
         file.write_at(0, [b"x"])
     assert writes == ["/d/x"] and not room.is_full and len(reserve(disk)) == 4
+
+
+def test_the_last_bytes_of_a_full_disk_are_the_metadata_logs_also_once_it_has_begun_with_them() -> None:
+    disk, room = full_disk()
+    for name in reserve(disk)[1:]:
+        disk.remove(f"/d/{name}")
+        disk.taken += PIECE
+    others, metadata = room.disk(), room.disk(keep=0)
+    file = others.open("/d/log", create=True)
+    metadata.write_bytes("/d/quorum-state", b"voted")
+    assert reserve(disk) == [] and disk.usage("/d").usable > 0
+    with pytest.raises(OSError, match="No space left"):
+        others.write_bytes("/d/x", b"x")
+    with pytest.raises(OSError, match="No space left"):
+        file.write_at(0, [b"x"])
+    others.rename("/d/log", "/d/log.deleted")  # or there is never room again
+    again = Room(disk, "/d")
+    assert not again.fill_reserve()
+    assert disk.size("/d/.reserve-0") == PIECE - len(b"voted"), "what is left, at the next start"
+    again.disk(keep=0).write_bytes("/d/quorum-state", b"voted again")
+    disk.taken = 0
+    assert room.fill_reserve()
+    others.write_bytes("/d/x", b"x")
+    assert {disk.size(f"/d/{name}") for name in reserve(disk)} == {PIECE}

@@ -280,6 +280,31 @@ def test_the_only_log_dir_is_full(tmp_path: Path, small: Path, kill: bool) -> No
 
 
 @pytest.mark.slow
+def test_the_disk_of_the_metadata_log_alone_is_full(tmp_path: Path, small: Path) -> None:
+    """Its reserve is made anew as soon as there is room."""
+    node = CommandNode(tmp_path, {"log.dirs": str(tmp_path / "large"), "metadata.log.dir": str(small / "metadata")})
+    node.start()
+    try:
+        asking = admin.AdminClient({"bootstrap.servers": node.bootstrap})
+        ballast = take_all_but(small, 0)
+        count = 0
+        while FULL not in node.log:
+            for future in asking.create_topics([admin.NewTopic(f"t{count}", 10, 1)]).values():
+                future.result()
+            count += 1
+        ballast.unlink()
+        deadline = time.monotonic() + 180
+        while "has room again" not in node.log:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert len(list((small / "metadata").glob(".reserve-*"))) == 4
+        node.stop(kill=False)
+    finally:
+        if node.lives:
+            node.stop(kill=True)
+
+
+@pytest.mark.slow
 def test_the_disk_of_one_node_of_three_is_full(tmp_path: Path) -> None:
     """Others lead, and all is acknowledged. The node starts on the full disk, too, and follows when there is room."""
     data = tmp_path / "nodes"

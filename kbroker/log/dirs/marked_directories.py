@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kbroker.log.disk import Disk
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir
 
 if TYPE_CHECKING:
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
 class MarkedDirectories:
     """Gives directories such names; the logs that they were of are neither flushed nor looked after any more."""
 
-    __slots__ = ("_disk", "_flushes", "_removals", "_rng")
+    __slots__ = ("_flushes", "_removals", "_rng")
 
-    def __init__(self, disk: Disk, rng: random.Random, flushes: DueFlushes, removals: Removals) -> None:
-        self._disk = disk
+    def __init__(self, rng: random.Random, flushes: DueFlushes, removals: Removals) -> None:
         self._rng = rng
         self._flushes = flushes
         self._removals = removals
@@ -43,7 +41,7 @@ class MarkedDirectories:
         if is_on_disk:
             path = log_dir.marked_path(log.topic_partition, suffix, self._rng)
             log.directory = path
-            self._rename(old, path, log.config.file_delete_delay_ms)
+            self._rename(log_dir, old, path, log.config.file_delete_delay_ms)
 
     def leave(self, log: PartitionLog) -> None:
         """Let a log go, and its directory keep its name."""
@@ -55,9 +53,9 @@ class MarkedDirectories:
         self, directory: str, topic_partition: TopicPartition, log_dir: LogDir, suffix: str
     ) -> None:
         """Rename a directory that no log uses, and whose removal need not wait; ``OSError``."""
-        self._rename(directory, log_dir.marked_path(topic_partition, suffix, self._rng), 0)
+        self._rename(log_dir, directory, log_dir.marked_path(topic_partition, suffix, self._rng), 0)
 
-    def _rename(self, directory: str, marked_path: str, delay_ms: int) -> None:
-        self._disk.rename(directory, marked_path)
+    def _rename(self, log_dir: LogDir, directory: str, marked_path: str, delay_ms: int) -> None:
+        log_dir.disk.rename(directory, marked_path)  # a full disk, too, is to lose what is deleted
         if marked_path.endswith(DELETE_SUFFIX):
             self._removals.add_directory(marked_path, delay_ms)

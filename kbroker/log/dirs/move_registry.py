@@ -13,7 +13,7 @@ from kbroker.log import opening
 from kbroker.log.dirs.log_move import LogMove
 from kbroker.log.dirs.marked_directories import MarkedDirectories
 from kbroker.log.file_names import SET_ASIDE_SUFFIX
-from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
+from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 
@@ -137,7 +137,7 @@ class LogMoves:
         logger.info("%s was moved from %s to %s", tp, source_dir.path, move.target.path)
 
     def _abandoned(self, move: LogMove) -> None:
-        """The new log is removed, whatever its directory is called by now."""
+        """The new log is removed, whatever its directory is called by now; or kept where the old one cannot be read."""
         tp = move.topic_partition
         if self._under_way.get(tp) is move:
             del self._under_way[tp]
@@ -146,6 +146,7 @@ class LogMoves:
         move.future.renamed(directory)
         if move.future.disk.is_dir(directory):
             try:
-                self._marked.set_directory_aside(directory, tp, move.target, DELETE_SUFFIX)
+                suffix = DELETE_SUFFIX if move.source_dir.offline is None else FUTURE_SUFFIX
+                self._marked.set_directory_aside(directory, tp, move.target, suffix)
             except OSError as error:
                 self._mark_offline(move.target, error)

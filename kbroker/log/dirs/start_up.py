@@ -157,6 +157,8 @@ class LoadedLogs:
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     doomed: list[str] = field(default_factory=list)
     """Directories that are to be removed."""
+    unfinished: list[tuple[str, TopicPartition, LogDir]] = field(default_factory=list)
+    """Directories of logs that were on their way to a log dir."""
     interrupted_moves: dict[TopicPartition, LogDir] = field(default_factory=dict)
     """The log dirs that logs were on their way to."""
 
@@ -179,6 +181,13 @@ def load_logs(
                 work += _scan(disk, log_dir, loaded)
             except OSError as error:
                 log_dir.mark_offline(error)
+    found = {item.topic_partition for item in work}
+    for path, tp, log_dir in loaded.unfinished:
+        if tp in found:
+            loaded.doomed.append(path)
+            loaded.interrupted_moves[tp] = log_dir
+        else:
+            warn_of_left(path, "was on its way here, and the log that it was copied from is not there")
     counts = Counter(item.log_dir.path for item in work)
     progress.begin({log_dir.path: counts[log_dir.path] for log_dir in log_dirs})
 
@@ -225,9 +234,10 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
         if marked is not None:
             tp, suffix = marked
             if suffix in (DELETE_SUFFIX, FUTURE_SUFFIX) and not is_log_dir(disk.list_dir(path)):
-                loaded.doomed.append(path)
                 if suffix == FUTURE_SUFFIX:
-                    loaded.interrupted_moves[tp] = log_dir
+                    loaded.unfinished.append((path, tp, log_dir))
+                else:
+                    loaded.doomed.append(path)
         elif found is not None:
             point = recovery_points.get(found)
             # Of a log that the checkpoints say nothing of, nobody knows where it was compacted: they are lost, or

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
+from kbroker.log.room import unless_full
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.segment import Segment
 from kbroker.value_types import NamedTuple
@@ -11,6 +13,8 @@ from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, ch
 from kbroker.wire.compression import CorruptRecord
 
 _CHUNK = 1024 * 1024
+_SECTOR = 512
+"""Bytes that a disk writes as a whole, at least."""
 
 
 class Cut(NamedTuple):
@@ -22,7 +26,8 @@ class Cut(NamedTuple):
     """The offset after the last batch that stays."""
     reason: str
     is_torn: bool
-    """Whether an append that was not completed leaves such an end: part of a batch, and nothing after it."""
+    """Whether an append that was not completed leaves such an end: part of a batch, and nothing after it. The batch may
+    have its length, and sectors without content."""
 
 
 def recover_segment(
@@ -64,7 +69,7 @@ def recover_segment(
         if at + HEADER_SIZE > len(chunk):
             before_read()
             chunk, start, at = memoryview(file.pread(_CHUNK, position)), position, 0
-        end = min(size, position + HEADER_SIZE)
+        end = position + HEADER_SIZE
         try:
             header = parse_header(chunk, at)
             length = header.batch_length + LOG_OVERHEAD
@@ -101,7 +106,8 @@ def recover_segment(
         is_astray = gap is not None and position == gap[0]
         if gap is not None and is_astray:
             next_offset = gap[1]
-        reason = before_cut(Cut(segment, position, next_offset, reason, end >= size))
+        is_torn = end > size or (end == size and _lacks_sectors(file.pread(size - position, position), position))
+        reason = before_cut(Cut(segment, position, next_offset, reason, is_torn))
         file.truncate(position)
         segment.size = position
         if is_astray:
@@ -110,5 +116,12 @@ def recover_segment(
                 segment, start_offset, note_epoch, before_cut, before_read, end_offset=end_offset
             )
             return next_offset, reason
-    segment.complete_indexes()
+    with unless_full():
+        segment.complete_indexes()  # or they stay in memory, until the log is flushed or closed
     return next_offset, reason
+
+
+def _lacks_sectors(data: bytes, position: int) -> bool:
+    """Whether one of the sectors of a file is blank, from ``position`` on, where ``data`` begins."""
+    bounds = [0, *range(-position % _SECTOR or _SECTOR, len(data), _SECTOR), len(data)]
+    return any(not data[start:end].strip(b"\0") for start, end in pairwise(bounds))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.log.file_names import SET_ASIDE_SUFFIX, TEMPORARY_SUFFIX
@@ -48,18 +49,23 @@ def keep_end(
     """
     source = segment.log_file()
     copy, is_blank = segment.path + SET_ASIDE_SUFFIX + TEMPORARY_SUFFIX, True
-    disk.write_bytes(copy, b"")
-    target = disk.open(copy)
-    for start in range(position, segment.size, _CHUNK):
-        before_read()
-        data = source.pread(min(_CHUNK, segment.size - start), start)
-        is_blank = is_blank and not any(data)
-        target.write_at(start - position, [data])
-    if is_blank:
-        disk.remove(copy)
-        return None
-    target.sync()
-    path = _note(disk, segment, position, offset, reason, now_ms)
+    try:
+        disk.write_bytes(copy, b"")
+        target = disk.open(copy)
+        for start in range(position, segment.size, _CHUNK):
+            before_read()
+            data = source.pread(min(_CHUNK, segment.size - start), start)
+            is_blank = is_blank and not any(data)
+            target.write_at(start - position, [data])
+        if is_blank:
+            disk.remove(copy)
+            return None
+        target.sync()
+        path = _note(disk, segment, position, offset, reason, now_ms)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(copy)  # a full disk needs the room
+        raise
     disk.rename(copy, path)
     disk.sync_dir(os.path.dirname(path))
     return os.path.basename(path)
