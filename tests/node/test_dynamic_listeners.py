@@ -211,6 +211,31 @@ def test_listeners_are_opened_and_closed(tmp_path: Path, caplog: pytest.LogCaptu
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+def test_a_listener_takes_the_port_of_one_that_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,ONE:PLAINTEXT,OTHER:PLAINTEXT"
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            before = node.broker.config.raw["listeners"]
+            admin = await node.connect()
+            changes = {"listeners": f"{before},ONE://127.0.0.1:0", "listener.security.protocol.map": protocols}
+            assert await alter(admin, **changes) == (0, "")
+
+            async def is_open(name: str) -> bool:
+                return name in {each.name for each in node.broker.listeners}
+
+            await until(lambda: is_open("ONE"))
+            client = await node.connect("ONE")
+            port = node.broker.ports["ONE"][1]
+            assert await alter(admin, listeners=f"{before},OTHER://127.0.0.1:{port}") == (0, "")
+            await until(lambda: is_open("OTHER"))
+            assert await client.stream.receive_some(1) == b""
+            assert (await (await node.connect("OTHER")).ask(MetadataRequest(topics=[]))).error_code == 0
+
+    run(test)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_librdkafka_sets_a_property_of_kerberos(tmp_path: Path) -> None:
     """As its own test of its admin client does."""
     admin = pytest.importorskip("confluent_kafka.admin")
