@@ -236,6 +236,34 @@ def test_a_listener_takes_the_port_of_one_that_goes(tmp_path: Path, caplog: pyte
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+def test_a_node_judges_its_listeners_where_a_controller_could_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controllers' listener takes what no broker has judged: nobody gets in by that, and no listener goes."""
+    in_the_clear = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT"
+
+    async def test() -> None:
+        async with quorum(tmp_path, properties=PROPERTIES) as cluster:
+            await cluster.start(1, 2, 3)
+            active = await cluster.await_leader()
+            broker = next(node_id for node_id in cluster.nodes if node_id != active)
+            controller, node = await cluster.controller_client(active), cluster.node(broker)
+            changes = {"listener.security.protocol.map": in_the_clear, f"{LISTENER}.sasl.kerberos.service.name": "k"}
+            assert await alter(controller, broker, **changes) == (0, "")
+            await cluster.until(lambda: "Security protocol cannot be updated for existing listener" in caplog.text)
+            stranger = await node.connect()
+            await stranger.send(MetadataRequest(topics=[]))
+            assert await stranger.closed()
+            await logged_in(node)
+            others = dict.fromkeys(changes) | {"listeners": "PLAINTEXT://127.0.0.1:0"}
+            assert await alter(controller, broker, **others) == (0, "")
+            await cluster.until(lambda: "set at run time, but without effect on this node: listeners" in caplog.text)
+            await logged_in(node)
+            assert {listener.name for listener in node.broker.listeners} == {"PLAINTEXT", "CONTROLLER"}
+
+    run(test)
+
+
 def test_librdkafka_sets_a_property_of_kerberos(tmp_path: Path) -> None:
     """As its own test of its admin client does."""
     admin = pytest.importorskip("confluent_kafka.admin")
