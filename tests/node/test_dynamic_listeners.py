@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.config.security.rules import DEFAULT_PRINCIPAL_BUILDER
 from kbroker.errors import ErrorCode
 from kbroker.testing import running_broker
 from kbroker.wire.messages.incremental_alter_configs import (
@@ -234,6 +235,33 @@ def test_a_listener_takes_the_port_of_one_that_goes(tmp_path: Path, caplog: pyte
 
     run(test)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_listener_that_is_added_has_the_builder_of_the_nodes_file(tmp_path: Path) -> None:
+    (tmp_path / "who.py").write_text("def build(peer):\n    return 'User:built'\n")
+    builders = {
+        BUILDER: f"python:{tmp_path / 'who.py'}:build",
+        f"{LISTENER}.{BUILDER}": DEFAULT_PRINCIPAL_BUILDER,
+        f"listener.name.controller.{BUILDER}": DEFAULT_PRINCIPAL_BUILDER,
+    }
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT"
+
+    async def test() -> None:
+        async with running_node(tmp_path / "node", **builders) as node:
+            before = node.broker.config.raw["listeners"]
+            admin = await node.connect()
+            changes = {"listeners": f"{before},MORE://127.0.0.1:0", "listener.security.protocol.map": protocols}
+            assert await alter(admin, **changes) == (0, "")
+
+            async def is_open() -> bool:
+                return "MORE" in {each.name for each in node.broker.listeners}
+
+            await until(is_open)
+            client = await node.connect("MORE")
+            assert (await client.ask(MetadataRequest(topics=[]))).error_code == 0
+            assert [each.principal.name for each in node.connections_of([client], "MORE")] == ["built"]
+
+    run(test)
 
 
 def test_a_node_judges_its_listeners_where_a_controller_could_not(
