@@ -99,18 +99,18 @@ class DynamicBrokerConfig:
         return self._with("listeners", _is_of_listeners, check_listeners)
 
     def check(self, changes: Mapping[str, tuple[int, str]]) -> BrokerConfig | None:
-        """Returns the properties of ``of_listeners`` and ``cordoned.log.dirs`` after changes of them; None without any,
-        and for what the controller refuses by the names alone.
+        """Returns the properties of ``of_listeners`` and ``cordoned.log.dirs`` after changes of them; None without any.
 
         Each change has the operation and the value of IncrementalAlterConfigs. ``ApiError`` INVALID_REQUEST if this
         node cannot have them.
         """
         from kbroker.config.fixed import run_time_key
         from kbroker.config.reconfiguration import check_values, refused_names
-        from kbroker.raft_metadata.controller.configs import APPEND, SET, SUBTRACT
+        from kbroker.raft_metadata.controller.configs import APPEND, DELETE, SET, SUBTRACT
 
-        if refused_names(changes):
-            return None
+        refused = refused_names(name for name, (operation, _) in changes.items() if operation != DELETE)
+        if refused:  # here, as a controller of Apache Kafka takes any
+            raise ApiError(ErrorCode.INVALID_REQUEST, refused)
         changed = self._changed()
         after = {name: value for name, value in changed.items() if name == CORDONED or _is_of_listeners(name)}
         concerned = [name for name in changes if name == CORDONED or _is_of_listeners(name)]

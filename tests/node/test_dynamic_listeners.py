@@ -173,7 +173,7 @@ def test_listeners_are_opened_and_closed(tmp_path: Path, caplog: pytest.LogCaptu
             admin = await node.connect()
             code, message = await alter(admin, listeners=f"{before},MORE://127.0.0.1:0")
             assert code == ErrorCode.INVALID_REQUEST and "MORE has no security protocol" in message
-            code, message = await alter(admin, listeners="CONTROLLER://127.0.0.1:0")
+            code, message = await alter(admin, **{"node.id": None}, listeners="CONTROLLER://127.0.0.1:0")
             assert code == ErrorCode.INVALID_REQUEST and "a broker needs a listener" in message
             changes = {"listeners": f"{before},MORE://127.0.0.1:0", "listener.security.protocol.map": protocols}
             assert await alter(admin, **users, **changes) == (0, "")
