@@ -65,7 +65,7 @@ def test_a_large_record_makes_no_batch_that_is_empty(place: int) -> None:
 
 
 def test_a_record_that_no_coordinator_writes_is_not_unpacked() -> None:
-    """Who may write to the topic can have a gigabyte unpacked by each node that leads its partition."""
+    """Clients who may write to the topic could take the memory of each node that leads its partition."""
     large = large_batch([Record(0, 0, b"k", bytes(65 << 20))], CompressionType.ZSTD)
     core = SimpleNamespace(replay=lambda *_, **__: pytest.fail("it is replayed"))
     with pytest.raises(DecompressesTooLarge):
