@@ -163,7 +163,7 @@ def _steps(
             partition: Partition | None = None
             try:
                 partition = appends.partition_for(name, data)
-                appends.check_turn(topic, data)
+                appends.check_turn(topic, data, partition)
                 records: Any = data.records
                 if appends.round is not None:
                     gathered = appends.gather(data.index, partition, records, now_ms, appends.round)

@@ -10,10 +10,12 @@ producers lose its first batch still. What a connection remembers tells both cas
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.topics import MAX_NAME_LENGTH
+from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import BatchHeader, parse_header
 from kbroker.wire.errors import WireError
@@ -40,6 +42,10 @@ PATIENCE_SECONDS: Final = 60.0
 """The time that others wait for a batch: a producer may have given it up, and go on without it."""
 
 
+Key = tuple[str | Uuid, int]
+"""A partition, its topic by the name or the id that the request has."""
+
+
 class _Refused(NamedTuple):
     epoch: int
     sequence: int
@@ -47,41 +53,57 @@ class _Refused(NamedTuple):
 
 
 class RefusedBatches:
-    """The first of each producer's batches that were refused, by partition. Partitions have the names of requests."""
+    """The first of each producer's batches that were refused, by partition."""
 
     __slots__ = ("_first",)
 
     def __init__(self) -> None:
-        self._first: dict[tuple[Hashable, int], _Refused] = {}
+        self._first: dict[tuple[Key, int], _Refused] = {}
+        """By partition and producer; in the order in which they are given up."""
 
     def __len__(self) -> int:
         return len(self._first)
 
-    def note(self, partition: Hashable, records: Records | None, code: ErrorCode, now: float) -> None:
+    def note(self, partition: Key, records: Records | None, code: ErrorCode, now: float) -> None:
         """Remember a batch that was refused, if it is one that comes again."""
         header = _header(records) if code in _SENT_AGAIN else None
-        if header is None:
+        topic, _ = partition
+        if header is None or (isinstance(topic, str) and len(topic) > MAX_NAME_LENGTH):
             return
+        self._give_up(now)
         key = partition, header.producer_id
         known = self._first.get(key)
         if known is None and len(self._first) >= MOST_REFUSED:
             return
         if known is None or known.epoch != header.producer_epoch or header.base_sequence <= known.sequence:
+            self._first.pop(key, None)
             self._first[key] = _Refused(header.producer_epoch, header.base_sequence, now + PATIENCE_SECONDS)
 
-    def check(self, partition: Hashable, records: Records | None, now: float) -> None:
-        """Let a batch through that comes again. ``ApiError`` OUT_OF_ORDER_SEQUENCE_NUMBER for one that is behind it."""
+    def check(self, partition: Key, records: Records | None, now: float, known_producers: Container[int] = ()) -> None:
+        """Let a batch through that comes again. ``ApiError`` OUT_OF_ORDER_SEQUENCE_NUMBER for one that is behind it.
+
+        The log itself judges the batches of producers that it knows: what was refused may have come by another leader.
+        """
+        self._give_up(now)
         header = _header(records)
         known = None if header is None else self._first.get((partition, header.producer_id))
         if header is None or known is None:
             return
-        if known.epoch == header.producer_epoch and known.sequence < header.base_sequence and now < known.until:
+        if (
+            known.epoch == header.producer_epoch
+            and known.sequence < header.base_sequence
+            and header.producer_id not in known_producers
+        ):
             raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} sent sequence {header.base_sequence}, and {known.sequence} was refused"
                 " a moment ago and comes first",
             )
         del self._first[partition, header.producer_id]
+
+    def _give_up(self, now: float) -> None:
+        while self._first and (first := next(iter(self._first.items())))[1].until <= now:
+            del self._first[first[0]]
 
 
 def _header(records: Records | None) -> BatchHeader | None:

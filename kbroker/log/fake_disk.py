@@ -271,7 +271,8 @@ class FakeDisk:
             if way == "removed":
                 del parent.entries[name]
             else:
-                node.data = node.data[: self.rng.randrange(len(node.data)) if way == "cut" and node.data else 0]
+                size = self.rng.randrange(len(node.data)) if way == "cut" and node.data else 0
+                node.data = node.data[:size]
             node.durable, parent.durable, parent.journal = bytes(node.data), dict(parent.entries), []
             return f"{path} {way}"
         return f"no {path}"

@@ -183,7 +183,9 @@ def first_late(
                     delta |= (byte & 0x7F) << shift
                     position += 1
                     shift += 7
-                delta |= byte << shift
+                    if shift == 70:  # a number of a megabyte would take minutes
+                        raise CorruptRecord("a varint has more than 10 bytes")
+                delta = (delta | byte << shift) & 0xFFFFFFFFFFFFFFFF
                 position += 1
             delta = (delta >> 1) ^ -(delta & 1)
             if delta >= timestamp_delta:

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 
+_MOST_RECORD = 64 << 20
+"""Bytes of a record: no coordinator writes larger ones, but whoever may write to its topic can."""
+
 
 async def replay_log(shard: Shard[C], manager: ReplicaManager, now_ms: Callable[[], int]) -> tuple[int, int]:
     """Replay a shard's whole log, in chunks between which other tasks run.
@@ -72,7 +75,7 @@ def _replay_batch(
 ) -> int:
     replay = core.replay
     count = 0
-    for offset, _, record_key, value, _ in iter_records(data, position):
+    for offset, _, record_key, value, _ in iter_records(data, position, max_record=_MOST_RECORD):
         count += 1
         if record_key is None:
             continue

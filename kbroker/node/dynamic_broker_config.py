@@ -84,28 +84,33 @@ class DynamicBrokerConfig:
         """The node's properties, with those set at run time whose names begin with ``prefix``.
 
         Those were judged by the properties file that the active controller had at the time. Where they do not go
-        together with this node's file of today, that is logged once, and they have no effect: as in Apache Kafka, which
-        keeps the properties before a change that a broker cannot apply.
+        together with this node's file of today, that is logged once, and a change has no effect: as in Apache Kafka,
+        which keeps the properties before a change that a broker cannot apply.
         """
         return self._with(prefix, lambda name: name.startswith(prefix))
 
     def of_listeners(self) -> BrokerConfig:
-        """The node's properties, with those set at run time that are about its listeners and their security."""
-        return self._with("listeners", _is_of_listeners)
+        """The node's properties, with those set at run time that are about its listeners and their security.
+
+        A controller takes of these what no broker has judged: this node does.
+        """
+        from kbroker.config.reconfiguration import check_listeners
+
+        return self._with("listeners", _is_of_listeners, check_listeners)
 
     def check(self, changes: Mapping[str, tuple[int, str]]) -> BrokerConfig | None:
-        """Returns the properties of ``of_listeners`` and ``cordoned.log.dirs`` after changes of them; None without any,
-        and for what the controller refuses by the names alone.
+        """Returns the properties of ``of_listeners`` and ``cordoned.log.dirs`` after changes of them; None without any.
 
         Each change has the operation and the value of IncrementalAlterConfigs. ``ApiError`` INVALID_REQUEST if this
         node cannot have them.
         """
         from kbroker.config.fixed import run_time_key
         from kbroker.config.reconfiguration import check_values, refused_names
-        from kbroker.raft_metadata.controller.configs import APPEND, SET, SUBTRACT
+        from kbroker.raft_metadata.controller.configs import APPEND, DELETE, SET, SUBTRACT
 
-        if refused_names(changes):
-            return None
+        refused = refused_names(name for name, (operation, _) in changes.items() if operation != DELETE)
+        if refused:  # here, as a controller of Apache Kafka takes any
+            raise ApiError(ErrorCode.INVALID_REQUEST, refused)
         changed = self._changed()
         after = {name: value for name, value in changed.items() if name == CORDONED or _is_of_listeners(name)}
         concerned = [name for name in changes if name == CORDONED or _is_of_listeners(name)]
@@ -130,17 +135,24 @@ class DynamicBrokerConfig:
         except FatalError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"requirement failed: {error}") from None
 
-    def _with(self, what: str, is_meant: Callable[[str], bool]) -> BrokerConfig:
+    def _with(
+        self,
+        what: str,
+        is_meant: Callable[[str], bool],
+        judge: Callable[[BrokerConfig, BrokerConfig, BrokerConfig], None] = lambda own, before, after: None,
+    ) -> BrokerConfig:
         changed = {name: value for name, value in self._changed().items() if is_meant(name)}
         if not changed:
+            self._reconfigured.pop(what, None)
             return self._config
-        known = self._reconfigured.get(what)
-        if known is not None and known[0] == changed:
-            return known[1]
+        known, config = self._reconfigured.get(what, ({}, self._config))
+        if known == changed:
+            return config
         try:
-            config = self._config.with_properties(changed)
-        except FatalError as error:
-            config = self._config
+            after = self._config.with_properties(changed)
+            judge(self._config, config, after)
+            config = after
+        except (FatalError, InvalidConfig) as error:
             logger.error("set at run time, but without effect on this node: %s: %s", ", ".join(sorted(changed)), error)
         self._reconfigured[what] = changed, config
         return config

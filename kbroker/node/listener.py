@@ -268,8 +268,9 @@ class Listener:
             self._listener.close()
 
     def end(self) -> None:
-        """End every connection, and give the port back."""
+        """Give the port back, now: another listener may be about to take it. Every connection ends."""
         self._scope.cancel()
+        self._listener.close()
 
     async def _serve_all(self) -> None:
         async with trio.open_nursery() as nursery:

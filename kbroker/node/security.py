@@ -145,13 +145,13 @@ class NodeSecurity:
         return PrincipalStep(self._builders[value], value, listener.name, listener.security_protocol)
 
     def _load_builders(self) -> None:
-        """Load the principal builders that the node's own file names, and no others."""
-        for listener in self._config.listeners:
-            name, value = _builder_of(self._config, listener.name)
-            if value.startswith("python:"):
+        """Load the principal builders that the node's own file names, also for listeners to come, and no others."""
+        for name, value in self._config.raw.items():
+            is_one = name == _BUILDER or (name.startswith("listener.name.") and name.endswith(f".{_BUILDER}"))
+            if is_one and value.strip().startswith("python:"):
                 from kbroker.rules.loading import load
 
-                self._builders[value] = load(name, value, "build")
+                self._builders[value.strip()] = load(name, value.strip(), "build")
 
     def _network(self, listener_name: str, mechanism_property: str) -> Network:
         steps = self._steps(self._config, listener_name, mechanism_property)

@@ -1,7 +1,7 @@
 """Look-ups by timestamp, which may read a lot, in turns with everything else that the node does.
 
-One task does them for all connections: a slice of the oldest request's work, then of the next one's. Between two slices
-all other work of the node has a turn, so a look-up of any length delays it by one slice.
+One task does them for all connections: a slice of the oldest request's work, then of the next one's, of a few requests
+at a time. Between two slices all other work of the node has a turn, so a look-up of any length delays it by one slice.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ SLICE_SECONDS = 0.005
 
 MOST_STEPS = 100_000
 """Steps of all waiting requests together; a single request may have more. Each keeps a few hundred bytes."""
+
+MOST_BEGUN = 8
+"""Requests that are under way at the same time: each may hold a batch, and the window of a decompressor, 128 MiB for
+zstd."""
 
 _STEPS_OF_A_REQUEST = 16
 """The cost of a request besides its steps, in steps."""
@@ -70,7 +74,8 @@ class TimestampLookupQueue:
                     on_done()
                     break
                 if self._env.now() >= until:
-                    self._waiting.rotate(-1)
+                    self._waiting.popleft()
+                    self._waiting.insert(MOST_BEGUN - 1, request)
                     return
         except Exception:
             logger.exception("a look-up for %s failed", connection.peer)

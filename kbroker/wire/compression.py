@@ -184,6 +184,7 @@ def decompress(codec: CompressionType, data: Bytes, limit: int) -> bytes:
 def unpack(codec: CompressionType, data: Bytes, most: int = PIECE_BYTES) -> Iterator[bytes]:
     """The records of a batch, in pieces of at most ``most`` bytes; ``CorruptCompression`` where they are damaged.
 
+    There may be many empty ones: as many as members, frames and blocks without content, which cost time all the same.
     A piece may be larger, up to 16 MiB, where a client compressed with snappy and without framing.
     """
     if codec is CompressionType.NONE:
@@ -214,7 +215,7 @@ def _unpack_gzip(view: memoryview, most: int) -> Iterator[bytes]:
                 raise CorruptCompression(f"gzip data is damaged: {error}") from None
             position += len(piece) - len(inflater.unconsumed_tail)
             most_input = _LATER_INPUT
-            if out:
+            if out or inflater.eof:
                 yield out
         position -= len(inflater.unused_data)
         if position == len(view):
@@ -339,9 +340,9 @@ def _unpack_lz4(view: memoryview, most: int) -> Iterator[bytes]:
                 out = decompressor.decompress(piece, max_length=min(chunk_size, most))
             except (RuntimeError, EOFError) as error:
                 raise CorruptCompression(f"lz4 data is damaged: {error}") from None
-            if out:
-                total += len(out)
-                chunk_size = max(chunk_size, total)
+            total += len(out)
+            chunk_size = max(chunk_size, total)
+            if out or decompressor.eof:
                 yield out
         position -= len(decompressor.unused_data or b"")
         most_input = _LATER_INPUT

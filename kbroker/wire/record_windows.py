@@ -28,6 +28,9 @@ MAX_KEY = 64 * 1024 * 1024
 _STEP_RECORDS = 4096
 """A power of two."""
 
+_STEP_PIECES = 1024
+"""Pieces that are decompressed at once, however little they hold."""
+
 
 def run_steps(steps: Steps[_T]) -> _T:
     """Do the work without giving way."""
@@ -163,7 +166,8 @@ class RecordWindows:
         for piece in self._pieces:
             parts.append(piece)
             size += len(piece)
-            if size >= self._most and self._codec is not CompressionType.NONE:
+            is_step = size >= self._most or len(parts) >= _STEP_PIECES
+            if is_step and self._codec is not CompressionType.NONE:
                 break
         else:
             self._ended = True

@@ -1,6 +1,8 @@
-"""The short way to a coordinator's batch agrees with the general one."""
+"""The short way to a coordinator's batch agrees with the general one, and no other record is loaded."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -8,9 +10,12 @@ from hypothesis import strategies as st
 
 from kbroker.coordinator.batches import coordinator_batch, coordinator_batches
 from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
+from kbroker.node.coordinator_loading import replay_chunk
+from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.compression import CompressionType
+from kbroker.wire.compression import CompressionType, DecompressesTooLarge
 from kbroker.wire.record_batch import Record, build_batch
+from tests.log.large_batches import large_batch
 
 contents = st.one_of(st.binary(max_size=40), st.integers(0, 20_000).map(bytes))
 records = st.builds(CoordinatorRecord, contents, st.one_of(st.none(), contents))
@@ -57,3 +62,11 @@ def test_a_large_record_makes_no_batch_that_is_empty(place: int) -> None:
     assert all(header.records_count for header in headers)
     assert sum(header.records_count for header in headers) == len(steps)
     assert list(coordinator_batches([], 7)) == []
+
+
+def test_a_record_that_no_coordinator_writes_is_not_unpacked() -> None:
+    """Clients who may write to the topic could take the memory of each node that leads its partition."""
+    large = large_batch([Record(0, 0, b"k", bytes(65 << 20))], CompressionType.ZSTD)
+    core = SimpleNamespace(replay=lambda *_, **__: pytest.fail("it is replayed"))
+    with pytest.raises(DecompressesTooLarge):
+        replay_chunk(core, TopicPartition("__consumer_offsets", 0), bytes(large), 0, 0)

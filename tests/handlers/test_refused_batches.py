@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.refused_batches import PATIENCE_SECONDS, RefusedBatches
+from kbroker.handlers.refused_batches import MOST_REFUSED, PATIENCE_SECONDS, RefusedBatches
+from kbroker.raft_metadata.topics import MAX_NAME_LENGTH
 from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
@@ -71,6 +72,22 @@ def test_who_goes_on_with_a_topic_that_was_made_anew_is_served(tmp_path: Path) -
     run(main)
 
 
+def test_a_batch_that_came_another_way_is_not_waited_for(tmp_path: Path) -> None:
+    """Another broker led meanwhile, and took it: this one leads again, and knows from its log what comes next."""
+
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            client, way = await node.connect(), await node.connect()
+            assert await send(client, 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            await node.create_topic("t")
+            assert await send(way, 0, 1) == [0, 0]
+            assert await send(client, 3, 2) == [OUT_OF_ORDER, 0]
+            assert await send(client, 3) == [0]
+            assert await stored(node) == [b"0", b"1", b"2", b"3"]
+
+    run(main)
+
+
 @pytest.mark.parametrize("partition", [("t", 0), (Uuid(bytes(15) + b"1"), 0)])
 def test_a_batch_is_waited_for_until_it_comes(partition: Any) -> None:
     refused = RefusedBatches()
@@ -88,8 +105,26 @@ def test_a_batch_is_waited_for_until_it_comes(partition: Any) -> None:
 @pytest.mark.parametrize(("epoch", "now"), [(1, 1.0), (0, PATIENCE_SECONDS)])
 def test_a_batch_that_its_producer_has_given_up_is_not_waited_for(epoch: int, now: float) -> None:
     refused = RefusedBatches()
-    refused.note("t", numbered(0), NOT_LEADER, 0.0)
-    refused.check("t", numbered(5, epoch=epoch), now)
+    refused.note(("t", 0), numbered(0), NOT_LEADER, 0.0)
+    refused.check(("t", 0), numbered(5, epoch=epoch), now)
+    assert not refused
+
+
+def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
+    refused = RefusedBatches()
+    refused.note(("t" * (MAX_NAME_LENGTH + 1), 0), numbered(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0.0)
+    assert not refused
+
+
+def test_batches_that_never_come_again_make_room_for_others() -> None:
+    """A connection is served the long way for as long as something is remembered of it."""
+    refused = RefusedBatches()
+    for number in range(MOST_REFUSED):
+        refused.note(("t", number), numbered(0), NOT_LEADER, 0.0)
+    refused.note(("u", 0), numbered(0), NOT_LEADER, PATIENCE_SECONDS)
+    with pytest.raises(ApiError, match="0 was refused"):
+        refused.check(("u", 0), numbered(5), PATIENCE_SECONDS)
+    refused.check(("v", 0), numbered(0), 2 * PATIENCE_SECONDS)
     assert not refused
 
 
@@ -104,5 +139,5 @@ def test_a_batch_that_its_producer_has_given_up_is_not_waited_for(epoch: int, no
 )
 def test_what_does_not_come_again_is_not_waited_for(records: memoryview | None, code: ErrorCode) -> None:
     refused = RefusedBatches()
-    refused.note("t", records, code, 0.0)
+    refused.note(("t", 0), records, code, 0.0)
     assert not refused

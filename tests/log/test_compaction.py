@@ -20,6 +20,7 @@ from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, wal
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, build_batch, iter_records
+from kbroker.wire.record_windows import run_steps
 from tests.log.large_batches import large_batch
 from tests.log.log_helpers import NOW, TP, open_log, read_all, remove_expired
 
@@ -586,3 +587,17 @@ def test_a_full_map_ends_the_round_within_a_large_batch() -> None:
         rounds += 1
     assert rounds > 1
     assert [(offset, key) for offset, key, _ in pairs(log)] == [(150 + i, b"key-%d" % i) for i in range(150)]
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.ZSTD])
+def test_a_timestamp_that_is_no_number_of_64_bits_is_compacted_and_found(codec: CompressionType) -> None:
+    """The header says nothing of it, so the batch was taken."""
+    log = open_log(config=CONFIG)
+    content = [Record(0, NOW, b"a", b"1"), Record(1, NOW + 2**63 - 1, b"b", b"1")]
+    log.append_as_leader(large_batch(content, codec, max_timestamp=NOW + 50), 0, now_ms=NOW)
+    put(log, [(b"a", b"2")])
+    seal(log)
+    found = run_steps(log.offset_for_timestamp(NOW + 1))
+    assert found is not None and (found.timestamp, found.offset) == (2**63 - 1, 1)
+    clean(log)
+    assert pairs(log) == [(1, b"b", b"1"), (2, b"a", b"2")]

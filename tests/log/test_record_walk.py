@@ -21,6 +21,7 @@ from kbroker.log.record_walk import (
 from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import Record, assemble, build_batch, iter_records
+from kbroker.wire.record_varint import write_varint
 
 TIME = 1_700_000_000_000
 headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=200)), max_size=2).map(tuple)
@@ -151,3 +152,13 @@ def test_the_first_late_record_is_found(content: list[Record], timestamp: int, n
         None,
     )
     assert finished(record_walk.first_late(payload, len(payload), len(content), timestamp - base, number)) == expected
+
+
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_a_number_without_end_is_refused_at_once(size: int) -> None:
+    """A client may have stored it: with all its bytes, two megabytes of it would take minutes."""
+    body = bytearray()
+    write_varint(body, size + 6)
+    data = bytes(body) + b"\0" + b"\xff" * size + b"\x01\0\x01\x01\0"
+    with pytest.raises(CorruptRecord, match="more than 10 bytes"):
+        finished(record_walk.first_late(data, len(data), 1, 0, 0))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.config.security.rules import DEFAULT_PRINCIPAL_BUILDER
 from kbroker.errors import ErrorCode
 from kbroker.testing import running_broker
 from kbroker.wire.messages.incremental_alter_configs import (
@@ -172,7 +173,7 @@ def test_listeners_are_opened_and_closed(tmp_path: Path, caplog: pytest.LogCaptu
             admin = await node.connect()
             code, message = await alter(admin, listeners=f"{before},MORE://127.0.0.1:0")
             assert code == ErrorCode.INVALID_REQUEST and "MORE has no security protocol" in message
-            code, message = await alter(admin, listeners="CONTROLLER://127.0.0.1:0")
+            code, message = await alter(admin, **{"node.id": None}, listeners="CONTROLLER://127.0.0.1:0")
             assert code == ErrorCode.INVALID_REQUEST and "a broker needs a listener" in message
             changes = {"listeners": f"{before},MORE://127.0.0.1:0", "listener.security.protocol.map": protocols}
             assert await alter(admin, **users, **changes) == (0, "")
@@ -209,6 +210,86 @@ def test_listeners_are_opened_and_closed(tmp_path: Path, caplog: pytest.LogCaptu
 
     run(test)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_listener_takes_the_port_of_one_that_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,ONE:PLAINTEXT,OTHER:PLAINTEXT"
+
+    async def test() -> None:
+        async with running_node(tmp_path) as node:
+            before = node.broker.config.raw["listeners"]
+            admin = await node.connect()
+            changes = {"listeners": f"{before},ONE://127.0.0.1:0", "listener.security.protocol.map": protocols}
+            assert await alter(admin, **changes) == (0, "")
+
+            async def is_open(name: str) -> bool:
+                return name in {each.name for each in node.broker.listeners}
+
+            await until(lambda: is_open("ONE"))
+            client = await node.connect("ONE")
+            port = node.broker.ports["ONE"][1]
+            assert await alter(admin, listeners=f"{before},OTHER://127.0.0.1:{port}") == (0, "")
+            await until(lambda: is_open("OTHER"))
+            assert await client.stream.receive_some(1) == b""
+            assert (await (await node.connect("OTHER")).ask(MetadataRequest(topics=[]))).error_code == 0
+
+    run(test)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_listener_that_is_added_has_the_builder_of_the_nodes_file(tmp_path: Path) -> None:
+    (tmp_path / "who.py").write_text("def build(peer):\n    return 'User:built'\n")
+    builders = {
+        BUILDER: f"python:{tmp_path / 'who.py'}:build",
+        f"{LISTENER}.{BUILDER}": DEFAULT_PRINCIPAL_BUILDER,
+        f"listener.name.controller.{BUILDER}": DEFAULT_PRINCIPAL_BUILDER,
+    }
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT"
+
+    async def test() -> None:
+        async with running_node(tmp_path / "node", **builders) as node:
+            before = node.broker.config.raw["listeners"]
+            admin = await node.connect()
+            changes = {"listeners": f"{before},MORE://127.0.0.1:0", "listener.security.protocol.map": protocols}
+            assert await alter(admin, **changes) == (0, "")
+
+            async def is_open() -> bool:
+                return "MORE" in {each.name for each in node.broker.listeners}
+
+            await until(is_open)
+            client = await node.connect("MORE")
+            assert (await client.ask(MetadataRequest(topics=[]))).error_code == 0
+            assert [each.principal.name for each in node.connections_of([client], "MORE")] == ["built"]
+
+    run(test)
+
+
+def test_a_node_judges_its_listeners_where_a_controller_could_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controllers' listener takes what no broker has judged: nobody gets in by that, and no listener goes."""
+    in_the_clear = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT"
+
+    async def test() -> None:
+        async with quorum(tmp_path, properties=PROPERTIES) as cluster:
+            await cluster.start(1, 2, 3)
+            active = await cluster.await_leader()
+            broker = next(node_id for node_id in cluster.nodes if node_id != active)
+            controller, node = await cluster.controller_client(active), cluster.node(broker)
+            changes = {"listener.security.protocol.map": in_the_clear, f"{LISTENER}.sasl.kerberos.service.name": "k"}
+            assert await alter(controller, broker, **changes) == (0, "")
+            await cluster.until(lambda: "Security protocol cannot be updated for existing listener" in caplog.text)
+            stranger = await node.connect()
+            await stranger.send(MetadataRequest(topics=[]))
+            assert await stranger.closed()
+            await logged_in(node)
+            others = dict.fromkeys(changes) | {"listeners": "PLAINTEXT://127.0.0.1:0"}
+            assert await alter(controller, broker, **others) == (0, "")
+            await cluster.until(lambda: "set at run time, but without effect on this node: listeners" in caplog.text)
+            await logged_in(node)
+            assert {listener.name for listener in node.broker.listeners} == {"PLAINTEXT", "CONTROLLER"}
+
+    run(test)
 
 
 def test_librdkafka_sets_a_property_of_kerberos(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node import timestamp_lookup_queue
-from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
+from kbroker.node.timestamp_lookup_queue import MOST_BEGUN, TimestampLookupQueue
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.node.node_harness import Meanwhile, batch, produce_request, run, running_node
@@ -59,6 +59,27 @@ def test_requests_take_turns_and_each_is_told_when_it_is_done() -> None:
         assert work.add(connection(), steps(name, count), count, lambda name=name: done.append(name))  # type: ignore[misc]
     trio.run(served, work)
     assert done == ["a0", "b0", "c0", "a1", "b", "c1", "a2", "c", "a"]
+
+
+def test_few_requests_are_under_way_at_the_same_time() -> None:
+    """Each may hold a decompressed part of a batch, and more."""
+    work = TimestampLookupQueue(Clock())  # type: ignore[arg-type]
+    begun: set[int] = set()
+    most: list[int] = []
+    done: list[int] = []
+
+    def steps(number: int) -> Iterator[None]:
+        for _ in range(5):
+            begun.add(number)
+            most.append(len(begun))
+            yield
+        begun.remove(number)
+
+    for number in range(3 * MOST_BEGUN):
+        assert work.add(connection(), steps(number), 5, lambda number=number: done.append(number))  # type: ignore[misc]
+    trio.run(served, work)
+    assert max(most) == MOST_BEGUN
+    assert done == list(range(3 * MOST_BEGUN))
 
 
 def test_work_for_a_connection_that_has_ended_is_dropped() -> None:

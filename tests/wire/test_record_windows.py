@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.wire import record_windows
-from kbroker.wire.batch_header import parse_header
+from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, parse_header
 from kbroker.wire.compression import CompressionType, Compressor, CorruptRecord, compress, decompress, unpack
 from kbroker.wire.record_batch import (
     Record,
@@ -18,7 +18,7 @@ from kbroker.wire.record_batch import (
     iter_windows,
     records_of,
 )
-from kbroker.wire.record_windows import RecordWindows, run_steps
+from kbroker.wire.record_windows import RecordWindows, inline, run_steps
 
 CODECS = list(CompressionType)
 keys = st.none() | st.binary(max_size=3) | st.binary(min_size=60, max_size=300)
@@ -117,3 +117,30 @@ def test_a_key_has_a_limit() -> None:
     window = run_steps(windows.next())
     assert window is not None and 5000 < len(window.data) < window.stop
     assert window.stop < record_windows.MAX_KEY
+
+
+@pytest.mark.parametrize(
+    ("codec", "empty"),
+    [
+        (CompressionType.GZIP, compress(CompressionType.GZIP, b"")),
+        (CompressionType.SNAPPY, compress(CompressionType.SNAPPY, b"") + b"\0\0\0\1\0"),
+        (CompressionType.LZ4, compress(CompressionType.LZ4, b"")),
+    ],
+    ids=["gzip", "snappy", "lz4"],
+)
+def test_many_parts_without_content_are_unpacked_in_steps(codec: CompressionType, empty: bytes) -> None:
+    """Each takes time: a megabyte of them would have others wait for most of a second."""
+    plain = build_batch([Record(0, 5, b"k", b"v")])
+    header = parse_header(plain)._replace(attributes=codec)
+    batch = assemble(header, empty * 5000 + compress(codec, plain[HEADER_SIZE:]))
+    steps = inline(RecordWindows(batch, 0, header._replace(batch_length=len(batch) - LOG_OVERHEAD)).next())
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            window = end.value
+            break
+        count += 1
+    assert count >= 4
+    assert list(records_of(window, header)) == list(iter_records(batch)) == [Record(0, 5, b"k", b"v")]

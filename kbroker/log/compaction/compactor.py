@@ -431,7 +431,7 @@ class _Cleaner:
         if payload is None:
             return header, batch.bytes()
         if deltas and not append_time:
-            max_timestamp = header.base_timestamp + max(deltas)
+            max_timestamp = max(-_MAX_LONG, min(header.base_timestamp + max(deltas), _MAX_LONG))  # a client may lie
         new = header._replace(
             attributes=attributes,
             base_timestamp=base_timestamp,

@@ -22,9 +22,10 @@ _MOST_LOOKED_AT_BEFORE = 100_000
 """Records that a look-up by timestamp examines in vain in the batches before the one that may have it: their headers
 do not tell the truth then."""
 
-
 _ANY = -(2**64)
 """Less than any timestamp."""
+
+_MAX_LONG = 2**63 - 1
 
 
 class TimestampOffset(NamedTuple):
@@ -125,6 +126,7 @@ def _first_record(
             )
             if found is not None:
                 reached = header.base_timestamp + found[0] if append_time is None else append_time
+                reached = min(reached, _MAX_LONG)  # a client may have stored more
                 return TimestampOffset(reached, header.base_offset + found[1], epoch if epoch >= 0 else None)
     except CorruptRecord as error:
         raise CorruptSegment(segment.path, position, str(error)) from None
