@@ -108,7 +108,7 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
             [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=300
         )
     assert done.returncode == 1
-    assert f"kbroker: cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert f"kbroker: cannot listen on 127.0.0.1:{port}: the port is in use" in done.stderr
     assert "kbroker: the console did not start" in done.stderr and "Traceback" not in done.stderr
 
 

@@ -18,6 +18,7 @@ from kbroker.wire.record_batch import Record, build_batch
 def test_what_is_stable_stays_so_when_the_end_of_the_log_is_cut_off() -> None:
     """The high watermark may never move again: readers of committed records would wait for good if this node led."""
     disk = FakeDisk()
+    disk.make_dirs("/data")
     tp = TopicPartition("t", 0)
     log = opening.open_log("/data/t-0", tp, None, LogConfig(), disk, now_ms=0)
     marker = build_end_txn_marker(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1)

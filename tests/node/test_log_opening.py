@@ -14,7 +14,7 @@ import trio
 
 from kbroker.cli.cluster_plan import free_ports
 from kbroker.env import RealEnv
-from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, RECOVERY_POINTS, read_offsets, write_offsets
 from kbroker.log.disk import OsDisk, OsFile
 from kbroker.node import log_opening
 from tests.node.metrics_pages import Values, ask, found, scrape, value
@@ -77,10 +77,11 @@ async def read(node: Node, topic: str, partition: int) -> list[bytes]:
 
 
 def crash(*directories: Path) -> None:
-    """Leave the directories as a kill does before anything was noted as flushed."""
+    """Leave the directories as a kill does before anything was noted as flushed but that the logs are there."""
     for directory in directories:
         (directory / CLEAN_SHUTDOWN).unlink()
-        (directory / RECOVERY_POINTS).unlink()
+        noted = read_offsets(OsDisk(), str(directory / RECOVERY_POINTS))
+        write_offsets(OsDisk(), str(directory / RECOVERY_POINTS), dict.fromkeys(noted or (), 0))
 
 
 async def in_thread(asked: Callable[..., Any], *arguments: Any) -> Any:
