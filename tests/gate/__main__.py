@@ -75,7 +75,8 @@ class Run:
 
 
 def run(step: Step, directory: Path, again: bool = False, root: Path = ROOT) -> Run:
-    """Run `step` in `root`, its output into files of `directory`; `again`: those of its tests that failed last."""
+    """Run `step` in `root`, its output into files of `directory`; `again`: those of its tests that failed last,
+    one after the other."""
     stem = re.sub(r"\W+", "-", step.name)
     log = directory / f"{stem}{'-again' if again else ''}.log"
     report = log.with_suffix(".xml")
@@ -94,7 +95,7 @@ def run(step: Step, directory: Path, again: bool = False, root: Path = ROOT) -> 
     begin = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "make", *step.arguments],
+            [*command, "make", *step.arguments, *(["WORKERS=0"] if again else [])],
             cwd=root,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -25,7 +25,7 @@ class Step:
     @property
     def limit(self) -> int:
         """Seconds after which the step hangs."""
-        return 600 + int(self.minutes * 180)
+        return 600 + int(self.minutes * 120)
 
 
 def _directories(names: str) -> str:
