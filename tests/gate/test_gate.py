@@ -109,6 +109,14 @@ def test_a_flaky_test_is_excused_for_two_weeks(tmp_path: Path, since: timedelta,
         assert f"flaky since {day}, a port is taken: assert 1 == 2" in done.stdout
 
 
+@pytest.mark.parametrize("folder", ["tests", "compat_tests"])
+def test_all_tests_know_the_mark(folder: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--markers", folder], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "@pytest.mark.flaky(since, why)" in done.stdout, done.stderr
+
+
 def test_no_folder_falls_between_the_steps() -> None:
     """The step for all others leaves out just those folders that other steps name."""
     words = [word for step in [*FIRST, *REST] for argument in step.arguments for word in argument.split()]
