@@ -152,6 +152,8 @@ class _Read:
 
     def _name_of(self, wanted: ViewedPartition) -> str | None:
         if wanted.name is None:
+            if not self._params.uses_topic_ids:
+                return wanted.key.topic  # "", a name that no topic has
             wanted.name = self._manager.topic_name(wanted.key.topic_id)
         return wanted.name
 
