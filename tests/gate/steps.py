@@ -71,7 +71,7 @@ INSTALLS = [
 """Run side by side before all else; two steps would each make what they share."""
 
 FIRST = [
-    Step("test", ("test", "WORKERS=3"), 14),
+    Step("test", ("test", "WORKERS=3"), 16),
     Step("compat, a client of each family", ("compat", f"ONLY={_directories(FAMILIES)}"), 8),
     Step("compat, wire", ("compat", f"ONLY={_directories(WIRE)}"), 6),
     Step("check", ("check",), 4),
@@ -82,9 +82,9 @@ FIRST = [
 INSTALL_313 = Step("install 3.13", ("test-py313", "ONLY=", "ARGS=--version"), 3)
 
 REST = [
-    Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} spark')}"), 20),
-    Step("compat, clusters", ("compat", f"ONLY={_directories(CLUSTERS)}"), 18),
-    Step("compat, Spark", ("compat", "ONLY=compat_tests/spark"), 12),
+    Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} spark')}"), 30),
+    Step("compat, clusters", ("compat", f"ONLY={_directories(CLUSTERS)}"), 22),
+    Step("compat, Spark", ("compat", "ONLY=compat_tests/spark"), 16),
     Step("compat, other clients", ("compat", f"ONLY={_directories(OTHER_CLIENTS)}"), 5),
     Step(
         "test, Python 3.13", ("test-py313", f"ARGS={_left_out_on_313()} -m 'not slow'"), 8, {"KBROKER_EXAMPLES": "25"}
