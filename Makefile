@@ -86,7 +86,7 @@ test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name', ONLY=tests/lo
 ifdef CHANGED
 	@paths=$$($(PY) -m tests.gate.changed) && if [ -n "$$paths" ]; then $(PY) -m pytest $$paths $(SIDE_BY_SIDE) $(ARGS); fi
 else ifeq ($(origin ONLY),file)
-	@echo "all tests of kbroker, with $(WORKERS) at a time: some 6 minutes on two processors, 3 on four"
+	@echo "all tests of kbroker, with $(WORKERS) at a time: some 8 minutes on two processors"
 	$(PY) -m pytest tests $(SIDE_BY_SIDE) $(ARGS)
 else
 	$(PY) -m pytest $(ONLY) $(ARGS)

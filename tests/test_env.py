@@ -180,7 +180,7 @@ both_families = pytest.mark.skipif(not has_ipv6(), reason="this machine has no I
 @both_families
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
 def test_a_host_that_stands_for_all_addresses_is_listened_at_in_both_families(host: str) -> None:
-    """As in Apache Kafka 4.4.0, for each of the three; port 0 is one port, and a client of IPv4 has its own address."""
+    """Each of the three is as in Apache Kafka 4.4.0; port 0 is one port, and a client of IPv4 has its own address."""
 
     async def main() -> None:
         listener = await RealNetwork().bind(host, 0)

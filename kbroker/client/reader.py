@@ -241,7 +241,7 @@ class Reader:
         return chunks + self._take_coming()
 
     def _take_coming(self) -> list[Chunk | Skipped]:
-        """As many of the records that are fetched as are to be in memory at the same time."""
+        """Returns as many of the fetched records as are to be in memory at the same time."""
         taken: list[Chunk | Skipped] = []
         size = 0
         for chunk, chunk_bytes in self._coming:

@@ -315,7 +315,7 @@ def test_pending_offsets_are_gone_with_their_transaction() -> None:
 
 @pytest.mark.parametrize("producer_id", [-1, FIRST])
 def test_a_group_is_there_also_if_each_of_its_offsets_was_refused(producer_id: int) -> None:
-    """As in Kafka, until it expires: a member that brings no protocol is told so, and not that it is unknown."""
+    """The group stays, as in Kafka: a member that brings no protocol is told so, not that it is unknown."""
     shard = Shard(topics={"t": 1})
     joining = JoinGroupRequest(
         group_id=GROUP, member_id="nobody", protocol_type="consumer", session_timeout_ms=10_000, rebalance_timeout_ms=1

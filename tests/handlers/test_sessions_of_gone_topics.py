@@ -17,7 +17,7 @@ from tests.node.node_harness import batch, fetch_request, produce_request, run, 
 
 @pytest.mark.parametrize("count", [1, TRACKED_PARTITIONS])
 def test_a_session_knows_a_topic_that_is_gone_by_its_name(tmp_path: Path, count: int) -> None:
-    """As Apache Kafka 4.4.0 answers, on the wire: clients take UNKNOWN_TOPIC_ID for what they should warn of."""
+    """The answers of Apache Kafka 4.4.0 on the wire: clients take UNKNOWN_TOPIC_ID for what they should warn of."""
     both = [(index, 0) for index in range(count)]
 
     def codes(response: Any) -> set[tuple[bytes, int]]:

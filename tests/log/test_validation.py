@@ -417,7 +417,7 @@ MEGABYTES = 40
 
 
 def large_records(count: int = 140) -> Iterator[Record]:
-    """As a producer of very compressible values sends them."""
+    """Batches of a producer of very compressible values."""
     value = b"x" * (MEGABYTES * 1_000_000 // count)
     return (Record(offset, NOW + offset, b"k%d" % (offset % 7), value) for offset in range(count))
 

@@ -293,7 +293,7 @@ def test_a_node_judges_its_listeners_where_a_controller_could_not(
 
 
 def test_librdkafka_sets_a_property_of_kerberos(tmp_path: Path) -> None:
-    """As its own test of its admin client does."""
+    """The case of librdkafka's test of its admin client."""
     admin = pytest.importorskip("confluent_kafka.admin")
     name = "sasl.kerberos.min.time.before.relogin"
     with running_broker() as broker:

@@ -33,7 +33,7 @@ def flipped(log: Path) -> None:
 
 
 def not_a_file(log: Path) -> None:
-    """As a file that may not be opened is, for whoever may open all."""
+    """Stands for a file that may not be opened, where the test may open all."""
     path = log / "00000000000000000000.log"
     path.rename(log / "kept")
     path.mkdir()

@@ -77,7 +77,7 @@ def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path)
 
 
 def test_a_broker_without_controlled_shutdown_leads_until_its_session_is_over(tmp_path: Path) -> None:
-    """As in Apache Kafka: nobody is told of another leader before."""
+    """Nobody is told of another leader before, as in Apache Kafka."""
 
     async def test() -> None:
         properties = DEFAULTS | {"broker_session_timeout_ms": "4000", "broker_heartbeat_interval_ms": "500"}

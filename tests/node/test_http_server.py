@@ -63,7 +63,7 @@ def can_bind(host: str) -> bool:
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
 def test_all_addresses_have_one_port(host: str) -> None:
-    """As with the listeners of clients; a machine without IPv6 has the other family alone."""
+    """The rule of clients' listeners; a machine without IPv6 has the other family alone."""
 
     async def hello(exchange: Exchange, target: str) -> None:
         await exchange.answer(200, "hello")
