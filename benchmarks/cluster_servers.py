@@ -26,9 +26,9 @@ from compat_tests.apache_kafka import (
     random_uuid,
     tool,
 )
-from kbroker.cli.cluster_plan import NodePlan, plan_cluster
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.tools.cli.cluster_plan import NodePlan, plan_cluster
 
 NODES = 3
 WAIT_SECONDS = 60

@@ -26,7 +26,7 @@ from benchmarks.servers import COMMON, Apache, Kbroker, Server, ServerError, is_
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command, random_uuid
 from compat_tests.client_security import Security
 from compat_tests.security.certificates import Authority
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 USER = "benchmark"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

@@ -14,7 +14,7 @@ from benchmarks.members import Loop, Wire
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
 from kbroker.client.transactions import list_transactions
-from kbroker.coordinator.partitioner import partition_for
+from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 SERVER_VERSION = "4.4.0"
 """The release whose nodes are started, and format their directories."""

@@ -17,9 +17,9 @@ import pytest
 
 from compat_tests.apache_kafka import ApacheKafka, random_uuid
 from compat_tests.shapes.shaped import SHAPES, ShapedCluster
-from kbroker.cli.cluster_plan import cluster_properties, free_ports
 from kbroker.client import Client, ClientError
 from kbroker.testing import RunningCluster
+from kbroker.tools.cli.cluster_plan import cluster_properties, free_ports
 
 STOP_SECONDS = 60
 """More than a node takes that runs beside others."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from compat_tests.case import eventually
 from kbroker.client import ClientError
 from kbroker.client.connection import Connection
-from kbroker.coordinator.partitioner import partition_for
+from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.doctor.checklist import all_checks
+from kbroker.tools.doctor.checklist import all_checks
 
 _BEGIN = """\
 `kbroker doctor` says what is wrong, how it knows, and what to do. It looks at

@@ -145,9 +145,9 @@ def permissions() -> str:
 
 def commands() -> str:
     """Every command with its options, from the parsers."""
-    from kbroker.cli import COMMANDS
-    from kbroker.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
-    from kbroker.cli.parser import all_parsers
+    from kbroker.tools.cli import COMMANDS
+    from kbroker.tools.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+    from kbroker.tools.cli.parser import all_parsers
 
     shared = {"--help", "--bootstrap-server", "--profile", "--command-config", "--timeout"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kbroker.metrics.absent import ABSENT
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect
-from kbroker.metrics.otlp import MEASURED, NAMES, PERCENTILES, TOTALS
+from kbroker.observe.metrics.absent import ABSENT
+from kbroker.observe.metrics.catalogue import all_families
+from kbroker.observe.metrics.dialect import Dialect
+from kbroker.observe.metrics.otlp import MEASURED, NAMES, PERCENTILES, TOTALS
 
 _COLLECTOR = Path(__file__).parents[1] / "compat_tests" / "works_with" / "otel_collector" / "collector.yaml"
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kbroker.cli.cluster_state import NodeState
 from kbroker.client.groups import GroupListing
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.top.course import Course, first
-from kbroker.top.facts import Look, OpenTransaction, RequestTimes, Scrape
-from kbroker.top.keys import HELP, Ui
-from kbroker.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, SCRAPE_SECONDS, TRANSACTIONS
-from kbroker.top.screen import draw, plain
-from kbroker.top.tables import Views
+from kbroker.tools.cli.cluster_state import NodeState
+from kbroker.tools.top.course import Course, first
+from kbroker.tools.top.facts import Look, OpenTransaction, RequestTimes, Scrape
+from kbroker.tools.top.keys import HELP, Ui
+from kbroker.tools.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, SCRAPE_SECONDS, TRANSACTIONS
+from kbroker.tools.top.screen import draw, plain
+from kbroker.tools.top.tables import Views
 from kbroker.types import ZERO_UUID, TopicPartition
 
 _WIDTH, _HEIGHT = 118, 33

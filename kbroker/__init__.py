@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.version import __version__
 
 if TYPE_CHECKING:
-    from kbroker.topic_reader import read_topic, read_topic_batches
+    from kbroker.client.topic_reader import read_topic, read_topic_batches
 
 __all__ = ["__version__", "read_topic", "read_topic_batches"]
 
@@ -15,5 +15,5 @@ def __getattr__(name: str) -> Any:
     if name in ("read_topic", "read_topic_batches"):
         import importlib
 
-        return getattr(importlib.import_module("kbroker.topic_reader"), name)
+        return getattr(importlib.import_module("kbroker.client.topic_reader"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

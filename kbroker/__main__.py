@@ -2,7 +2,7 @@
 
 import sys
 
-from kbroker.cli import main
+from kbroker.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from kbroker.cli.child import running_kbroker
+from kbroker.tools.cli.child import running_kbroker
 from spark_examples.connector import SetupError
 
 START_SECONDS = 120.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import main
+from kbroker.tools.cli import main
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker import collector
+from kbroker.base import collector
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.container import container_properties
-from kbroker.cli.exposure import Exposure
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.environment import property_name
 from kbroker.config.metrics import metrics_address
 from kbroker.config.properties import read_properties_file
 from kbroker.config.security.effect import of_no_listener
+from kbroker.tools.cli.container import container_properties
+from kbroker.tools.cli.exposure import Exposure
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docker-compose.yml").read_text("utf-8")

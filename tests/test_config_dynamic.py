@@ -19,15 +19,15 @@ from kbroker.config.fixed import why_refused, why_without_effect
 from kbroker.config.security import SECURITY_CONFIGS
 from kbroker.config.security.tls import STORES as TLS_STORES
 from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS
+from kbroker.cores.transactions.settings import TransactionSettings
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
 from kbroker.node.listeners import Listeners
-from kbroker.node.log_cleaner import CleanerSettings
+from kbroker.node.logs.log_cleaner import CleanerSettings
 from kbroker.raft_metadata.config_entries import broker_entries
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_value, group_config
 from kbroker.raft_metadata.controller.config_validation import validate_broker_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, ResourceType
-from kbroker.transactions.settings import TransactionSettings
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import ConfigRecord
 from tests.handlers.metadata_plane import properties

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.cli.container import DEFAULTS, container_properties
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.environment import properties_from_environment, property_name, without_effect
 from kbroker.errors import FatalError
+from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.container import DEFAULTS, container_properties
 
 ROOT = Path(__file__).parent.parent
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
-from kbroker.cli.start import serve
 from kbroker.client.errors import ClientError
 from kbroker.client.properties import ClientProperties
 from kbroker.config import BrokerConfig, with_provided
 from kbroker.config.provided import Provided, provided_names, without_values
 from kbroker.config.providers import looked_up
 from kbroker.errors import FatalError
+from kbroker.tools.cli import main
+from kbroker.tools.cli.start import serve
 from tests.handlers.metadata_plane import properties as of_node
 
 PACKAGE = "org.apache.kafka.common.config.provider"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.kafka_tools import broker_api_versions, cluster, console_consumer, console_producer, topics
-from kbroker.cli.kafka_tools import consumer_groups as groups
-from kbroker.cli.kafka_tools.options import OF_ALL
+from kbroker.tools.cli.kafka_tools import broker_api_versions, cluster, console_consumer, console_producer, topics
+from kbroker.tools.cli.kafka_tools import consumer_groups as groups
+from kbroker.tools.cli.kafka_tools.options import OF_ALL
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "containers.md").read_text("utf-8")

@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.bound_ports import Address, addresses_of, bind_all, listen
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.env import EpollPoller, RealEnv, RealNetwork, RealStream
+from kbroker.base.short_turns import SWITCH_SECONDS
 from kbroker.errors import FatalError
-from kbroker.node.peer import nobody_listens
-from kbroker.short_turns import SWITCH_SECONDS
+from kbroker.node.peers.peer import nobody_listens
+from kbroker.runtime.bound_ports import Address, addresses_of, bind_all, listen
+from kbroker.runtime.env import EpollPoller, RealEnv, RealNetwork, RealStream
+from kbroker.tools.cli.cluster_plan import free_ports
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kbroker.cli.parser import Parser
-from kbroker.cli.watch import add_arguments
 from kbroker.config.explorer import LISTENER
+from kbroker.tools.cli.parser import Parser
+from kbroker.tools.cli.watch import add_arguments
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "explorer.md").read_text("utf-8")

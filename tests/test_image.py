@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 ROOT = Path(__file__).parents[1]
 IMAGE = ROOT / "image"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.properties import ClientProperties
 from kbroker.config.properties import parse_properties
 from kbroker.security.sasl.kerberos.names import Principal, ShortNamer
 from kbroker.testing.kdc import missing_program, running_kdc
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.later import Later
+from kbroker.runtime.later import Later
 
 
 def test_the_first_value_or_error_counts() -> None:

@@ -13,14 +13,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.properties import ClientProperties
 from kbroker.config import BrokerConfig, read_properties_file
-from kbroker.env import RealEnv
-from kbroker.node.security import NodeSecurity
+from kbroker.node.security.security import NodeSecurity
+from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.oauthbearer.messages import parse_initial_response
 from kbroker.testing.token_provider import TokenProvider
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.page_node import started_node
 from tests.secret_forms import tokens_in
 

@@ -15,11 +15,10 @@ OF_NODES = (
     "log",
     "raft_metadata",
     "rules",
-    "env",
-    "bound_ports",
-    "cli.storage",
-    "cli.container",
-    "cli.data_owners",
+    "runtime",
+    "tools.cli.storage",
+    "tools.cli.container",
+    "tools.cli.data_owners",
 )
 """Where a FatalError concerns a node; those of the configuration name the property, those of commands are answers."""
 
@@ -27,7 +26,7 @@ OF_NODES = (
 def modules() -> Iterator[tuple[Path, ast.Module]]:
     """The code that runs in a node: all but what tests and simulates it."""
     for path in sorted((ROOT / "kbroker").rglob("*.py")):
-        if path.relative_to(ROOT / "kbroker").parts[0] not in ("testing", "sim", "console"):
+        if {"testing", "sim", "console"}.isdisjoint(path.relative_to(ROOT / "kbroker").parts):
             yield path, ast.parse(path.read_text("utf-8"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.rates import Meter, Sample, rates_after, rates_of_counters
+from kbroker.base.rates import Meter, Sample, rates_after, rates_of_counters
 
 
 def test_a_rate_is_the_growth_between_two_looks() -> None:

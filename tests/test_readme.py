@@ -112,8 +112,8 @@ def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: st
 
 
 def test_every_command_and_property_that_the_readme_names_exists() -> None:
-    from kbroker.cli import build_parser
     from kbroker.config import BROKER_CONFIGS, TOPIC_CONFIGS
+    from kbroker.tools.cli import build_parser
 
     lines = [line for _, language, text in recipes() if language == "sh" for line in text.splitlines()]
     lines += re.findall(r"^ {4}(kbroker .*)", TEXT, re.MULTILINE) + re.findall(r"`(kbroker [^`\n]*[^`:])`", TEXT)

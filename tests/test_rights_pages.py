@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
 from kbroker.config.properties import parse_properties
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.cli import main
 
 SECURITY = Path(__file__).parents[1] / "docs" / "security"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.round import Round
+from kbroker.runtime.round import Round
 
 
 def test_what_is_put_off_happens_once_at_the_end_in_order() -> None:

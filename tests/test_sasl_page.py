@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig, read_properties_file
-from kbroker.env import RealEnv
-from kbroker.node.security import NodeSecurity
+from kbroker.node.security.security import NodeSecurity
+from kbroker.runtime.env import RealEnv
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]

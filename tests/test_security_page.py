@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig
 from kbroker.config.properties import parse_properties
+from kbroker.tools.cli.cluster_plan import free_ports
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "README.md").read_text("utf-8")

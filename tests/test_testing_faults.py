@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.port_claims import OWN, listening_ports
 from kbroker.client import Client, ConnectionFailed
 from kbroker.client.topics import delete_topics, describe_topics
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import RunningBroker, broker_actions, running_broker
+from kbroker.tools.cli.port_claims import OWN, listening_ports
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,

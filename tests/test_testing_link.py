@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.cluster_plan import plan_cluster
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import ClusterNode, RunningCluster, cluster_faults
 from kbroker.testing.link import Link, LinkClosed, described, encoded
+from kbroker.tools.cli.cluster_plan import plan_cluster
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.timing import Alarm, Deadline, Deadlines
+from kbroker.runtime.timing import Alarm, Deadline, Deadlines
 
 
 def run(main: object) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.page_node import started_node
 
 ROOT = Path(__file__).parents[1]

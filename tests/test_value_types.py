@@ -211,9 +211,9 @@ def test_a_node_declares_its_classes_here() -> None:
     """An idle node has imported these classes: each of the standard library's would cost time and memory."""
     program = (
         "import sys, typing\n"
-        "from kbroker.cli import start\n"
-        "import kbroker.node.broker, kbroker.node.coordinators, kbroker.node.log_cleaner\n"
-        "import kbroker.groups.group_coordinator\n"
+        "from kbroker.tools.cli import start\n"
+        "import kbroker.node.broker, kbroker.node.coordinators.coordinators, kbroker.node.logs.log_cleaner\n"
+        "import kbroker.cores.groups.group_coordinator\n"
         "modules = [module for name, module in sys.modules.items() if name.startswith('kbroker.')]\n"
         "print(len(modules) > 200, 'dataclasses' in sys.modules)\n"
         "print([f'{module.__name__}.{name}' for module in modules for name, value in vars(module).items()\n"

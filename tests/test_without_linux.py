@@ -27,7 +27,7 @@ without_epoll.__dict__.update({name: value for name, value in vars(select).items
 sys.modules["select"] = without_epoll
 sys.platform = "darwin"
 
-from kbroker.cli import main
+from kbroker.tools.cli import main
 
 sys.exit(main())
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbroker.doctor.checklist import all_checks
+from kbroker.tools.doctor.checklist import all_checks
 from tests.cli_command import Run
 
 MISTAKES = {

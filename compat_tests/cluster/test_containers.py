@@ -27,10 +27,10 @@ from compat_tests.cluster.history import History, check, check_commits, check_co
 from compat_tests.cluster.load import Group, Writer, create_topic, read_all
 from compat_tests.cluster.moments import Moment, read_moments
 from compat_tests.groups.conftest import OPTIONS
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.cli.cluster_state import ask_state, problems
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError
+from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_state import ask_state, problems
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3

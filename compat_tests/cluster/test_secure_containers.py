@@ -19,14 +19,14 @@ from confluent_kafka.admin import AdminClient
 
 from compat_tests.client_security import Security
 from compat_tests.cluster.test_containers import ROOT, engine_here
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.cli.cluster_state import ask_state, problems
 from kbroker.client import Client, ClientError
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import ClientSecurity
 from kbroker.config.properties import parse_properties
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.security.sasl.jaas import parse_jaas
+from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_state import ask_state, problems
 
 NODES = ("secure-1", "secure-2", "secure-3")
 WITHIN = 90.0

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import trio
 
-from kbroker.cli.cluster_plan import HOST, NodePlan, free_ports, prepare
 from kbroker.testing import RunningCluster
+from kbroker.tools.cli.cluster_plan import HOST, NodePlan, free_ports, prepare
 
 _NODE_NAME = re.compile(rb"^(?:broker|raft-client|to-controller)-(\d+)")
 _CHUNK = 64 * 1024

@@ -20,12 +20,12 @@ from compat_tests.console.conftest import (
     eventually,
     running_console,
 )
-from kbroker.cli import main
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.explorer.exchange import Exchange
-from kbroker.explorer.lines import read_items
+from kbroker.observe.explorer.exchange import Exchange
+from kbroker.observe.explorer.lines import read_items
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.testing.replay import replay
+from kbroker.tools.cli import main
+from kbroker.tools.cli.cluster_plan import free_ports
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from confluent_kafka import Producer
@@ -38,7 +38,7 @@ def cluster(broker: Broker) -> Iterator[RunningCluster]:
     if broker.name == "apache":
         pytest.skip("the explorer is kbroker's own")
     (port,) = free_ports(1)
-    with running_cluster(1, {"kbroker.explorer.listener": f"http://127.0.0.1:{port}"}) as running:
+    with running_cluster(1, {"kbroker.observe.explorer.listener": f"http://127.0.0.1:{port}"}) as running:
         running.explorer = port  # type: ignore[attr-defined]
         yield running
 

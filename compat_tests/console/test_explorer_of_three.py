@@ -11,10 +11,10 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.case import await_everywhere
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, await_followed, running_console
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.client import Client
 from kbroker.config.explorer import LISTENER
 from kbroker.testing.cluster import RunningCluster
+from kbroker.tools.cli.cluster_plan import free_ports
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from confluent_kafka import Producer

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from compat_tests.apache_kafka import ApacheKafka
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",

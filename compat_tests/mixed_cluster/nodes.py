@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafka, random_uuid
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 COMBINED = "broker,controller"
 BROKER = "broker"

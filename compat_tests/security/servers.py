@@ -29,7 +29,7 @@ from compat_tests.apache_kafka import ApacheKafka, random_uuid
 from compat_tests.client_security import OAUTHBEARER, Security
 from compat_tests.security.certificates import STORE_PASSWORD, Authority
 from compat_tests.security.tokens import jvm_option, provider
-from kbroker.cli.cluster_plan import cluster_properties, free_ports
+from kbroker.tools.cli.cluster_plan import cluster_properties, free_ports
 
 PROTOCOLS = {
     "SSL": "SSL",

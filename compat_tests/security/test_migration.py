@@ -24,7 +24,7 @@ from compat_tests.cluster.load import copies_of, idempotent_producer, read_all
 from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import PLAIN_LOGIN, SCRAM_LOGIN, SecureServers
 from compat_tests.security.world import all_in_sync, eventually
-from kbroker.cli.cluster_plan import cluster_properties, free_ports
+from kbroker.tools.cli.cluster_plan import cluster_properties, free_ports
 
 PARTITIONS = 3
 OPEN, BOTH, SWITCHED, SHUT = range(4)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbroker.cli.cluster_plan import READY, cluster_properties, free_ports
+from kbroker.tools.cli.cluster_plan import READY, cluster_properties, free_ports
 from kbroker.types import random_uuid, uuid_to_str
 
 ROOT = Path(__file__).resolve().parent.parent.parent

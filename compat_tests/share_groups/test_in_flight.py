@@ -11,8 +11,8 @@ from compat_tests.brokers import Broker
 from compat_tests.share_groups.conftest import LOCK_MS
 from compat_tests.share_groups.members import Delivery, ShareMembers
 from compat_tests.share_groups.steps import SECONDS, make
-from kbroker.cli import main
-from kbroker.cli.share_group import UNTOLD
+from kbroker.tools.cli import main
+from kbroker.tools.cli.share_group import UNTOLD
 
 
 @pytest.mark.parametrize("members", ["confluent-kafka"], indirect=True)

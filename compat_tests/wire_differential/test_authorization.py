@@ -20,8 +20,8 @@ from compat_tests.clients import skip_without
 from compat_tests.wire_differential.asked_broker import HALF, AskedBroker, properties
 from compat_tests.wire_differential.authorization_cases import ASKED, OF_CONTROLLER, OnController
 from compat_tests.wire_differential.dialogue import differences
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.registry import API_KEYS
 from tests.handlers.permission_cases import ABSENT, CASES, KEYS, Case, denials, doubled, user_of
 from tests.handlers.principals import NOBODY, Asked

@@ -18,10 +18,10 @@ import trio
 
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.clients import skip_without
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.sasl.scram import ScramMechanism
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from kbroker.wire.messages.describe_delegation_token import (

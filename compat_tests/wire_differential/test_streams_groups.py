@@ -16,8 +16,8 @@ from compat_tests.coordinators import await_group_coordinators
 from compat_tests.wire_differential.configured import configured
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.judged import beside_apache_kafka
-from kbroker.coordinator.partitioner import partition_for
-from kbroker.groups.records import STREAMS_GROUP_RECORD_TYPES
+from kbroker.cores.coordinator.partitioner import partition_for
+from kbroker.cores.groups.records import STREAMS_GROUP_RECORD_TYPES
 from kbroker.wire.messages import streams_group_heartbeat as hb
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, RunningError, wait_until
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=INFO", "-Djava.awt.headless=true")
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"

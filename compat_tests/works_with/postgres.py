@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from compat_tests.works_with.running import Running, RunningError
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 
 def postgres_programs() -> Path | None:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from kbroker.client.errors import ClientError
 from kbroker.client.explorer import ExplorerClient
-from kbroker.explorer.exchange import CLIENT, ClientInfo
-from kbroker.explorer.feed import Feed
-from kbroker.explorer.sequences import Step
+from kbroker.observe.explorer.exchange import CLIENT, ClientInfo
+from kbroker.observe.explorer.feed import Feed
+from kbroker.observe.explorer.sequences import Step
 
 MOST_ROWS: Final = 500
 _AT_ONCE: Final = 8

@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import quote
 
 from kbroker.client.errors import ClientError
-from kbroker.explorer.exchange import ClientInfo, ConnectionInfo, Names
-from kbroker.explorer.lines import Item, item_of
+from kbroker.observe.explorer.exchange import ClientInfo, ConnectionInfo, Names
+from kbroker.observe.explorer.lines import Item, item_of
 from kbroker.wire.errors import WireError
 
 SILENCE_SECONDS: Final = 15.0

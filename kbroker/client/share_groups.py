@@ -18,8 +18,8 @@ from kbroker.client.groups import (
 )
 from kbroker.client.leaders import ask_leaders
 from kbroker.client.streams_groups import describe_streams_group
+from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.share_state import DeliveryState
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

@@ -10,7 +10,7 @@ from typing import Final
 
 from kbroker.config.metrics import http_address
 
-LISTENER: Final = "kbroker.explorer.listener"
+LISTENER: Final = "kbroker.observe.explorer.listener"
 
 DEFAULT_PORT: Final = 9292
 

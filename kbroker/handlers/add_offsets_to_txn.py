@@ -5,16 +5,16 @@ Served: 0 to 4. 2: PRODUCER_FENCED; 3: flexible; 4: TRANSACTION_ABORTABLE. Clien
 
 from __future__ import annotations
 
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.cores.transactions.transaction import TV_0
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
-from kbroker.later import Later
+from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
-from kbroker.transactions.transaction import TV_0
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

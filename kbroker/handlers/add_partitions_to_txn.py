@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.cores.transactions.records import partitions_by_topic
+from kbroker.cores.transactions.transaction import TV_0, TV_2
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import May, ask_each, may, may_act_as_node, may_each, would_allow
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
-from kbroker.later import Later
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
+from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
-from kbroker.transactions.records import partitions_by_topic
-from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

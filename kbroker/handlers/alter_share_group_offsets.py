@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kbroker.cores.groups.share.requests import StateInitialization
+from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.share.requests import StateInitialization
 from kbroker.handlers.authorization import may, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
@@ -12,7 +13,6 @@ from kbroker.handlers.registration import handler
 from kbroker.handlers.share_group_state import persister_of
 from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.share_state import SharePartitionKey
 from kbroker.types import Uuid
 from kbroker.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

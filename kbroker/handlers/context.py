@@ -9,7 +9,9 @@ from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Env
+    from kbroker.cores.replication.fetch_session import FetchSessionCache
+    from kbroker.cores.replication.replica_selector import ReplicaSelector
+    from kbroker.cores.share_state import Persister
     from kbroker.handlers.services.acls import KeptAcls
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
@@ -21,13 +23,11 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.telemetry import Telemetry
     from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
-    from kbroker.replication.fetch_session import FetchSessionCache
-    from kbroker.replication.replica_selector import ReplicaSelector
-    from kbroker.round import Round
+    from kbroker.runtime.env import Env
+    from kbroker.runtime.round import Round
     from kbroker.security.authorizer.types import Authorizer
     from kbroker.security.delegation_tokens import DelegationTokens
     from kbroker.security.principal import KafkaPrincipal
-    from kbroker.share_state import Persister
     from kbroker.wire.headers import RequestHeader
 
 

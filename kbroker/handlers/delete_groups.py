@@ -20,7 +20,7 @@ from kbroker.wire.messages.delete_groups import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.groups.share.requests import StateDeletion
+    from kbroker.cores.groups.share.requests import StateDeletion
 
 _WITH_MESSAGE = 3
 

@@ -9,13 +9,13 @@ import logging
 
 import trio
 
+from kbroker.cores.replication.offset_waiter import Key, OffsetWaiter, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
-from kbroker.replication.offset_waiter import Key, OffsetWaiter, Results
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_records import (

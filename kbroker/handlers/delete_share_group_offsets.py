@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kbroker.cores.groups.share.admin import OffsetsDeletion
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.share.admin import OffsetsDeletion
 from kbroker.handlers.authorization import may, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare

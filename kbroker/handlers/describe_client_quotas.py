@@ -11,7 +11,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.cluster_permission import cluster_denial
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.quotas.entities import CLIENT_ID, IP, USER
+from kbroker.security.quotas.entities import CLIENT_ID, IP, USER
 from kbroker.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.cores.share_state import UNINITIALIZED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
@@ -17,7 +18,6 @@ from kbroker.handlers.registration import handler
 from kbroker.handlers.share_group_state import persister_of
 from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.share_state import UNINITIALIZED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,

@@ -5,13 +5,13 @@ Served: 0.
 
 from __future__ import annotations
 
+from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.transactions.records import partitions_by_topic
 from kbroker.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

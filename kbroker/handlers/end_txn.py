@@ -6,16 +6,16 @@ the next transaction in the response (KIP-890).
 
 from __future__ import annotations
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.cores.transactions.transaction import TV_0, TV_2
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
-from kbroker.later import Later
+from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
-from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _VERSION_2 = 5

@@ -15,15 +15,15 @@ from collections.abc import Hashable
 
 import trio
 
+from kbroker.cores.replication.fetch_params import CONSUMER_REPLICA_ID, FetchParams, FetchResult
+from kbroker.cores.replication.fetch_session import FetchPlan
+from kbroker.cores.replication.fetch_view import PartitionKey, ViewedPartition, key_of
+from kbroker.cores.replication.replica_selector import RACK_AWARE_SELECTOR, ReplicaSelector, rack_selector
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_act_as_node, may_each_now, rules_version
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import handler
-from kbroker.replication.fetch_params import CONSUMER_REPLICA_ID, FetchParams, FetchResult
-from kbroker.replication.fetch_session import FetchPlan
-from kbroker.replication.fetch_view import PartitionKey, ViewedPartition, key_of
-from kbroker.replication.replica_selector import RACK_AWARE_SELECTOR, ReplicaSelector, rack_selector
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compiler import encode_parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_act_as_node, require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
@@ -16,7 +17,6 @@ from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
-from kbroker.share_state import SharePartitionKey
 from kbroker.value_types import NamedTuple
 from kbroker.wire.messages.find_coordinator import (
     Coordinator,

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kbroker.cores.share_partitions.in_flight import InFlightView
+from kbroker.cores.share_partitions.requests import TopicIdPartition
+from kbroker.cores.share_state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import May, may_each
 from kbroker.handlers.context import RequestContext
@@ -16,9 +19,6 @@ from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.share_acknowledgements import share_partitions
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.share_partitions.in_flight import InFlightView
-from kbroker.share_partitions.requests import TopicIdPartition
-from kbroker.share_state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,

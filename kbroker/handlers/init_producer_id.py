@@ -9,14 +9,14 @@ the transaction coordinator decides.
 
 from __future__ import annotations
 
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.cores.transactions.transaction import NO_TIMEOUT_MS
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_on_any, may_on_cluster, require_transactional_id
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import fenced_for
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
-from kbroker.transactions.transaction import NO_TIMEOUT_MS
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 

@@ -60,7 +60,7 @@ def _transaction_state(services: Services) -> NewTopic:
 
 
 def _share_group_state(services: Services) -> NewTopic:
-    from kbroker.share_coordinator.settings import ShareCoordinatorSettings
+    from kbroker.cores.share_coordinator.settings import ShareCoordinatorSettings
 
     settings = ShareCoordinatorSettings.from_config(services.config)
     return NewTopic(

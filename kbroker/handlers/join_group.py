@@ -9,8 +9,8 @@ from __future__ import annotations
 import ipaddress
 from math import inf
 
+from kbroker.cores.groups.client import ClientContext
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
 from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.member_reasons import log_reason

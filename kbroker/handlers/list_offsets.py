@@ -15,8 +15,8 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import ask_each, may_each
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.later import Later
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
+from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -12,7 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import May, ask_each, may_each, require_group, would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
-from kbroker.later import Later
+from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.offset_commit import (
@@ -25,8 +25,8 @@ from kbroker.wire.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.result import CoordinatorResult
-    from kbroker.groups.group_coordinator import GroupCoordinator
+    from kbroker.cores.coordinator.result import CoordinatorResult
+    from kbroker.cores.groups.group_coordinator import GroupCoordinator
     from kbroker.raft_metadata.image import TopicsImage
 
 Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]

@@ -33,15 +33,15 @@ from kbroker.handlers.transactional_produce import (
     is_transactional,
     verified_first,
 )
-from kbroker.later import Later
 from kbroker.log.record_validation import TakesLong, examine
+from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceResponse
 
 if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
     from kbroker.handlers.services.partitions import Partition
-    from kbroker.round import Round
+    from kbroker.runtime.round import Round
 
 logger = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.cores.replication.offset_waiter import Appended, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.refused_batches import RefusedBatches
 from kbroker.handlers.transactional_produce import Response, Unverified, Verified
-from kbroker.later import Later
 from kbroker.log.validation import NotOneBatch, check_produce_version, only_batch
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
-from kbroker.replication.offset_waiter import Appended, Results
+from kbroker.runtime.later import Later
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import Partition
     from kbroker.log.partition_log import AppendInfo
     from kbroker.log.verification_guard import VerificationGuard
-    from kbroker.round import Round
+    from kbroker.runtime.round import Round
     from kbroker.wire.schema import Records
 
 logger = logging.getLogger(__name__)

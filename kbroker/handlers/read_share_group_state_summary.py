@@ -5,14 +5,14 @@ Served: 0 to 1. 1: delivery_complete_count (KIP-1226).
 
 from __future__ import annotations
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.share_coordinator.coordinator import ShareCoordinator
+from kbroker.cores.share_state import SharePartitionKey, StateSummary
 from kbroker.errors import ApiError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.metadata_common import error_fields
 from kbroker.handlers.registration import handler
 from kbroker.handlers.share_coordinator_requests import answer_each, results_of
-from kbroker.share_coordinator.coordinator import ShareCoordinator
-from kbroker.share_state import SharePartitionKey, StateSummary
 from kbroker.wire.messages.read_share_group_state_summary import (
     PartitionData,
     PartitionResult,

@@ -182,7 +182,7 @@ def handler(
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
 
     The function answers with the response object, with ``None`` when the client is to get no answer, or with a
-    :class:`~kbroker.later.Later` whose value comes later while the connection reads on.
+    :class:`~kbroker.runtime.later.Later` whose value comes later while the connection reads on.
     ``ApiError`` must not escape it: errors to clients are fields of the response.
 
     ``check`` is `Registration.check`; the function calls it, too, if it is to hold for requests that it gets.

@@ -1,7 +1,7 @@
 """SaslAuthenticate on a connection that is served: the tokens of a client that authenticates again (KIP-368).
 
 Served: 0 to 2. 1: the session's lifetime; 2: flexible. Those of a connection's first authentication do not come this
-way: `kbroker.node.sasl.admission` answers them.
+way: `kbroker.node.security.sasl.admission` answers them.
 """
 
 from __future__ import annotations

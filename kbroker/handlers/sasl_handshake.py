@@ -1,7 +1,7 @@
 """SaslHandshake on a connection that is served: a client that authenticates again names its mechanism (KIP-368).
 
 Served: 0 to 1. 1: the tokens come in SaslAuthenticate. In version 0 they would be frames of their own, so it is refused
-here. The first handshake of a connection does not come this way: `kbroker.node.sasl.admission` answers it.
+here. The first handshake of a connection does not come this way: `kbroker.node.security.sasl.admission` answers it.
 """
 
 from __future__ import annotations

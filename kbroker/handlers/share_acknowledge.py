@@ -5,6 +5,8 @@ Served: 1 to 2. 2: renewal of locks, and the time that they last, in the answer 
 
 from __future__ import annotations
 
+from kbroker.cores.share_partitions.requests import TopicIdPartition
+from kbroker.cores.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
@@ -16,8 +18,6 @@ from kbroker.handlers.share_acknowledgements import (
     check_member,
     share_partitions,
 )
-from kbroker.share_partitions.requests import TopicIdPartition
-from kbroker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kbroker.types import Uuid
 from kbroker.wire.messages.share_acknowledge import (
     NodeEndpoint,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType
+from kbroker.cores.share_partitions.requests import TopicIdPartition
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import May, may_each_now, require_group
 from kbroker.handlers.context import RequestContext
@@ -15,8 +17,6 @@ from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.services.share_groups import SharePartitions
 from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType
-from kbroker.share_partitions.requests import TopicIdPartition
 from kbroker.types import Uuid
 
 _LONGEST_MEMBER_ID = 36

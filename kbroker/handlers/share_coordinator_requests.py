@@ -12,15 +12,15 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.share_coordinator.coordinator import ShareCoordinator
+from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_act_as_node
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import portions
 from kbroker.handlers.metadata_common import standard_message
-from kbroker.later import Later
-from kbroker.share_coordinator.coordinator import ShareCoordinator
-from kbroker.share_state import SharePartitionKey
+from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 
 P = TypeVar("P", bound="PartitionOfRequest")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kbroker.cores.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.cores.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import rules_version
 from kbroker.handlers.context import RequestContext
@@ -23,9 +25,7 @@ from kbroker.handlers.share_acknowledgements import (
     check_member,
     share_partitions,
 )
-from kbroker.later import Later
-from kbroker.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
-from kbroker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
+from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 from kbroker.wire.compiler import encode_parts
 from kbroker.wire.messages.share_fetch import (

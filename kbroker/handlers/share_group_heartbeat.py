@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
 from kbroker.handlers.authorization import allowed_names, require_group
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.join_group import client_of

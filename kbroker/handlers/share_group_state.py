@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kbroker.cores.groups.share.requests import StateDeletion, by_topic
+from kbroker.cores.share_state import Persister, SharePartitionKey
 from kbroker.errors import ErrorCode
-from kbroker.groups.share.requests import StateDeletion, by_topic
 from kbroker.handlers.context import RequestContext
-from kbroker.share_state import Persister, SharePartitionKey
 from kbroker.types import Uuid
 
 

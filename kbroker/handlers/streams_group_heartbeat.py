@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.handlers.authorization import allowed_names, may_on_cluster, require_group
 from kbroker.handlers.consumer_group_heartbeat import check_not_blank
 from kbroker.handlers.context import RequestContext
@@ -28,7 +28,7 @@ from kbroker.wire.messages.streams_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.groups.streams.configured_topology import InternalTopic
+    from kbroker.cores.groups.streams.configured_topology import InternalTopic
 
 _STALE_TOPOLOGY = 0
 _MISSING_INTERNAL_TOPICS = 3

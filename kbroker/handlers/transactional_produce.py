@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext, Services
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
-from kbroker.later import Later
 from kbroker.log.validation import only_batch
 from kbroker.log.verification_guard import VerificationGuard
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import ATTRIBUTES_AT, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, parse_header
 from kbroker.wire.compression import CorruptRecord

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import Services
 from kbroker.log.verification_guard import VerificationGuard
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import trio
 
-from kbroker.coordinator.core import append_error_for_client
-from kbroker.coordinator.result import TransactionalWriter
+from kbroker.cores.coordinator.core import append_error_for_client
+from kbroker.cores.coordinator.result import TransactionalWriter
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group, require_transactional_id
 from kbroker.handlers.context import RequestContext
@@ -19,7 +20,6 @@ from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.log.verification_guard import VerificationGuard
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import NO_SEQUENCE
 from kbroker.wire.messages.txn_offset_commit import (

@@ -10,13 +10,13 @@ from functools import partial
 
 import trio
 
+from kbroker.cores.transactions.marker import TransactionMarker
+from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
-from kbroker.transactions.marker import TransactionMarker
-from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -18,22 +18,23 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
+from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS
+from kbroker.cores.replication.fetch_session import FetchSessionCache
 from kbroker.handlers.context import Services
 from kbroker.log.checkpoint_files import MetaProperties, node_meta_properties
 from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress
 from kbroker.log.log_dir import metadata_directory_id
 from kbroker.log.manager import LogManager
-from kbroker.node.broker_lifecycle import BrokerLifecycle
-from kbroker.node.cordoned_log_dirs import CordonedLogDirs
+from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
+from kbroker.node.controller.leader_balancer import LeaderBalancer
+from kbroker.node.controller.metadata_plane import MetadataPlane
+from kbroker.node.controller.token_expiry import TokenExpiry
+from kbroker.node.coordinators.producer_ids import ProducerIdAllocator
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-from kbroker.node.leader_balancer import LeaderBalancer
-from kbroker.node.listener import Listener as ListenerServer
 from kbroker.node.listeners import Listeners
-from kbroker.node.log_flusher import LogFlusher
-from kbroker.node.log_opening import open_beside, opens_beside
-from kbroker.node.long_steps import LongSteps
-from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.node.logs.cordoned_log_dirs import CordonedLogDirs
+from kbroker.node.logs.log_flusher import LogFlusher
+from kbroker.node.logs.log_opening import open_beside, opens_beside
 from kbroker.node.optional_parts import (
     make_authorizer,
     make_explorer,
@@ -43,26 +44,25 @@ from kbroker.node.optional_parts import (
     make_telemetry,
     make_tokens,
 )
-from kbroker.node.produce_queue import ProduceQueue
-from kbroker.node.producer_ids import ProducerIdAllocator
 from kbroker.node.registrations import Registrations
-from kbroker.node.replica_manager import ReplicaManager
-from kbroker.node.security import NodeSecurity
-from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
+from kbroker.node.replicas.replica_manager import ReplicaManager
+from kbroker.node.security.security import NodeSecurity
+from kbroker.node.serving.listener import Listener as ListenerServer
+from kbroker.node.serving.long_steps import LongSteps
+from kbroker.node.serving.produce_queue import ProduceQueue
+from kbroker.node.serving.timestamp_lookup_queue import TimestampLookupQueue
+from kbroker.node.share.share_groups_on_demand import ShareGroupsOnDemand
 from kbroker.node.start_limit import StartLimit
-from kbroker.node.timestamp_lookup_queue import TimestampLookupQueue
-from kbroker.node.token_expiry import TokenExpiry
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
-from kbroker.replication.fetch_session import FetchSessionCache
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
-    from kbroker.node.coordinators import Coordinators
-    from kbroker.node.fetch_reader import FetchReader
-    from kbroker.node.log_cleaner import LogCleaner
-    from kbroker.node.quota_loader import QuotaLoader
+    from kbroker.node.coordinators.coordinators import Coordinators
+    from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.replicas.fetch_reader import FetchReader
+    from kbroker.node.serving.quota_loader import QuotaLoader
+    from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class Broker:
         )
         metadata.subscribe(self._dynamic_config.on_image)
         if self._authorizer is not None:
-            from kbroker.node.authorizer import AclLoader
+            from kbroker.node.security.authorizer import AclLoader
 
             loader = AclLoader(self._authorizer)
             metadata.subscribe(loader.on_image)
@@ -303,18 +303,20 @@ class Broker:
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate
             if not limited and clients is None:
                 return
-            from kbroker.node.quota_loader import QuotaLoader
+            from kbroker.node.serving.quota_loader import QuotaLoader
 
             self._quota_loader = QuotaLoader(self.services, self.config, self._dynamic_config, self.env.now, clients)
         self._quota_loader.on_image(delta, image)
 
     def _fetch_reader(self) -> FetchReader:
-        from kbroker.node.fetch_reader import FetchReader  # with the first Fetch: a launch does not wait for it
+        from kbroker.node.replicas.fetch_reader import (
+            FetchReader,  # with the first Fetch: a launch does not wait for it
+        )
 
         return FetchReader(self.replica_manager)
 
     def _make_coordinators(self) -> Coordinators:
-        from kbroker.node.coordinators import make_coordinators
+        from kbroker.node.coordinators.coordinators import make_coordinators
 
         return make_coordinators(
             self.config,
@@ -459,7 +461,7 @@ class Broker:
 
     async def _run_cleaner(self) -> None:
         await trio.sleep(CLEANER_DELAY_SECONDS)
-        from kbroker.node.log_cleaner import CleanerSettings, LogCleaner
+        from kbroker.node.logs.log_cleaner import CleanerSettings, LogCleaner
 
         def settings() -> CleanerSettings:
             return CleanerSettings.of(self._dynamic_config.with_prefix("log.cleaner."))

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.bound_ports import ALL_ADDRESSES, canonical_host_name
 from kbroker.config import BrokerConfig, InvalidConfig, Listener
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
-from kbroker.node.listener import ConnectionLimits, ConnectionQuota
-from kbroker.node.listener import Listener as ListenerServer
-from kbroker.node.memory_budget import MemoryBudget
+from kbroker.node.serving.listener import ConnectionLimits, ConnectionQuota
+from kbroker.node.serving.listener import Listener as ListenerServer
+from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.raft_metadata.image import Endpoint
+from kbroker.runtime.bound_ports import ALL_ADDRESSES, canonical_host_name
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
-    from kbroker.env import Network, StreamListener
     from kbroker.handlers.context import Services
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-    from kbroker.node.observed_requests import RequestObservers
-    from kbroker.node.security import NodeSecurity
+    from kbroker.node.security.security import NodeSecurity
+    from kbroker.node.serving.observed_requests import RequestObservers
+    from kbroker.runtime.env import Network, StreamListener
 
 logger = logging.getLogger(__name__)
 

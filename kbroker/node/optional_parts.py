@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from kbroker.config import BrokerConfig
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.node.explorer.observed_node import ObservedNode
     from kbroker.node.explorer.service import ExplorerService
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.service import MetricsService
-    from kbroker.node.observed_requests import RequestObservers
     from kbroker.node.rules.setup import NodeRules
+    from kbroker.node.serving.observed_requests import RequestObservers
     from kbroker.node.telemetry.telemetry import Telemetry
+    from kbroker.runtime.env import Env
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
 
@@ -61,7 +61,7 @@ def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsS
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:
     """The explorer of a node that is to be watched."""
-    if not config.raw.get("kbroker.explorer.listener", "").strip():
+    if not config.raw.get("kbroker.observe.explorer.listener", "").strip():
         return None
     from kbroker.config.explorer import explorer_address
     from kbroker.node.explorer.service import ExplorerService
@@ -74,7 +74,7 @@ def make_observers(metrics: MetricsService | None, explorer: ExplorerService | N
     """The observers of requests, those that metrics and the explorer have."""
     if metrics is None and explorer is None:
         return None
-    from kbroker.node.observed_requests import RequestObservers
+    from kbroker.node.serving.observed_requests import RequestObservers
 
     return RequestObservers(
         None if metrics is None else metrics.counts.observer, None if explorer is None else explorer.show

@@ -9,9 +9,9 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.log.manager import LogManager
-from kbroker.node.broker_lifecycle import BrokerLifecycle
+from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
+from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.listeners import Listeners
-from kbroker.node.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.image import MetadataImage
 
 
@@ -73,7 +73,7 @@ class Registrations:
 
     def refresh(self, nursery: trio.Nursery) -> None:
         """Register more of this node once the level of ``metadata.version`` allows it."""
-        from kbroker.node.registration_refresh import RegistrationRefresh
+        from kbroker.node.controller.registration_refresh import RegistrationRefresh
 
         refresh = RegistrationRefresh(
             self._metadata,

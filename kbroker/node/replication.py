@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.node.alter_partition_manager import AlterPartitionManager
-from kbroker.node.directory_assignments import DirectoryAssignments
-from kbroker.node.replica_fetchers import ReplicaFetchers
+from kbroker.node.replicas.alter_partition_manager import AlterPartitionManager
+from kbroker.node.replicas.directory_assignments import DirectoryAssignments
+from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Network
-    from kbroker.node.metadata_plane import MetadataPlane
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.controller.metadata_plane import MetadataPlane
+    from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.runtime.env import Network
 
 
 class Replication:

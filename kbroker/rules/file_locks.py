@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kbroker.file_lock import HAS_LOCKS, try_lock
+from kbroker.base.file_lock import HAS_LOCKS, try_lock
 
 _LOOK_SECONDS: Final = 0.01
 """Another process tells nobody when it is done with a file."""

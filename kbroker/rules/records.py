@@ -6,11 +6,11 @@ import hmac
 from enum import Enum
 from typing import Final, NamedTuple, NoReturn, Protocol
 
+from kbroker.observe.telemetry.otlp import Label, Point
 from kbroker.security.authorizer.acls import Acl, AclFilter
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.scram import ScramMechanism
-from kbroker.telemetry.otlp import Label, Point
 
 
 class Action(NamedTuple):

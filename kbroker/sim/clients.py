@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.node.peer import Peer, UnsupportedByPeer
+from kbroker.node.peers.peer import Peer, UnsupportedByPeer
 from kbroker.sim.history import History
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
@@ -35,7 +35,7 @@ from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.record_batch import iter_records
 
 if TYPE_CHECKING:
-    from kbroker.env import Stream
+    from kbroker.runtime.env import Stream
     from kbroker.sim.tcp import NodeNetwork
 
 BROKER_PORT = 9092

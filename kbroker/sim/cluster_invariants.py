@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.broker import Broker
-from kbroker.node.partition import Partition
+from kbroker.node.replicas.partition import Partition
 from kbroker.raft_metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage
 from kbroker.sim.clock import sim_clock
 from kbroker.sim.sim_node import SimNode

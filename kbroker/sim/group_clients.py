@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from kbroker.coordinator.partitioner import partition_for
+from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
 from kbroker.sim.transaction_clients import GROUP, OFFSETS_TOPIC, TRY_AGAIN, Coordinated, fetched_offset

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import trio
 
-from kbroker.round import Round
+from kbroker.runtime.round import Round
+from kbroker.runtime.timing import Deadline, Deadlines
 from kbroker.sim.clock import sim_clock
-from kbroker.timing import Deadline, Deadlines
 
 
 class Polled(Protocol):
@@ -25,7 +25,7 @@ class Polled(Protocol):
 
 
 class SimPoller:
-    """The interface of :class:`kbroker.env.Poller`, level-triggered."""
+    """The interface of :class:`kbroker.runtime.env.Poller`, level-triggered."""
 
     CROWD = 2
     """A simulated cluster has few clients."""

@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
-from kbroker.env import Stream
-from kbroker.node.client_stream import ClientStream, ConnectionEnded
+from kbroker.node.peers.client_stream import ClientStream, ConnectionEnded
+from kbroker.runtime.env import Stream
 from kbroker.sim.sim_env import EPOCH_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
+from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
 from kbroker.errors import ErrorCode
-from kbroker.share_partitions.acknowledging import AcknowledgeType
 from kbroker.sim.clients import RETRIABLE, ClusterClient
 from kbroker.sim.share_history import Hold, Late, ShareHistory
 from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated

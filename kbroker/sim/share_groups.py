@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from kbroker.cores.share_state import DeliveryState, SharePartitionKey
 from kbroker.errors import ErrorCode
-from kbroker.node.led_share_partition import LedSharePartition
-from kbroker.node.share_partition_manager import SharePartitionManager
-from kbroker.share_state import DeliveryState, SharePartitionKey
+from kbroker.node.share.led_share_partition import LedSharePartition
+from kbroker.node.share.share_partition_manager import SharePartitionManager
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_invariants import batches
 from kbroker.sim.share_clients import SimShareMember

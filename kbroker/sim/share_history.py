@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbroker.share_partitions.acknowledging import AcknowledgeType
+from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
 from kbroker.sim.history import History
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition

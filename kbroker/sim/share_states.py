@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator.result import CoordinatorRecord
-from kbroker.share_coordinator.records import Snapshot, Update, read_record
-from kbroker.share_state import DeliveryState, SharePartitionKey
+from kbroker.cores.coordinator.result import CoordinatorRecord
+from kbroker.cores.share_coordinator.records import Snapshot, Update, read_record
+from kbroker.cores.share_state import DeliveryState, SharePartitionKey
 from kbroker.sim.cluster_invariants import batches
 from kbroker.sim.world import Violation
 from kbroker.wire.record_batch import iter_records

@@ -1,4 +1,4 @@
-"""The world of one simulated node: :class:`SimEnv` is a :class:`kbroker.env.Env` made of a seed.
+"""The world of one simulated node: :class:`SimEnv` is a :class:`kbroker.runtime.env.Env` made of a seed.
 
 A node lives several times; its machine keeps what is durable. Each life has an ``Env`` of its own, so that what is
 left of the tasks of a life that has ended can do no more harm than those of a dead process.
@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import trio
 
-from kbroker.env import DiskReads, Network
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
+from kbroker.runtime.env import DiskReads, Network
 from kbroker.sim.clock import sim_clock
 from kbroker.sim.tcp import NodeNetwork, SimHost, SimNet
 

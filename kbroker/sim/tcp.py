@@ -21,8 +21,8 @@ from zlib import crc32
 
 import trio
 
-from kbroker.env import Buffer
 from kbroker.errors import FatalError
+from kbroker.runtime.env import Buffer
 from kbroker.sim.clock import SimClock
 from kbroker.sim.poller import SimPoller
 from kbroker.sim.world import Trace
@@ -66,7 +66,7 @@ class SimHost:
 
 
 class SimStream:
-    """One end of a connection: the interface of :class:`kbroker.env.Stream`."""
+    """One end of a connection: the interface of :class:`kbroker.runtime.env.Stream`."""
 
     def __init__(self, net: SimNet, host: SimHost, local: tuple[str, int], peer: tuple[str, int]) -> None:
         self.local = local
@@ -237,7 +237,7 @@ class SimStream:
 
 
 class SimListener:
-    """A bound port: the interface of :class:`kbroker.env.StreamListener`."""
+    """A bound port: the interface of :class:`kbroker.runtime.env.StreamListener`."""
 
     def __init__(self, host: SimHost, port: int) -> None:
         self.address = (host.name, port)
@@ -452,7 +452,7 @@ class SimNet:
 
 
 class NodeNetwork:
-    """The network as one process sees it: the interface of :class:`kbroker.env.Network`."""
+    """The network as one process sees it: the interface of :class:`kbroker.runtime.env.Network`."""
 
     def __init__(self, net: SimNet, host: SimHost, *, use_poller: bool = True) -> None:
         self.dead = False

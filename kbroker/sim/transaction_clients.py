@@ -8,14 +8,14 @@ from typing import Any
 
 import trio
 
-from kbroker.coordinator.partitioner import partition_for
+from kbroker.cores.coordinator.partitioner import partition_for
+from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
 from kbroker.sim.history import History
 from kbroker.sim.produce_stream import PRODUCE_VERSION, make_batch
 from kbroker.sim.sender import GIVE_UP, Sender
 from kbroker.sim.world import Violation
-from kbroker.transactions.records import partitions_by_topic
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import (

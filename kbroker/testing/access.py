@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
-    from kbroker.cli.secure_setup import SecureSetup
+    from kbroker.tools.cli.secure_setup import SecureSetup
 
 DEFAULT_MECHANISM = "SCRAM-SHA-512"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -34,7 +34,7 @@ class ClientAccess:
 
     def kafka(self) -> dict[str, str]:
         """Under the names of Kafka's own clients."""
-        from kbroker.cli.secure_setup import login_line, pem_stores
+        from kbroker.tools.cli.secure_setup import login_line, pem_stores
 
         found = {"security.protocol": self.protocol.name}
         if self.protocol.has_sasl:
@@ -103,7 +103,7 @@ class Accessible:
 
 def secure_access(setup: SecureSetup, user: str | None, mechanism: str) -> ClientAccess:
     """The way into a secure cluster for ``client``, the default, or ``admin``."""
-    from kbroker.cli.secure_setup import CLIENT, MECHANISM, PROTOCOL
+    from kbroker.tools.cli.secure_setup import CLIENT, MECHANISM, PROTOCOL
 
     name = CLIENT if user is None else user
     if name not in setup.passwords:

@@ -297,7 +297,7 @@ class RunningBroker(Accessible):
         if self._rules is not None:
             self._rules.remove()
         if self._claimed:
-            from kbroker.cli.port_claims import OWN
+            from kbroker.tools.cli.port_claims import OWN
 
             while self._claimed:
                 OWN.release(self._claimed.pop())
@@ -309,14 +309,14 @@ class RunningBroker(Accessible):
         logger = logging.getLogger("kbroker")
         logger.addHandler(handler)
         try:
-            from kbroker.cli.storage import format_if_needed
             from kbroker.testing.clock import MovedClock
+            from kbroker.tools.cli.storage import format_if_needed
 
             format_if_needed(self.config)
             self._clock = self._clock or MovedClock()
             trio.run(self._serve, self._clock, clock=self._clock)
         except BaseException as error:
-            from kbroker.cli.start import find_fatal
+            from kbroker.tools.cli.start import find_fatal
 
             self._error = find_fatal(error) or error
         finally:
@@ -355,8 +355,8 @@ class _ThreadHandler(logging.Handler):
 
 def _config(properties: Mapping[str, object], data_dir: Path, port: int, claimed: list[int]) -> BrokerConfig:
     """``claimed`` is told the ports that were chosen: none that the system gives to others while the broker is down."""
-    from kbroker.cli.cluster_plan import free_ports
-    from kbroker.cli.start import development_properties, with_controller_listener
+    from kbroker.tools.cli.cluster_plan import free_ports
+    from kbroker.tools.cli.start import development_properties, with_controller_listener
 
     def chosen(found: re.Match[str]) -> str:
         claimed.extend(free_ports(1))

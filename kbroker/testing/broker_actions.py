@@ -19,7 +19,7 @@ from kbroker.wire.control_batch import build_end_txn_marker
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
-    from kbroker.node.partition import Partition
+    from kbroker.node.replicas.partition import Partition
 
 Partitions = Sequence[int] | None
 
@@ -117,7 +117,7 @@ async def offset_gap(
 async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int, int]:
     """A round of the cleaner over all that is there; the sizes in bytes, after."""
     from kbroker.log.compaction.cleanable import log_to_clean
-    from kbroker.node.log_cleaner import CleanerSettings, InlineCompactor, LogCleaner
+    from kbroker.node.logs.log_cleaner import CleanerSettings, InlineCompactor, LogCleaner
 
     found = await _partitions(node, topic, partitions, leading=False)
     settings = CleanerSettings(

@@ -6,7 +6,7 @@ import time
 
 import trio
 
-from kbroker.env import RealEnv
+from kbroker.runtime.env import RealEnv
 
 _QUIET_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0

@@ -26,7 +26,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from kbroker.cli.cluster_plan import plan_cluster, prepare, secure_setup
 from kbroker.client import Client, ClientError
 from kbroker.client.nodes import describe_cluster, describe_quorum
 from kbroker.errors import FatalError
@@ -34,10 +33,11 @@ from kbroker.testing.access import Accessible, ClientAccess, secure_access
 from kbroker.testing.broker import _text
 from kbroker.testing.cluster_node import START_SECONDS, ClusterNode, until
 from kbroker.testing.link import OWN_CLIENT_ID
+from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
 
 if TYPE_CHECKING:
-    from kbroker.cli.secure_setup import SecureSetup
     from kbroker.testing.faults import Faults
+    from kbroker.tools.cli.secure_setup import SecureSetup
 
 __all__ = ["ClusterNode", "RunningCluster", "running_cluster"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kbroker.cli.cluster_plan import READY, NodePlan
 from kbroker.errors import FatalError
 from kbroker.testing.link import Link, LinkClosed, NoteArguments, Value, fault_arguments
+from kbroker.tools.cli.cluster_plan import READY, NodePlan
 
 if TYPE_CHECKING:
     from kbroker.testing.faults import Fault, Faults

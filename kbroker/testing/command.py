@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from kbroker.cli.common import not_negative, positive, refuse_without_console_packages
-from kbroker.cli.parser import UsageError
-from kbroker.cli.start import add_overrides, parse_overrides, set_up_logging
 from kbroker.errors import ApiError, FatalError
 from kbroker.testing.broker import RunningBroker
 from kbroker.testing.cluster import RunningCluster
 from kbroker.testing.script import FaultScript, summary
+from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
+from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.start import add_overrides, parse_overrides, set_up_logging
 
 _POLL_SECONDS = 0.5
 _ERRORS = (ValueError, ApiError, TimeoutError, RuntimeError, FatalError)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kbroker.cli.child import running_kbroker
 from kbroker.errors import FatalError
 from kbroker.testing.script import WORDS, FaultScript
+from kbroker.tools.cli.child import running_kbroker
 
 SHOWN: Final = 200
 """Of all that was done, the latest."""

@@ -26,7 +26,7 @@ from kbroker.handlers.error_answers import (
 )
 from kbroker.handlers.metadata import asks_for_all
 from kbroker.handlers.registration import BROKER, Registration, registrations
-from kbroker.later import Later
+from kbroker.runtime.later import Later
 from kbroker.testing.faults import Match, Parameters
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.types import ZERO_UUID, Uuid

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 import trio
 
-from kbroker.cli import build_parser
-from kbroker.cli.start import run
 from kbroker.errors import FatalError
 from kbroker.testing.link import FaultArguments, Value, described, encoded
+from kbroker.tools.cli import build_parser
+from kbroker.tools.cli.start import run
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kbroker.client.cluster import parse_bootstrap
 from kbroker.errors import ErrorCode
-from kbroker.explorer.decoded import Decoded, TopicNames
-from kbroker.explorer.exchange import Exchange, StreamStart, whole_frame
-from kbroker.explorer.lines import read_items
-from kbroker.explorer.summary import request_summary
+from kbroker.observe.explorer.decoded import Decoded, TopicNames
+from kbroker.observe.explorer.exchange import Exchange, StreamStart, whole_frame
+from kbroker.observe.explorer.lines import read_items
+from kbroker.observe.explorer.summary import request_summary
 from kbroker.wire.compiler import encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import decode_request_header

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
-from kbroker.cli.secure_setup import AUTHORIZER, login_line, pem_stores
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.testing.access import MECHANISMS, ClientAccess
+from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
+from kbroker.tools.cli.secure_setup import AUTHORIZER, login_line, pem_stores
 
 Protocol = Literal["ssl", "sasl_plaintext", "sasl_ssl"]
 """The security of the broker's listener."""

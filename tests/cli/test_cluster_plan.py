@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.cluster_plan import free_ports, plan_cluster, prepare
 from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import read_meta_properties
 from kbroker.log.disk import OsDisk
+from kbroker.tools.cli.cluster_plan import free_ports, plan_cluster, prepare
 
 
 def test_three_nodes_keep_what_is_acknowledged_when_one_is_lost(tmp_path: Path) -> None:

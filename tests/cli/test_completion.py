@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import COMMANDS, main
-from kbroker.cli.command_words import words_of
-from kbroker.cli.completion_scripts import SCRIPTS
 from kbroker.testing import RunningBroker
+from kbroker.tools.cli import COMMANDS, main
+from kbroker.tools.cli.command_words import words_of
+from kbroker.tools.cli.completion_scripts import SCRIPTS
 from tests.cli_command import Run
 
 ROOT = str(Path(__file__).parents[2])
@@ -49,9 +49,7 @@ def directory(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytes
     program = tmp_path / "bin" / "kbroker"
     program.parent.mkdir()
     # On a busy machine names are waited for longer.
-    patient = (
-        "import sys; from kbroker.cli import completion, main; completion.SECONDS = 20; sys.exit(main(sys.argv[1:]))"
-    )
+    patient = "import sys; from kbroker.tools.cli import completion, main; completion.SECONDS = 20; sys.exit(main())"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c \'{patient}\' "$@"\n')
     program.chmod(0o755)
     (tmp_path / "subdirectory").mkdir()

@@ -118,10 +118,10 @@ def test_loggers(kb: Run) -> None:
     assert kb("config", "set", "broker-logger", "1", "kbroker.node=ERROR").out == (
         "broker-logger 1: kbroker.node set to ERROR\n"
     )
-    [entry] = kb("config", "describe", "broker-logger", "1", "kbroker.node.metadata_plane", "--json").json
+    [entry] = kb("config", "describe", "broker-logger", "1", "kbroker.node.controller.metadata_plane", "--json").json
     assert (entry["value"], entry["source"]) == ("ERROR", "DYNAMIC_BROKER_LOGGER_CONFIG")
     kb("config", "unset", "broker-logger", "1", "kbroker.node")
-    [entry] = kb("config", "describe", "broker-logger", "1", "kbroker.node.metadata_plane", "--json").json
+    [entry] = kb("config", "describe", "broker-logger", "1", "kbroker.node.controller.metadata_plane", "--json").json
     assert entry["value"] == "WARN"
     refused = kb("config", "set", "broker-logger", "1", "kbroker.node=LOUD", code=1)
     assert "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN" in refused.err

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.cluster_plan import plan_cluster, prepare, secure_setup
-from kbroker.cli.data_owners import CONTAINER_CLUSTER_ID
-from kbroker.cli.start import development_properties, with_controller_listener
-from kbroker.cli.storage import format_if_needed
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
 from kbroker.log.disk import OsDisk
 from kbroker.testing import RunningCluster, running_broker
+from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
+from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID
+from kbroker.tools.cli.start import development_properties, with_controller_listener
+from kbroker.tools.cli.storage import format_if_needed
 from tests.node.process_harness import PATIENCE_SECONDS, ROOT
 
 COMMANDS: dict[str, Callable[[str], Sequence[str]]] = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
-from kbroker.cli.decode import clean_hex, from_hex_or_raw
+from kbroker.tools.cli import main
+from kbroker.tools.cli.decode import clean_hex, from_hex_or_raw
 
 API_VERSIONS_V0 = "0000000a 0012 0000 00000007 ffff"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import main
-from kbroker.coordinator.result import CoordinatorRecord
-from kbroker.share_coordinator.records import Snapshot, snapshot_record, tombstone
-from kbroker.share_state import SharePartitionKey, StateBatch
+from kbroker.cores.coordinator.result import CoordinatorRecord
+from kbroker.cores.share_coordinator.records import Snapshot, snapshot_record, tombstone
+from kbroker.cores.share_state import SharePartitionKey, StateBatch
+from kbroker.tools.cli import main
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch

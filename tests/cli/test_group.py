@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.group_reset import topic_notes
 from kbroker.client import Client
 from kbroker.client.group_offsets import GroupOffsets
 from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic
 from kbroker.testing import RunningBroker
+from kbroker.tools.cli.group_reset import topic_notes
 from tests.cli_command import Run
 from tests.streams_member import StreamsMember
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import COMMANDS, main
-from kbroker.cli.output import print_json
-from kbroker.cli.parser import all_parsers
+from kbroker.tools.cli import COMMANDS, main
+from kbroker.tools.cli.output import print_json
+from kbroker.tools.cli.parser import all_parsers
 from tests.cli_command import Run
 
 WITHOUT = {

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.kafka_tools.__main__ import TOOLS, main
-from kbroker.cli.kafka_tools.console_consumer import OPTIONS as CONSUMER_OPTIONS
-from kbroker.cli.kafka_tools.console_consumer import formatter
-from kbroker.cli.kafka_tools.console_producer import records
-from kbroker.cli.kafka_tools.java_order import in_hash_order
-from kbroker.cli.kafka_tools.options import Kind, Options, UsageError
 from kbroker.client.groups import GroupDescription
-from kbroker.records_io.line_records import InputOptions
+from kbroker.client.records_io.line_records import InputOptions
 from kbroker.testing import RunningBroker
+from kbroker.tools.cli.kafka_tools.__main__ import TOOLS, main
+from kbroker.tools.cli.kafka_tools.console_consumer import OPTIONS as CONSUMER_OPTIONS
+from kbroker.tools.cli.kafka_tools.console_consumer import formatter
+from kbroker.tools.cli.kafka_tools.console_producer import records
+from kbroker.tools.cli.kafka_tools.java_order import in_hash_order
+from kbroker.tools.cli.kafka_tools.options import Kind, Options, UsageError
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Result, Run
@@ -61,7 +61,7 @@ def test_a_topics_life(tool: Tool) -> None:
 
 
 def test_console(tool: Tool, kb: Run, broker: RunningBroker) -> None:
-    produce = [sys.executable, "-m", "kbroker.cli.kafka_tools", "kafka-console-producer", "--topic", "lines"]
+    produce = [sys.executable, "-m", "kbroker.tools.cli.kafka_tools", "kafka-console-producer", "--topic", "lines"]
     produce += ["--bootstrap-server", broker.bootstrap_servers, "--property", "parse.key=true"]
     produce += ["--property", "key.separator=:"]
     done = subprocess.run(produce, input="a:1\nb:2\nnone\nc:3\n", capture_output=True, text=True, timeout=120)

@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.line_input import LineSource
+from kbroker.tools.cli.line_input import LineSource
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 50)))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import completion
-from kbroker.cli.name_cache import SECONDS, directory, recall, remember
+from kbroker.tools.cli import completion
+from kbroker.tools.cli.name_cache import SECONDS, directory, recall, remember
 
 KEY = ("topics", "127.0.0.1:9092", None)
 

@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 import pytest
 
-from kbroker.cli import COMMANDS
-from kbroker.cli.parser import all_parsers
 from kbroker.config.properties import format_properties
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.cli import COMMANDS
+from kbroker.tools.cli.parser import all_parsers
 from tests.cli_command import Run
 from tests.console.console_process import console_process
 from tests.node.metrics_pages import LISTENER as METRICS
@@ -287,7 +287,7 @@ PAGES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def explored(watched: Any) -> str:
     """All that a watcher has been told, as bytes and as text."""
-    from kbroker.explorer.text import details
+    from kbroker.observe.explorer.text import details
 
     out = io.StringIO()
     for each in watched.told:

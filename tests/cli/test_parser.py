@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import COMMANDS, build_parser, main
-from kbroker.cli.parser import all_parsers, parser_of
+from kbroker.tools.cli import COMMANDS, build_parser, main
+from kbroker.tools.cli.parser import all_parsers, parser_of
 
 ROOT = str(Path(__file__).parents[2])
 EVERY = dict(all_parsers(COMMANDS))
@@ -145,15 +145,15 @@ def test_an_option_without_a_value_takes_none() -> None:
 
 def test_starting_a_node_imports_nothing_of_the_other_commands() -> None:
     code = (
-        "import sys; from kbroker.cli import build_parser\n"
+        "import sys; from kbroker.tools.cli import build_parser\n"
         "parser, words = build_parser(['start', '--port', '0']); parser.parse_args(words)\n"
-        "print([name for name in sys.modules if name.startswith(('rich', 'kbroker.client', 'kbroker.cli.'))"
+        "print([name for name in sys.modules if name.startswith(('rich', 'kbroker.client', 'kbroker.tools.cli.'))"
         " or name in ('shutil', 'json', 'csv', 'trio')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT}
     )
-    assert done.stdout.strip() == "['kbroker.cli.parser', 'kbroker.cli.start']"
+    assert done.stdout.strip() == "['kbroker.tools.cli.parser', 'kbroker.tools.cli.start']"
 
 
 @pytest.mark.parametrize(

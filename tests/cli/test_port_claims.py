@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import port_claims
-from kbroker.cli.cluster_plan import HOST, free_ports
-from kbroker.cli.port_claims import PortClaims, listening_ports
 from kbroker.errors import FatalError
+from kbroker.tools.cli import port_claims
+from kbroker.tools.cli.cluster_plan import HOST, free_ports
+from kbroker.tools.cli.port_claims import PortClaims, listening_ports
 
 _OTHER = """
 import sys
 from pathlib import Path
-from kbroker.cli.port_claims import PortClaims
+from kbroker.tools.cli.port_claims import PortClaims
 print(PortClaims(Path(sys.argv[1])).claim(int(sys.argv[2])))
 """
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.cli import COMMANDS
-from kbroker.cli.parser import all_parsers
-from kbroker.cli.profiles import Profile, Profiles, chosen_profile, read_profiles, write_profiles
-from kbroker.cli.protection import READING
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker
+from kbroker.tools.cli import COMMANDS
+from kbroker.tools.cli.parser import all_parsers
+from kbroker.tools.cli.profiles import Profile, Profiles, chosen_profile, read_profiles, write_profiles
+from kbroker.tools.cli.protection import READING
 from tests.cli_command import Run
 
 

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from kbroker.cli import progress as module
-from kbroker.cli.progress import progress, progress_line
+from kbroker.tools.cli import progress as module
+from kbroker.tools.cli.progress import progress, progress_line
 
 
 class Terminal(io.StringIO):

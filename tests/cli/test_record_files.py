@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.partial_file import partial_file
 from kbroker.testing import RunningBroker
 from kbroker.testing.cluster import running_cluster
+from kbroker.tools.cli.partial_file import partial_file
 from tests.cli_command import Run
 from tests.every_node import await_topics
 
@@ -136,7 +136,7 @@ def test_an_export_that_is_given_up(
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     topic, path = make(f"given-up-{kind}"), tmp_path / f"x.{kind}"
-    monkeypatch.setattr("kbroker.cli.export_records._copy", _fail)
+    monkeypatch.setattr("kbroker.tools.cli.export_records._copy", _fail)
     assert "no space" in kb("export", topic, "--to", str(path), code=1).err
     assert not list(tmp_path.glob("x.*")), "nothing is left where nothing was written"
 
@@ -230,7 +230,7 @@ def test_the_latest_of_each_key(kb: Run, make: Callable[[str], str], monkeypatch
     assert found.err == "kbroker: 1 records without a key are left out\n"
     assert len(kb("consume", topic, "--latest-per-key", "--filter", "value is null", "-q").rows) == 1
     assert len(kb("consume", topic, "--latest-per-key", "-n", "2", "-q").rows) >= 2
-    monkeypatch.setattr("kbroker.cli.consume._LATEST_BYTES", 1000)
+    monkeypatch.setattr("kbroker.tools.cli.consume._LATEST_BYTES", 1000)
     given_up = kb("consume", topic, "--latest-per-key", code=1)
     assert given_up.out == "" and "gives up at" in given_up.err and "-p" in given_up.err
     assert "exclude each other" in kb("consume", topic, "--latest-per-key", "-f", code=2).err

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbroker.cli.partial_file import lock
-from kbroker.records_io.sieve import Sieve
-from kbroker.schemas.decoder import Decoded
-from kbroker.schemas.errors import RegistryError
+from kbroker.client.records_io.sieve import Sieve
+from kbroker.client.schemas.decoder import Decoded
+from kbroker.client.schemas.errors import RegistryError
 from kbroker.testing import RunningBroker
+from kbroker.tools.cli.partial_file import lock
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Result, Run
 
@@ -234,8 +234,8 @@ def test_without_producer_ids_it_is_told_what_may_come_twice(
 
 def test_a_file_that_cannot_be_read_on(kb: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
+    from kbroker.client.records_io.parquet_records import ParquetRecords
     from kbroker.errors import FatalError
-    from kbroker.records_io.parquet_records import ParquetRecords
 
     kb("topic", "create", "rows", "-p", "1")
     kb("import", str(lines(here / "x.jsonl")), "rows", "-q")

@@ -62,8 +62,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def test_every_command_that_asks_a_cluster_has_the_option() -> None:
-    from kbroker.cli import COMMANDS
-    from kbroker.cli.parser import all_parsers
+    from kbroker.tools.cli import COMMANDS
+    from kbroker.tools.cli.parser import all_parsers
 
     for name, parser in all_parsers(COMMANDS):
         options = parser._option_string_actions

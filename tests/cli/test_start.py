@@ -20,17 +20,17 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.bound_ports import canonical_host_name
-from kbroker.cli import main, start
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.cli.config_warnings import warn_about
-from kbroker.cli.parser import UsageError
-from kbroker.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.client import Client
 from kbroker.client.nodes import describe_quorum
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.registration import Preload, Registration
+from kbroker.runtime.bound_ports import canonical_host_name
+from kbroker.tools.cli import main, start
+from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.config_warnings import warn_about
+from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 
@@ -305,8 +305,8 @@ def test_fatal_errors_are_found_in_groups() -> None:
 
 def test_nothing_heavy_is_imported_for_help() -> None:
     program = (
-        "import sys, kbroker.cli\n"
-        "try: kbroker.cli.main(['start', '--help'])\n"
+        "import sys, kbroker.tools.cli\n"
+        "try: kbroker.tools.cli.main(['start', '--help'])\n"
         "except SystemExit: pass\n"
         "print([name for name in ('trio', 'construct', 'asyncio', 'kbroker.wire') if name in sys.modules])"
     )
@@ -317,7 +317,7 @@ def test_nothing_heavy_is_imported_for_help() -> None:
 def test_what_nobody_asked_for_is_imported_later() -> None:
     program = (
         "import sys, trio, trio.testing\n"
-        "from kbroker.cli import start\n"
+        "from kbroker.tools.cli import start\n"
         "import kbroker.node.broker\n"
         "names = ('handlers.fetch', 'handlers.quorum', 'groups.group_coordinator', 'handlers.share_fetch')\n"
         "def loaded(): return [name for name in names if f'kbroker.{name}' in sys.modules]\n"
@@ -351,7 +351,7 @@ def test_a_node_never_imports_construct() -> None:
     """Layouts are for people who look at bytes, and for tests (docs/decisions/0005-a-second-decoder.md)."""
     program = (
         "import sys, trio, trio.testing\n"
-        "from kbroker.cli import start\n"
+        "from kbroker.tools.cli import start\n"
         "from kbroker.testing import running_broker\n"
         "with running_broker() as broker: pass\n"
         "from kbroker.handlers.registration import Preload\n"

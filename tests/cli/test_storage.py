@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
-from kbroker.cli.storage import parse_initial_controllers
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import read_meta_properties
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
+from kbroker.tools.cli import main
+from kbroker.tools.cli.storage import parse_initial_controllers
 from kbroker.types import TopicPartition, random_uuid, uuid_from_str, uuid_to_str
 from kbroker.wire.records.metadata import UserScramCredentialRecord
 from tests.log.log_helpers import NOW, batch

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.topic_offsets import parse_topic_partitions
+from kbroker.tools.cli.topic_offsets import parse_topic_partitions
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,

@@ -31,7 +31,7 @@ def transactions(broker):  # type: ignore[no-untyped-def]
     """``done`` has committed; ``open`` has written a record to t-0 and one to t-1, and not ended its transaction."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap_servers)
-        from kbroker.cli import main
+        from kbroker.tools.cli import main
 
         assert main(["topic", "create", "t", "--partitions", "2"]) == 0
     done = _begun(broker, "done", "t")

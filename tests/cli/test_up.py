@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.cli.cluster_state import ClusterState, NodeState, summarise
-from kbroker.cli.up_table import Node, State, caption, row, table
 from kbroker.client import Client
 from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_state import ClusterState, NodeState, summarise
+from kbroker.tools.cli.up_table import Node, State, caption, row, table
 
 ROOT = str(Path(__file__).parents[2])
 pytestmark = pytest.mark.slow
@@ -193,7 +193,7 @@ def test_a_port_that_is_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 def test_what_the_table_shows(tmp_path: Path) -> None:
-    from kbroker.cli.cluster_plan import plan_cluster
+    from kbroker.tools.cli.cluster_plan import plan_cluster
 
     nodes = [Node(plan) for plan in plan_cluster(4, tmp_path)]
     for node in nodes:

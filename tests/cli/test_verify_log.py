@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
 from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
+from kbroker.tools.cli import main
 from kbroker.types import TopicPartition
 from tests.log.log_helpers import NOW, append
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.share_group import UNTOLD, add_in_flight, print_share_partitions
 from kbroker.client import Client, ResponseError, share_groups
 from kbroker.client.groups import GroupDescription, GroupMember
 from kbroker.client.share_groups import InFlight, PartitionInFlight, share_in_flight
 from kbroker.errors import ErrorCode
+from kbroker.tools.cli.share_group import UNTOLD, add_in_flight, print_share_partitions
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import describe_share_group_offsets as describe
 from tests.client.fake_broker import FakeBroker

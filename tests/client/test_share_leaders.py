@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli.share_group import add_in_flight, settled_offsets
 from kbroker.client import Client, ResponseError, group_offsets
 from kbroker.client.group_offsets import look_at_group, plan_reset
 from kbroker.client.groups import GroupDescription
@@ -16,6 +15,7 @@ from kbroker.client.lost_records import losses
 from kbroker.client.offset_resets import ShiftBy, Strategy, ToCurrent
 from kbroker.client.share_groups import ShareOffset
 from kbroker.errors import ErrorCode
+from kbroker.tools.cli.share_group import add_in_flight, settled_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import describe_share_group_offsets as describe
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

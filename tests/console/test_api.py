@@ -14,8 +14,8 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
-from kbroker.console.state import TAILS
 from kbroker.testing import RunningBroker
+from kbroker.tools.console.state import TAILS
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.console.batch_fields import MAX_HEADERS, MAX_RECORDS, ByteField, batch_fields
+from kbroker.tools.console.batch_fields import MAX_HEADERS, MAX_RECORDS, ByteField, batch_fields
 from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch

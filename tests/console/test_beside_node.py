@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kbroker.cli import main
-from kbroker.cli.child import module_command
 from kbroker.client import Client
 from kbroker.client.topics import list_topics
+from kbroker.tools.cli import main
+from kbroker.tools.cli.child import module_command
 from tests.console.console_process import ConsoleClient, eventually
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console import catalogue
-from kbroker.console.catalogue import TopicCatalogue, Topics
-from kbroker.console.totals import OfBroker, count
+from kbroker.tools.console import catalogue
+from kbroker.tools.console.catalogue import TopicCatalogue, Topics
+from kbroker.tools.console.totals import OfBroker, count
 from kbroker.types import ZERO_UUID
 
 

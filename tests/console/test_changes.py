@@ -9,8 +9,8 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.groups import commit_offsets
 from kbroker.client.topics import NewTopic, create_topics
-from kbroker.console.routes import API
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.console.routes import API
 from kbroker.types import TopicPartition
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 

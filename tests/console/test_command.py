@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
-from kbroker.console.serving import page_address
+from kbroker.tools.cli import main
+from kbroker.tools.console.serving import page_address
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 import trio
 
 from kbroker.client import Client, ClientError
-from kbroker.console import copies
-from kbroker.console.copies import Control, Copies, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy, State
-from kbroker.console.uploads import NoUpload, Upload
-from kbroker.records_io.place import Place
+from kbroker.client.records_io.place import Place
+from kbroker.tools.console import copies
+from kbroker.tools.console.copies import Control, Copies, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy, State
+from kbroker.tools.console.uploads import NoUpload, Upload
 
 PLACE = cast(Place, object())
 

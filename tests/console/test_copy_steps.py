@@ -9,10 +9,10 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records, list_ranges
-from kbroker.console.api.copy_steps import ImportOrder, ReplayOrder
-from kbroker.console.record_range import RecordRange
-from kbroker.console.scan import Look
 from kbroker.testing import RunningBroker
+from kbroker.tools.console.api.copy_steps import ImportOrder, ReplayOrder
+from kbroker.tools.console.record_range import RecordRange
+from kbroker.tools.console.scan import Look
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError, WireError
 

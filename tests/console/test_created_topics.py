@@ -8,8 +8,8 @@ import pytest
 
 from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console.api import topics
 from kbroker.errors import ErrorCode
+from kbroker.tools.console.api import topics
 from kbroker.types import ZERO_UUID
 
 NOT_YET = ResponseError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from kbroker.console.export_files import FORMATS, export_file
-from kbroker.console.scan import Found
+from kbroker.tools.console.export_files import FORMATS, export_file
+from kbroker.tools.console.scan import Found
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kbroker.client import ClientError
-from kbroker.console.fault_channel import FaultChannel
+from kbroker.tools.console.fault_channel import FaultChannel
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultChannel, socket
 
     What it waits for at the socket is over after that time, but none goes by between two of its steps.
     """
-    monkeypatch.setattr("kbroker.console.fault_channel.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("kbroker.tools.console.fault_channel.time", SimpleNamespace(monotonic=lambda: 0.0))
     ours, theirs = socket.socketpair()
     with theirs:
         yield FaultChannel(ours.detach(), 0.05), theirs

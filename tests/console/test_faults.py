@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.cli import main
 from kbroker.client import Client
 from kbroker.client.producer import Producer, Refused
 from kbroker.client.topics import NewTopic, create_topics
+from kbroker.tools.cli import main
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleClient, ConsoleProcess
 

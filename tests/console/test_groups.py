@@ -23,8 +23,8 @@ from kbroker.client.topics import (
     describe_topics,
     list_offsets,
 )
-from kbroker.console.standing import STANDS_MS
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.console.standing import STANDS_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -10,9 +10,9 @@ import trio
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from kbroker.console.call import Refused, read_body
-from kbroker.console.guard import Guard, refusal
-from kbroker.console.sessions import Sessions, cookie_name
+from kbroker.tools.console.call import Refused, read_body
+from kbroker.tools.console.guard import Guard, refusal
+from kbroker.tools.console.sessions import Sessions, cookie_name
 from tests.console.console_process import ConsoleProcess
 
 HOSTS = frozenset({"127.0.0.1:8080", "localhost:8080"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.console.lag_course import MOST_GROUPS, MOST_POINTS, LagCourses
+from kbroker.tools.console.lag_course import MOST_GROUPS, MOST_POINTS, LagCourses
 
 LOOKS = st.lists(
     st.tuples(st.integers(0, 60_000), st.integers(0, 10**9), st.none() | st.floats(0, 1e6)), min_size=1, max_size=1200

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.console.masking import MASK, MASKED, Masking, parse_mask
-from kbroker.console.record_view import LIST_JSON_LIMIT, MAX_HEADERS, shown_part, shown_record
-from kbroker.console.scan import Found, Look
-from kbroker.records_io.record_filter import parse_filter
+from kbroker.client.records_io.record_filter import parse_filter
+from kbroker.tools.console.masking import MASK, MASKED, Masking, parse_mask
+from kbroker.tools.console.record_view import LIST_JSON_LIMIT, MAX_HEADERS, shown_part, shown_record
+from kbroker.tools.console.scan import Found, Look
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import build_parser
-from kbroker.cli.console import add_arguments
-from kbroker.console.application import STATIC
-from kbroker.console.spark_code import spark_code
-from kbroker.records_io.record_filter import parse_filter
+from kbroker.client.records_io.record_filter import parse_filter
+from kbroker.tools.cli import build_parser
+from kbroker.tools.cli.console import add_arguments
+from kbroker.tools.console.application import STATIC
+from kbroker.tools.console.spark_code import spark_code
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "console.md").read_text("utf-8")

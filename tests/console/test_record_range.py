@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.console.call import Refused
-from kbroker.console.record_range import parse_partitions
+from kbroker.tools.console.call import Refused
+from kbroker.tools.console.record_range import parse_partitions
 
 
 def test_numbers_and_ranges() -> None:

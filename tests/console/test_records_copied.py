@@ -16,19 +16,19 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
+from kbroker.client.records_io import parquet_records
+from kbroker.client.records_io.csv_records import CsvWriter
+from kbroker.client.records_io.items import Item
+from kbroker.client.records_io.json_records import json_formatter
+from kbroker.client.records_io.parquet_records import ParquetRecords
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
-from kbroker.console.api import uploads as uploads_api
-from kbroker.console.api.uploads import ParquetStep
-from kbroker.console.call import Refused
-from kbroker.console.export_files import check_format
-from kbroker.console.uploads import Upload
 from kbroker.errors import FatalError
-from kbroker.records_io import parquet_records
-from kbroker.records_io.csv_records import CsvWriter
-from kbroker.records_io.items import Item
-from kbroker.records_io.json_records import json_formatter
-from kbroker.records_io.parquet_records import ParquetRecords
 from kbroker.testing import RunningBroker
+from kbroker.tools.console.api import uploads as uploads_api
+from kbroker.tools.console.api.uploads import ParquetStep
+from kbroker.tools.console.call import Refused
+from kbroker.tools.console.export_files import check_format
+from kbroker.tools.console.uploads import Upload
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record

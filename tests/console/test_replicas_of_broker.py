@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console.api.brokers import MAX_TOPICS, replicas_of
+from kbroker.tools.console.api.brokers import MAX_TOPICS, replicas_of
 from kbroker.types import ZERO_UUID
 
 

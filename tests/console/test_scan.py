@@ -11,17 +11,17 @@ import trio
 
 from kbroker.client import Client, ResponseError, reader
 from kbroker.client.producer import Producer
+from kbroker.client.records_io.record_filter import parse_filter
 from kbroker.client.topics import NewTopic, create_topics, delete_records
-from kbroker.console import scan_back
-from kbroker.console.api import exports
-from kbroker.console.api.exports import _every_latest
-from kbroker.console.api.records import _shown_range
-from kbroker.console.record_range import Limits, RecordRange
-from kbroker.console.scan import Budget, Found, Look, Page, every, forward, ranges
-from kbroker.console.scan_back import backward, latest_per_key
-from kbroker.console.tail import STEP_RECORDS, Step, Tail
-from kbroker.records_io.record_filter import parse_filter
 from kbroker.testing import RunningBroker
+from kbroker.tools.console import scan_back
+from kbroker.tools.console.api import exports
+from kbroker.tools.console.api.exports import _every_latest
+from kbroker.tools.console.api.records import _shown_range
+from kbroker.tools.console.record_range import Limits, RecordRange
+from kbroker.tools.console.scan import Budget, Found, Look, Page, every, forward, ranges
+from kbroker.tools.console.scan_back import backward, latest_per_key
+from kbroker.tools.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, iter_windows
 

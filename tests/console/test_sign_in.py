@@ -13,13 +13,13 @@ from kbroker.client.acls import create_acls
 from kbroker.client.groups import commit_offsets
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
-from kbroker.console.api.session import user_properties
-from kbroker.console.back_off import BackOff
-from kbroker.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.console.api.session import user_properties
+from kbroker.tools.console.back_off import BackOff
+from kbroker.tools.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
 from kbroker.types import TopicPartition
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 
@@ -27,7 +27,7 @@ from tests.console.console_process import ConsoleProcess, console_process, event
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker that asks for users, and whose rules let the admin do everything, and nobody else anything."""
-    explorer = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
+    explorer = {"kbroker.observe.explorer.listener": "http://127.0.0.1:0"}
     with running_broker(explorer, security="sasl_plaintext", super_users=["admin"]) as running:
         yield running
 

@@ -10,8 +10,8 @@ import pytest
 
 from kbroker.client.lost_records import losses
 from kbroker.client.troubles import ERROR, WARNING
-from kbroker.console.holding import Holder
-from kbroker.console.standing import MAX_FINDINGS, STANDS_MS, OffsetHistory, Place, Stand, findings
+from kbroker.tools.console.holding import Holder
+from kbroker.tools.console.standing import MAX_FINDINGS, STANDS_MS, OffsetHistory, Place, Stand, findings
 from kbroker.types import TopicPartition
 
 NOW = 1_700_000_000_000

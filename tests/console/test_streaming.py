@@ -12,10 +12,10 @@ import trio.testing
 from starlette.types import Message
 
 from kbroker.client import ConnectionFailed
-from kbroker.console.call import Refused
-from kbroker.console.serving import SEND_SECONDS, listen
-from kbroker.console.sessions import Sessions
-from kbroker.console.streaming import CutShort, Give, Place, Streamed
+from kbroker.tools.console.call import Refused
+from kbroker.tools.console.serving import SEND_SECONDS, listen
+from kbroker.tools.console.sessions import Sessions
+from kbroker.tools.console.streaming import CutShort, Give, Place, Streamed
 
 
 def sent_by(produce: Callable[[Give], Awaitable[None]], *, gone: bool = False) -> list[Message]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.console.topic_list import branches, choose
+from kbroker.tools.console.topic_list import branches, choose
 from kbroker.types import ZERO_UUID
 
 

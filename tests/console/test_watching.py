@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbroker.console.watching import LINGER_SECONDS, MAX_READERS, Watching
+from kbroker.tools.console.watching import LINGER_SECONDS, MAX_READERS, Watching
 
 
 class Timers:
@@ -32,7 +32,7 @@ class Timers:
 def test_pages_that_come_and_go_leave_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     timers, now = Timers(), [100.0]
     monkeypatch.setattr("threading.Timer", timers)
-    monkeypatch.setattr("kbroker.console.watching.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("kbroker.tools.console.watching.time", SimpleNamespace(monotonic=lambda: now[0]))
     watched = Watching(())
     for _ in range(100):
         reader = watched.enter()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.coordinator.batches import coordinator_batch, coordinator_batches
-from kbroker.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
-from kbroker.node.coordinator_loading import replay_chunk
+from kbroker.cores.coordinator.batches import coordinator_batch, coordinator_batches
+from kbroker.cores.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
+from kbroker.node.coordinators.coordinator_loading import replay_chunk
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.compression import CompressionType, DecompressesTooLarge

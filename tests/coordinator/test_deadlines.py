@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.coordinator.deadlines import DeadlineQueue
+from kbroker.cores.coordinator.deadlines import DeadlineQueue
 
 KEYS = st.integers(0, 4)
 STEPS = st.lists(

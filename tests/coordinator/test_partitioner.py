@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.coordinator.partitioner import java_hash, partition_for
+from kbroker.cores.coordinator.partitioner import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import main
 from kbroker.client import Client, ResponseError
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.config.properties import format_properties
-from kbroker.doctor.gather import listeners
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.cli import main
+from kbroker.tools.doctor.gather import listeners
 
 PATIENT = ("--timeout", "120")
 """Options with which a broker on a busy machine is not taken for one that does not answer."""

@@ -9,7 +9,7 @@ from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.client.troubles import QuorumNode
-from kbroker.doctor.facts import (
+from kbroker.tools.doctor.facts import (
     BrokerFacts,
     CertificateFacts,
     ClientFacts,

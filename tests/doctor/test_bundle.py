@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.cli import main
-from kbroker.cli.secure_setup import login_line
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.properties import ClientProperties
@@ -21,10 +19,12 @@ from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic
 from kbroker.config.properties import format_properties
 from kbroker.config.secret_names import is_secret_property
-from kbroker.doctor.bundle import Bundle, data_files
-from kbroker.doctor.secrets import Secrets, hidden
 from kbroker.errors import FatalError
 from kbroker.testing import running_broker
+from kbroker.tools.cli import main
+from kbroker.tools.cli.secure_setup import login_line
+from kbroker.tools.doctor.bundle import Bundle, data_files
+from kbroker.tools.doctor.secrets import Secrets, hidden
 from kbroker.wire.record_batch import Record
 from tests.doctor.conftest import PATIENT, QUIET, create
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import build_parser
 from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.troubles import QuorumNode
-from kbroker.doctor.checklist import all_checks
-from kbroker.doctor.facts import (
+from kbroker.tools.cli import build_parser
+from kbroker.tools.doctor.checklist import all_checks
+from kbroker.tools.doctor.facts import (
     ClusterFacts,
     DirectoryFacts,
     Facts,
@@ -23,7 +23,7 @@ from kbroker.doctor.facts import (
     OpenTransaction,
     TransactionFacts,
 )
-from kbroker.doctor.findings import Finding, Severity, examine
+from kbroker.tools.doctor.findings import Finding, Severity, examine
 from tests.doctor.sound import (
     CERTIFICATE,
     CLIENT,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.cli.storage import format_if_needed
 from kbroker.config import BrokerConfig
 from kbroker.config.properties import format_properties
-from kbroker.doctor.gather.machine import machine_facts
-from kbroker.doctor.hosts import is_loopback, matches
+from kbroker.tools.cli.storage import format_if_needed
+from kbroker.tools.doctor.gather.machine import machine_facts
+from kbroker.tools.doctor.hosts import is_loopback, matches
 from tests.doctor.conftest import Doctor
 
 GIVEN = {

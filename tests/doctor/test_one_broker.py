@@ -11,22 +11,22 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from kbroker.cli import main
-from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.cli.secure_setup import login_line, pem_stores
 from kbroker.client import Client, ResponseError
 from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.quotas import alter_quotas
 from kbroker.client.topics import NewTopic, delete_topics
-from kbroker.doctor.checklist import all_checks
-from kbroker.doctor.facts import Facts
-from kbroker.doctor.findings import examine
-from kbroker.doctor.gather.cluster import ClusterLook, now_ms
-from kbroker.doctor.gather.listeners import Probe
 from kbroker.sim.classic_member import ASSIGNOR, join_request, shares, subscription, sync_request
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.cli import main
+from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
+from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.secure_setup import login_line, pem_stores
+from kbroker.tools.doctor.checklist import all_checks
+from kbroker.tools.doctor.facts import Facts
+from kbroker.tools.doctor.findings import examine
+from kbroker.tools.doctor.gather.cluster import ClusterLook, now_ms
+from kbroker.tools.doctor.gather.listeners import Probe
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.leave_group import LeaveGroupRequest
 from kbroker.wire.messages.offset_commit import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from kbroker.explorer.decoded import Decoded
-from kbroker.explorer.exchange import ConnectionInfo, Exchange, whole_frame
+from kbroker.observe.explorer.decoded import Decoded
+from kbroker.observe.explorer.exchange import ConnectionInfo, Exchange, whole_frame
 from kbroker.wire.compiler import encode
 from kbroker.wire.headers import encode_request_header, encode_response_header
 from kbroker.wire.registry import API_KEYS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from kbroker.errors import ErrorCode
-from kbroker.explorer.explanations import _tables, explain_api, explain_error
 from kbroker.handlers.registration import BOTH, registrations
+from kbroker.observe.explorer.explanations import _tables, explain_api, explain_error
 from kbroker.wire.registry import API_KEYS
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.explorer.exchange import (
+from kbroker.observe.explorer.exchange import (
     KEPT_TAIL,
     MAX_KEPT,
     ClientInfo,
@@ -22,7 +22,7 @@ from kbroker.explorer.exchange import (
     cut_frame,
     whole_frame,
 )
-from kbroker.explorer.lines import BadLine, is_saved, item_of, line_of, read_items
+from kbroker.observe.explorer.lines import BadLine, is_saved, item_of, line_of, read_items
 
 texts = st.text(max_size=20)
 numbers = st.integers(0, 2**31 - 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.explorer.redaction import LARGEST, may_have_secrets, redacted_request, redacted_response
+from kbroker.observe.explorer.redaction import LARGEST, may_have_secrets, redacted_request, redacted_response
 from kbroker.wire.messages.alter_configs import AlterConfigsRequest
 from kbroker.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse

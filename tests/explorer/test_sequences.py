@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.explorer.sequences import MAX_FOLLOWED, Sequences, Step, _Followed
+from kbroker.observe.explorer.sequences import MAX_FOLLOWED, Sequences, Step, _Followed
 from kbroker.types import Uuid
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kbroker.wire.messages.consumer_group_heartbeat import (

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.explorer.decoded import Decoded, TopicNames
-from kbroker.explorer.exchange import Exchange, Frame, whole_frame
-from kbroker.explorer.story import Story, document_of, explanations, tree_of
-from kbroker.explorer.summary import summary
-from kbroker.explorer.text import details, line
+from kbroker.observe.explorer.decoded import Decoded, TopicNames
+from kbroker.observe.explorer.exchange import Exchange, Frame, whole_frame
+from kbroker.observe.explorer.story import Story, document_of, explanations, tree_of
+from kbroker.observe.explorer.summary import summary
+from kbroker.observe.explorer.text import details, line
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.wire.messages.consumer_group_heartbeat import (

@@ -11,10 +11,6 @@ from typing import Any
 
 import pytest
 
-from kbroker.explorer.decoded import Decoded
-from kbroker.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
-from kbroker.explorer.guard import may_ask
-from kbroker.explorer.lines import item_of, line_of
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer import watcher as watchers
 from kbroker.node.explorer.budget import EXCHANGE, RESERVE, SAVED, SHARE
@@ -24,7 +20,11 @@ from kbroker.node.explorer.tap import Seen, Tap
 from kbroker.node.explorer.watched_parts import LOOK, Stage
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
-from kbroker.round import Round
+from kbroker.observe.explorer.decoded import Decoded
+from kbroker.observe.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
+from kbroker.observe.explorer.guard import may_ask
+from kbroker.observe.explorer.lines import item_of, line_of
+from kbroker.runtime.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.metadata import MetadataRequest

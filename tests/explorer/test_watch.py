@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kbroker.cli import watch
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.explorer import ExplorerClient
-from kbroker.explorer.exchange import Closed, Exchange, Skipped
-from kbroker.explorer.lines import Item
+from kbroker.observe.explorer.exchange import Closed, Exchange, Skipped
+from kbroker.observe.explorer.lines import Item
+from kbroker.tools.cli import watch
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.explorer.exchanges import CONNECTION, exchange
 

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import grimp
 
-from kbroker.cli import COMMANDS
+from kbroker.tools.cli import COMMANDS
 from tests.gate.steps import ROOT
 
 BY_NAME = {
     "kbroker.handlers.registration": "kbroker.handlers",
-    "kbroker.shortcuts.cache": "kbroker.shortcuts",
+    "kbroker.node.shortcuts.cache": "kbroker.node.shortcuts",
     "kbroker.wire.records.versioned": "kbroker.wire.records",
     "kbroker.wire.registry": "kbroker.wire.messages",
-    "kbroker.cli.kafka_tools.__main__": "kbroker.cli.kafka_tools",
-    "kbroker.node.compaction_pool": "kbroker.node.compaction_worker",
+    "kbroker.tools.cli.kafka_tools.__main__": "kbroker.tools.cli.kafka_tools",
+    "kbroker.node.logs.compaction_pool": "kbroker.node.logs.compaction_worker",
 }
 """Modules that import others by their names, which the graph does not see, and the package of these."""
 

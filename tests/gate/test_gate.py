@@ -137,7 +137,7 @@ def test_parts_are_the_whole(count: int) -> None:
 
 
 def test_a_change_has_the_tests_run_that_depend_on_it() -> None:
-    of_doctor = dependents(["kbroker/doctor/checks/groups.py"])
+    of_doctor = dependents(["kbroker/tools/doctor/checks/groups.py"])
     assert "tests/doctor/test_checks.py" in of_doctor
     assert "tests/log/test_recovery.py" not in of_doctor
     assert {"tests/log/test_recovery.py", "tests/node/test_kill_9.py"} <= set(dependents(["kbroker/log/recovery.py"]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.consumer_group import ConsumerGroup
+from kbroker.cores.groups.topics import TopicMetadata
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
-from kbroker.groups.consumer_group import ConsumerGroup
-from kbroker.groups.topics import TopicMetadata
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 from kbroker.config import GroupConfig
-from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
+from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.group_coordinator import GroupCoordinator
+from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
+from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ErrorCode
-from kbroker.groups.client import ClientContext
-from kbroker.groups.group_coordinator import GroupCoordinator
-from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
-from kbroker.groups.settings import GroupSettings
 from kbroker.sim.classic_member import heartbeat_request, join_request, subscription, sync_request
 from kbroker.wire.messages.join_group import JoinGroupResponse
 from kbroker.wire.messages.leave_group import MemberIdentity

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.share.requests import StateDeletion, StateInitialization
+from kbroker.cores.groups.share_group import ShareGroup
+from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
-from kbroker.groups.share.requests import StateDeletion, StateInitialization
-from kbroker.groups.share_group import ShareGroup
-from kbroker.share_state import SharePartitionKey
 from kbroker.types import Uuid
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.groups.consumer_harness import ConsumerShard

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.cores.groups.classic_join import _uuid_text
+from kbroker.cores.groups.offset_requests import EXPIRED_TOGETHER
+from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.classic_join import _uuid_text
-from kbroker.groups.offset_requests import EXPIRED_TOGETHER
-from kbroker.groups.settings import GroupSettings
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from kbroker.config import GroupConfig
-from kbroker.groups.modern_group import UNSETTLED_INTERVAL_MS
+from kbroker.cores.groups.modern_group import UNSETTLED_INTERVAL_MS
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
 from tests.groups.consumer_harness import Consumer, ConsumerShard

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from kbroker.groups.consumer_group import ConsumerGroup
-from kbroker.groups.group_coordinator import GroupCoordinator
+from kbroker.cores.groups.consumer_group import ConsumerGroup
+from kbroker.cores.groups.group_coordinator import GroupCoordinator
 from tests.groups.consumer_harness import Consumer, ConsumerShard
 
 SESSION_MS = 45_000

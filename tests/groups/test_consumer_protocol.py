@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config import GroupConfig
+from kbroker.cores.groups.consumer_group import MemberState
+from kbroker.cores.groups.topics import TopicMetadata, group_hash, topic_hash
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.consumer_group import MemberState
-from kbroker.groups.topics import TopicMetadata, group_hash, topic_hash
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kbroker.wire.messages.offset_commit import (

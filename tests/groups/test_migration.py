@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.cores.groups.consumer_migration import decode_subscription, encode_assignment
 from kbroker.errors import ErrorCode
-from kbroker.groups.consumer_migration import decode_subscription, encode_assignment
 from kbroker.wire.records.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,

@@ -9,12 +9,12 @@ import pytest
 
 from kbroker.config import GroupConfig
 from kbroker.config.streams_group import StreamsGroupConfig
-from kbroker.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec
-from kbroker.groups.modern_group import RETRY_ASSIGNMENT_MS
-from kbroker.groups.own_assignors import OwnAssignors
-from kbroker.groups.streams.assignors.spec import GroupSpec as StreamsSpec
-from kbroker.groups.streams.configured_topology import StreamsStatus
-from kbroker.groups.streams.tasks import TaskId, Tasks
+from kbroker.cores.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec
+from kbroker.cores.groups.modern_group import RETRY_ASSIGNMENT_MS
+from kbroker.cores.groups.own_assignors import OwnAssignors
+from kbroker.cores.groups.streams.assignors.spec import GroupSpec as StreamsSpec
+from kbroker.cores.groups.streams.configured_topology import StreamsStatus
+from kbroker.cores.groups.streams.tasks import TaskId, Tasks
 from kbroker.types import Uuid
 from tests.groups.consumer_harness import Consumer, ConsumerShard
 from tests.groups.harness import GROUP

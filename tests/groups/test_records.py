@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.groups.records import (
+from kbroker.cores.groups.records import (
     OffsetAndMetadata,
     OffsetKeys,
     offset_commit_record,

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from kbroker.cores.groups.regex import compile_topic_regex
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.regex import compile_topic_regex
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_patterns_that_backtracking_matchers_die_of_take_linear_time(pattern: st
 
 
 def test_a_broker_without_patterns_does_not_load_the_library() -> None:
-    program = "import sys, kbroker.groups.regex; sys.exit('re2' in sys.modules)"
+    program = "import sys, kbroker.cores.groups.regex; sys.exit('re2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.share_group import NO_STATES
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
-from kbroker.groups.share_group import NO_STATES
 from kbroker.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.pending_offsets import OffsetKey, PendingOffsets
+from kbroker.cores.groups.records import OffsetAndMetadata
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
-from kbroker.groups.pending_offsets import OffsetKey, PendingOffsets
-from kbroker.groups.records import OffsetAndMetadata
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.join_group import JoinGroupRequest
 from kbroker.wire.messages.offset_commit import (

@@ -15,15 +15,15 @@ from typing import Any
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.handlers import load_handlers
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import brokers
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration
 from kbroker.raft_metadata.image import ControllerImage, Endpoint
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.sim.quorum.memory_store import MemoryStore
 from kbroker.types import Uuid, uuid_from_str

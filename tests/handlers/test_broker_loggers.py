@@ -67,7 +67,9 @@ async def described(plane: Plane) -> dict[str, str]:
 
 def test_every_level_is_set_and_described_as_it_was_set(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
-        assert {"root", "kbroker", "kbroker.node.metadata_plane", PACKAGE, MODULE} <= set(await described(plane))
+        assert {"root", "kbroker", "kbroker.node.controller.metadata_plane", PACKAGE, MODULE} <= set(
+            await described(plane)
+        )
         for level, number in LEVELS.items():
             answer = (await plane.ask(change((PACKAGE, SET, level)))).responses[0]
             assert (answer.error_code, answer.error_message, answer.resource_type) == (0, None, LOGGER)

@@ -13,7 +13,8 @@ import trio
 import trio.testing
 
 from kbroker.handlers import fair_share, list_offsets
-from kbroker.node import dispatcher, fetch_reader, long_request, reply_queue, timestamp_lookup_queue
+from kbroker.node.replicas import fetch_reader
+from kbroker.node.serving import dispatcher, long_request, reply_queue, timestamp_lookup_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire import compiler

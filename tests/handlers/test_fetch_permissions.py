@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cores.replication.fetch_session import TRACKED_PARTITIONS
 from kbroker.errors import ErrorCode
-from kbroker.replication.fetch_session import TRACKED_PARTITIONS
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState

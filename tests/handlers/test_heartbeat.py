@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.shortcuts.heartbeat import HeartbeatShortcut
+from kbroker.node.shortcuts.heartbeat import HeartbeatShortcut
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
 from kbroker.handlers import in_flight_answers
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.share_state import DeliveryState
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import encode
 from kbroker.wire.messages.describe_share_group_offsets import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.cores.replication.offset_waiter import Appended
 from kbroker.handlers.produce_appends import Appends
-from kbroker.later import Later
-from kbroker.replication.offset_waiter import Appended
-from kbroker.round import Round
+from kbroker.runtime.later import Later
+from kbroker.runtime.round import Round
 from kbroker.wire.messages.produce import ProduceRequest, TopicProduceResponse
 
 

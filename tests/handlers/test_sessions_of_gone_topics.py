@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cores.replication.fetch_session import TRACKED_PARTITIONS
 from kbroker.errors import ErrorCode
-from kbroker.replication.fetch_session import TRACKED_PARTITIONS
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchRequest, ForgottenTopic
 from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node

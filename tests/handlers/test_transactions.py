@@ -14,10 +14,10 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ErrorCode as E
-from kbroker.later import Later
-from kbroker.node.partition import Partition
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.node.replicas.partition import Partition
+from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

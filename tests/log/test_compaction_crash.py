@@ -34,7 +34,7 @@ def start(disk: FakeDisk) -> LogManager:
 
 
 def clean(manager: LogManager, log: PartitionLog, now_ms: int, map_bytes: int) -> bool:
-    """Compact a log in the steps of ``node/log_cleaner.py``; False if there is nothing to clean."""
+    """Compact a log in the steps of ``node/logs/log_cleaner.py``; False if there is nothing to clean."""
     found = log_to_clean(log, manager.cleaner_offsets.of(TP), last_stable_offset=log.log_end_offset, now_ms=now_ms)
     if found is None:
         return False

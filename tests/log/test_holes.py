@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.client.records_io.log_entries import has_entries, read_entries
 from kbroker.log.checkpoint_files import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -24,7 +25,6 @@ from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from kbroker.records_io.log_entries import has_entries, read_entries
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, delete_expired, open_log, read_all

@@ -45,7 +45,7 @@ def begin(manager: LogManager, *, written: int = 30) -> tuple[PartitionLog, LogM
 
 
 def carry_out(manager: LogManager, move: LogMove, log: PartitionLog, *, appends: bool = True) -> PartitionLog:
-    """Move a log in the steps of ``node/log_mover.py``, with a producer at work meanwhile; return the new log."""
+    """Move a log in the steps of ``node/replicas/log_mover.py`` beside a producer; return the new log."""
     rounds = 0
     while move.copy(200, NOW):
         rounds += 1

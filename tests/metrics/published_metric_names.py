@@ -7,7 +7,7 @@ Names are facts; the dashboards are not here. Taken from Strimzi's examples for 
 
 from __future__ import annotations
 
-from kbroker.metrics.dialect import Dialect
+from kbroker.observe.metrics.dialect import Dialect
 
 _TRAFFIC = ("bytesin", "bytesout", "messagesin", "totalproducerequests", "totalfetchrequests")
 _FAILED = ("failedproducerequests", "failedfetchrequests")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from kbroker.metrics import clients
-from kbroker.metrics.clients import ClientSeries
-from kbroker.telemetry.otlp import Point
+from kbroker.observe.metrics import clients
+from kbroker.observe.metrics.clients import ClientSeries
+from kbroker.observe.telemetry.otlp import Point
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

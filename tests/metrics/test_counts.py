@@ -12,13 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kbroker.config.metrics import metrics_address
 from kbroker.errors import FatalError
-from kbroker.metrics import exposition
-from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.family import Family
-from kbroker.metrics.histogram import Histogram
-from kbroker.metrics.rates import Rates
-from kbroker.metrics.share_traffic import MOST_GROUPS, ShareTraffic
-from kbroker.metrics.traffic import Traffic
+from kbroker.observe.metrics import exposition
+from kbroker.observe.metrics.dialect import Dialect, Kind
+from kbroker.observe.metrics.family import Family
+from kbroker.observe.metrics.histogram import Histogram
+from kbroker.observe.metrics.rates import Rates
+from kbroker.observe.metrics.share_traffic import MOST_GROUPS, ShareTraffic
+from kbroker.observe.metrics.traffic import Traffic
 
 
 @given(st.lists(st.integers(0, 2**44), min_size=1, max_size=200))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode as E
-from kbroker.metrics.errors import error_codes
+from kbroker.observe.metrics.errors import error_codes
 from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

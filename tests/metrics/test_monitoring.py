@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect, Kind
+from kbroker.observe.metrics.catalogue import all_families
+from kbroker.observe.metrics.dialect import Dialect, Kind
 from tests.metrics.expressions import ALERTS, DASHBOARD, metric_names, of_alerts, of_dashboard
 
 USUAL = {

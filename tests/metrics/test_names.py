@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metrics.absent import ABSENT
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect, Kind, group_names, mbean_names
-from kbroker.metrics.exposition import lines
-from kbroker.metrics.families import MAX_LAG
+from kbroker.observe.metrics.absent import ABSENT
+from kbroker.observe.metrics.catalogue import all_families
+from kbroker.observe.metrics.dialect import Dialect, Kind, group_names, mbean_names
+from kbroker.observe.metrics.exposition import lines
+from kbroker.observe.metrics.families import MAX_LAG
 from tests.metrics.published_metric_names import PUBLISHED
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kbroker.config.otlp import OtlpSettings, endpoint_of, otlp_settings
 from kbroker.errors import FatalError
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.histogram import Histogram, bound
-from kbroker.metrics.otlp import NAMES, PERCENTILES, TOTALS, Buckets, Line, Point, Shape, metrics_of
+from kbroker.observe.metrics.catalogue import all_families
+from kbroker.observe.metrics.dialect import Dialect, Kind
+from kbroker.observe.metrics.histogram import Histogram, bound
+from kbroker.observe.metrics.otlp import NAMES, PERCENTILES, TOTALS, Buckets, Line, Point, Shape, metrics_of
 
 TRAFFIC = "kafka_server_brokertopicmetrics_"
 

@@ -14,13 +14,13 @@ import pytest
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker
-from kbroker.node.group_driver import GroupDriver
-from kbroker.node.reply_queue import ReplyQueue
-from kbroker.node.transaction_driver import TransactionDriver
+from kbroker.node.coordinators.group_driver import GroupDriver
+from kbroker.node.coordinators.transaction_driver import TransactionDriver
+from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.env import RealEnv
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from kbroker.node.replica_fetcher import LeaderFetcher
+from kbroker.node.replicas.replica_fetcher import LeaderFetcher
 from kbroker.wire.messages import alter_partition_reassignments as moves
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client

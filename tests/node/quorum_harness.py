@@ -11,15 +11,15 @@ from typing import Any
 
 import trio
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.node.broker import Broker
 from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.env import RealEnv
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.types import random_uuid
 from tests.node.node_harness import CLUSTER_ID, Client, Node
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from kbroker.share_state import SharePartitionKey, StateBatch
+from kbroker.cores.share_state import SharePartitionKey, StateBatch
 from kbroker.types import Uuid
 from kbroker.wire.messages import (
     delete_share_group_state,

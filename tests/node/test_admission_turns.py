@@ -15,11 +15,11 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node import handshake_thread
-from kbroker.node.admission_turns import AdmissionTurns
-from kbroker.node.connection import Connection
-from kbroker.node.handshake_thread import ROOM, HandshakeThread
-from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.security import handshake_thread
+from kbroker.node.security.handshake_thread import ROOM, HandshakeThread
+from kbroker.node.serving.admission_turns import AdmissionTurns
+from kbroker.node.serving.connection import Connection
+from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest

@@ -11,7 +11,7 @@ import trio
 
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.requester import principal_bytes
-from kbroker.node.authorizer import AclLoader
+from kbroker.node.security.authorizer import AclLoader
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.image.acls import acl_of, acl_record
 from kbroker.security.authorizer.acls import Acl
@@ -114,7 +114,7 @@ async def test():
         assert node.broker.services.authorizer is None
     found = {{name for name in sys.modules if name.startswith("kbroker.security")}}
     assert not found & {{f"kbroker.security.authorizer.{{name}}" for name in ("acls", "hosts", "settings", "standard")}}
-    assert "kbroker.node.authorizer" not in sys.modules
+    assert "kbroker.node.security.authorizer" not in sys.modules
 
 trio.run(test)
 """

@@ -14,12 +14,12 @@ import pytest
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.refusals import SILENT_SECONDS
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.env import RealEnv
 from kbroker.types import METADATA_TOPIC, Uuid, random_uuid
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from kbroker.errors import FatalError
-from kbroker.node.broker_sessions import SessionKeeper
-from kbroker.node.controller_channel import ControllerChannels
+from kbroker.node.controller.broker_sessions import SessionKeeper
+from kbroker.node.controller.controller_channel import ControllerChannels
 from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest

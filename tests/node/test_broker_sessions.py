@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.env import RealNetwork
-from kbroker.node import broker_sessions
-from kbroker.node.broker_sessions import FORGIVEN_MS, SessionKeeper
+from kbroker.node.controller import broker_sessions
+from kbroker.node.controller.broker_sessions import FORGIVEN_MS, SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.runtime.env import RealNetwork
 from kbroker.types import Uuid
 
 SESSION = 9.0

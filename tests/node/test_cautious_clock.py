@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kbroker.node.cautious_clock import CautiousClock
+from kbroker.node.replicas.cautious_clock import CautiousClock
 
 HOUR = 3600.0
 START = 1_700_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.node_harness import run
 from tests.node.quorum_harness import LISTENER, Quorum, quorum
 

@@ -173,7 +173,7 @@ def test_every_controller_has_its_own_loggers(tmp_path: Path) -> None:
         async with quorum(tmp_path, 2, roles="controller") as cluster:
             await cluster.start(1, 2)
             await cluster.await_leader()
-            name = "kbroker.node.listener"
+            name = "kbroker.node.serving.listener"
             for node_id, other in ((1, 2), (2, 1)):
                 client = await cluster.controller_client(node_id)
 

@@ -14,11 +14,11 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
-from kbroker.node.connection import Connection
-from kbroker.node.dispatcher import Dispatcher
-from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.serving.connection import Connection
+from kbroker.node.serving.dispatcher import Dispatcher
+from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.runtime.env import RealEnv
 from kbroker.wire.compiler import decode
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -103,11 +103,11 @@ def test_nonsense_ends_its_own_connection_with_one_line(
         async with running_node(tmp_path) as node:
             bystander = await node.connect()
             bad = await node.connect()
-            with caplog.at_level(logging.INFO, "kbroker.node.listener"):
+            with caplog.at_level(logging.INFO, "kbroker.node.serving.listener"):
                 await bad.stream.send_all(data)
                 assert await bad.closed()
                 assert (await bystander.ask(API_VERSIONS)).error_code == 0
-            lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.listener"]
+            lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.serving.listener"]
             assert len(lines) == 1, lines
             assert told in lines[0]
 
@@ -398,7 +398,7 @@ def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Pat
 
 
 def test_beyond_the_budget_one_at_a_time() -> None:
-    from kbroker.node.memory_budget import MemoryBudget
+    from kbroker.node.serving.memory_budget import MemoryBudget
 
     class Holder:
         in_frame = True

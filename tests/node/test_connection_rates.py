@@ -8,8 +8,8 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from kbroker.node.connection_rates import KEPT_ADDRESSES, ConnectionRates
-from kbroker.quotas.entities import QuotaTable
+from kbroker.node.serving.connection_rates import KEPT_ADDRESSES, ConnectionRates
+from kbroker.security.quotas.entities import QuotaTable
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

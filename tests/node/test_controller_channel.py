@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.env import RealEnv
-from kbroker.node.controller_channel import MAX_IDLE, ControllerChannel
-from kbroker.node.peer import Peer, PeerRefused
+from kbroker.node.controller.controller_channel import MAX_IDLE, ControllerChannel
+from kbroker.node.peers.peer import Peer, PeerRefused
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
+from kbroker.runtime.env import RealEnv
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from tests.node.node_harness import run, running_node
 

@@ -14,13 +14,13 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.log.disk import OsFile
 from kbroker.log.manager import LogManager
-from kbroker.node.broker_sessions import SessionKeeper
+from kbroker.node.controller.broker_sessions import SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData

@@ -14,15 +14,15 @@ import trio
 import trio.testing
 
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
+from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import RegisterBrokerRecord
 from tests.handlers.metadata_plane import register_broker

@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.replication.partition_state import ReplicaProgress
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node import coordinator_driver
-from kbroker.node.coordinator_loading import replay_log
+from kbroker.node.coordinators import coordinator_driver
+from kbroker.node.coordinators.coordinator_loading import replay_log
 from kbroker.raft_metadata.image import MetadataDelta
 from kbroker.raft_metadata.image.loader import ImageLoader
-from kbroker.replication.partition_state import ReplicaProgress
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

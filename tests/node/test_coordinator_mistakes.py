@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.errors import ErrorCode
 from kbroker.log.partition_log import PartitionLog
-from kbroker.node.partition import Partition
+from kbroker.node.replicas.partition import Partition
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -13,13 +13,13 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.metrics.traffic import Traffic
-from kbroker.node import share_dead_letters
-from kbroker.node.letter_producers import LetterProducers
-from kbroker.node.peer import Peer
-from kbroker.node.share_dead_letters import DeadLetterQueue
-from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
+from kbroker.node.peers.peer import Peer
+from kbroker.node.share import share_dead_letters
+from kbroker.node.share.letter_producers import LetterProducers
+from kbroker.node.share.share_dead_letters import DeadLetterQueue
+from kbroker.observe.metrics.traffic import Traffic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 from tests.node.node_harness import Node, run, running_node
@@ -129,7 +129,7 @@ def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has
                 parts = [PartitionProduceResponse(index=0, error_code=answer)]
                 return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
 
-            monkeypatch.setattr("kbroker.node.peer.Peer.ask", produce)
+            monkeypatch.setattr("kbroker.node.peers.peer.Peer.ask", produce)
             assert await queue.put() == (LETTERS, [])
             assert len(calls) == sent
             lost = [line for line in caplog.messages if "without a dead letter" in line]

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.node.broker_lifecycle import BrokerLifecycle
+from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
 from kbroker.types import ZERO_UUID
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -71,7 +71,7 @@ def test_it_is_registered_once_it_is_allowed() -> None:
 
 
 def test_its_heartbeats_are_a_second_apart_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "kbroker.node.broker_lifecycle")
+    caplog.set_level(logging.WARNING, "kbroker.node.controller.broker_lifecycle")
     broker, asked = lifecycle(lambda: SimpleNamespace(error_code=DENIED))
 
     async def main() -> None:

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
-from kbroker.node.directory_assignments import DirectoryAssignments
+from kbroker.node.replicas.directory_assignments import DirectoryAssignments
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kbroker.env import RealEnv
-from kbroker.node.early_credentials import EarlyCredentials
+from kbroker.node.controller.early_credentials import EarlyCredentials
+from kbroker.runtime.env import RealEnv
 from kbroker.wire.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 

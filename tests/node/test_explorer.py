@@ -22,26 +22,26 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from kbroker.cli import main
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.connection import Connection
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.explorer.exchange import Closed, Skipped
-from kbroker.explorer.lines import Item
-from kbroker.explorer.story import Story, Told
-from kbroker.explorer.text import details
 from kbroker.node.explorer import budget, tap
+from kbroker.observe.explorer.exchange import Closed, Skipped
+from kbroker.observe.explorer.lines import Item
+from kbroker.observe.explorer.story import Story, Told
+from kbroker.observe.explorer.text import details
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.testing.replay import ReplayError, replay
+from kbroker.tools.cli import main
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.version import __version__
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from tests.every_node import await_topics
 
-LISTENER_NAME = "kbroker.explorer.listener"
+LISTENER_NAME = "kbroker.observe.explorer.listener"
 LISTENER = {LISTENER_NAME: "http://127.0.0.1:0"}
 SECRET = "alice-secret"
 SECONDS = 180
@@ -291,7 +291,7 @@ def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
 
 def test_it_is_off_unless_asked_for() -> None:
     code = """
-import sys, kbroker.cli.start, kbroker.node.broker
+import sys, kbroker.tools.cli.start, kbroker.node.broker
 print([m for m in sys.modules if "explorer" in m or "observed" in m])
 """
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -341,7 +341,7 @@ def test_a_session_of_a_group_is_replayed_against_another_broker(broker: Running
         produce(broker.bootstrap_servers, "again", 1)
         consume(broker.bootstrap_servers, "again", "group-again", 1)
         watched.named("LeaveGroup")
-    from kbroker.explorer.lines import line_of
+    from kbroker.observe.explorer.lines import line_of
 
     file.write_text("".join(map(line_of, watched.items)))
     number = next(each.decoded.exchange.connection for each in watched.told if each.decoded.name == "JoinGroup")

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from compat_tests.chromium import FLAGS, find_chromium
-from kbroker.cli import main
 from kbroker.node.explorer import budget
 from kbroker.testing import RunningBroker, running_broker
+from kbroker.tools.cli import main
 
 PATIENCE_MS = 180_000
 """A limit that only a broken page reaches."""
@@ -38,7 +38,7 @@ def _affords_all() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with running_broker({"kbroker.explorer.listener": "http://127.0.0.1:0"}) as it:
+    with running_broker({"kbroker.observe.explorer.listener": "http://127.0.0.1:0"}) as it:
         yield it
 
 

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.broker_sessions import SessionKeeper
+from kbroker.node.controller.broker_sessions import SessionKeeper
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas

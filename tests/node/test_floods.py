@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node import turns
-from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.serving import turns
+from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

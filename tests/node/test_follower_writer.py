@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.log import opening
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
-from kbroker.node.follower_writer import FollowerWriter
-from kbroker.replication.partition_state import PartitionState
+from kbroker.node.replicas.follower_writer import FollowerWriter
 from kbroker.types import TopicPartition
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, build_batch

@@ -12,17 +12,17 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection
 from kbroker.handlers.forwarding import PATIENCE, NotForwarded, by_controller, error_codes, says_only_not_controller
 from kbroker.handlers.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.requester import principal_bytes
-from kbroker.node import broker_sessions, controller_channel
-from kbroker.node.controller_channel import MAX_FORWARDED, ControllerChannels, Purpose
+from kbroker.node.controller import broker_sessions, controller_channel
+from kbroker.node.controller.controller_channel import MAX_FORWARDED, ControllerChannels, Purpose
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
+from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import ANONYMOUS
 from kbroker.types import METADATA_TOPIC, ZERO_UUID
 from kbroker.wire.conversation import Conversation

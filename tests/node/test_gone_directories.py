@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.cli.start import find_fatal
 from kbroker.client.cluster import Client
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode, LogDirFailure
 from kbroker.log.disk import Buffer, OsDisk, OsFile
+from kbroker.runtime.env import RealEnv
 from kbroker.testing.cluster_node import until
+from kbroker.tools.cli.start import find_fatal
 from kbroker.types import Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker.groups.topics import TopicMetadata
-from kbroker.node.group_topics import ImageTopics
+from kbroker.cores.groups.topics import TopicMetadata
+from kbroker.node.coordinators.group_topics import ImageTopics
 from kbroker.raft_metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
 from kbroker.types import ZERO_UUID, Uuid
 

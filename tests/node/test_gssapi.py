@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
-from kbroker.node.security import NodeSecurity
+from kbroker.node.security.security import NodeSecurity
+from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.exchange import GssapiServer

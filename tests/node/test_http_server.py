@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from kbroker.bound_ports import addresses_of, bind_all
 from kbroker.errors import FatalError
-from kbroker.node import http_server
-from kbroker.node.http_server import Exchange, HttpServer
+from kbroker.node.peers import http_server
+from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.runtime.bound_ports import addresses_of, bind_all
 
 
 def serve(

@@ -12,8 +12,8 @@ import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker import Broker
-from kbroker.node.idle_records import IdleRecords
-from kbroker.node.metadata_snapshots import MetadataSnapshots
+from kbroker.node.controller.idle_records import IdleRecords
+from kbroker.node.controller.metadata_snapshots import MetadataSnapshots
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog

@@ -10,14 +10,14 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.cores.replication.partition_state import PartitionState
+from kbroker.cores.replication.purgatory import Purgatory
 from kbroker.errors import ErrorCode
-from kbroker.node.alter_partition_manager import AlterPartitionManager
-from kbroker.node.isr import IsrMembership
-from kbroker.node.metadata_follower import MetadataFollower
-from kbroker.node.partition_table import PartitionTable
-from kbroker.node.progress import CheckpointRequests, Progress
-from kbroker.replication.partition_state import PartitionState
-from kbroker.replication.purgatory import Purgatory
+from kbroker.node.replicas.alter_partition_manager import AlterPartitionManager
+from kbroker.node.replicas.isr import IsrMembership
+from kbroker.node.replicas.metadata_follower import MetadataFollower
+from kbroker.node.replicas.partition_table import PartitionTable
+from kbroker.node.replicas.progress import CheckpointRequests, Progress
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.node import fetch_reader
+from kbroker.node.replicas import fetch_reader
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

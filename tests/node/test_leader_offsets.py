@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node import peer_pool
 from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, LeaderOffsets
 from kbroker.node.metrics.leaders import SCRAPE_SECONDS, Leaders
+from kbroker.node.peers import peer_pool
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

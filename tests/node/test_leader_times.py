@@ -61,7 +61,7 @@ class World:
         self.throttle_ms = 0
         self.answer_seconds = 0.0
         self.opened = self.closed = 0
-        monkeypatch.setattr("kbroker.node.peer.Peer", lambda *_, **__: Peer(self))
+        monkeypatch.setattr("kbroker.node.peers.peer.Peer", lambda *_, **__: Peer(self))
         topics = SimpleNamespace(
             partition=lambda topic, index: SimpleNamespace(leader=OTHER), by_name={"t": SimpleNamespace(id=TOPIC_ID)}
         )

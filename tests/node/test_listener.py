@@ -13,9 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.admission import Admission, Admitted
-from kbroker.node.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits, ConnectionQuota, Listener
-from kbroker.node.memory_budget import MemoryBudget
+from kbroker.node.serving.admission import Admission, Admitted
+from kbroker.node.serving.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits, ConnectionQuota, Listener
+from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,

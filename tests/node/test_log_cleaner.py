@@ -15,16 +15,16 @@ from kbroker.log.compaction.compactor import compact
 from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker, SegmentToClean
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.indexed_file import CorruptSegment
-from kbroker.node.compaction_pool import CompactionPool
-from kbroker.node.compaction_worker import (
+from kbroker.node.logs.compaction_pool import CompactionPool
+from kbroker.node.logs.compaction_worker import (
     Pace,
     decode_answer,
     decode_job,
     encode_answer,
     encode_job,
 )
-from kbroker.node.log_cleaner import CleanerSettings, Compactor, LogCleaner
-from kbroker.node.log_flusher import LogFlusher
+from kbroker.node.logs.log_cleaner import CleanerSettings, Compactor, LogCleaner
+from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -367,7 +367,7 @@ def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:
 
 
 def test_an_installation_that_is_being_changed_is_no_fault_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kbroker.node.compaction_worker", None)
+    monkeypatch.setitem(sys.modules, "kbroker.node.logs.compaction_worker", None)
 
     async def test() -> None:
         with pytest.raises(NoWorker):

@@ -13,12 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.cli.start import find_fatal
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode, LogDirFailure
 from kbroker.log.disk import Buffer, OsDisk, OsFile
 from kbroker.log.flushing import FlushTask
 from kbroker.log.partition_log import PartitionLog
+from kbroker.runtime.env import RealEnv
+from kbroker.tools.cli.start import find_fatal
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

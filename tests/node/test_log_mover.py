@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 from kbroker.log.dirs.log_move import MoveInterrupted
-from kbroker.node.log_mover import catch_up
-from kbroker.node.replication_throttles import ReplicationThrottles
+from kbroker.node.replicas.log_mover import catch_up
+from kbroker.node.replicas.replication_throttles import ReplicationThrottles
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import ConfigRecord

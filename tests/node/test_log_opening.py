@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.env import RealEnv
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, RECOVERY_POINTS, read_offsets, write_offsets
 from kbroker.log.disk import OsDisk, OsFile
-from kbroker.node import log_opening
+from kbroker.node.logs import log_opening
+from kbroker.runtime.env import RealEnv
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.metrics_pages import Values, ask, found, scrape, value
 from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.node.quorum_harness import LISTENER, three_nodes

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.long_steps import GAP, LongSteps
+from kbroker.node.serving.long_steps import GAP, LongSteps
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -7,13 +7,13 @@ from typing import Any
 
 import trio
 
-from kbroker.metrics.dialect import Kind
-from kbroker.metrics.family import own
-from kbroker.metrics.histogram import Histogram
-from kbroker.metrics.requests import RequestMetrics
 from kbroker.node.metrics.figures import shown, summary
 from kbroker.node.metrics.measured_requests import MeasuredRequests
-from kbroker.node.observed_requests import ObservedReplyQueue
+from kbroker.node.serving.observed_requests import ObservedReplyQueue
+from kbroker.observe.metrics.dialect import Kind
+from kbroker.observe.metrics.family import own
+from kbroker.observe.metrics.histogram import Histogram
+from kbroker.observe.metrics.requests import RequestMetrics
 
 PRODUCE = 0
 

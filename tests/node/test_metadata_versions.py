@@ -118,7 +118,7 @@ def test_controllers_are_described_from_3_7_on(tmp_path: Path, level: int) -> No
 def test_several_log_directories_serve_below_3_7_too_and_are_told_of_from_there_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "kbroker.node.directory_assignments")
+    caplog.set_level(logging.INFO, "kbroker.node.replicas.directory_assignments")
 
     async def test() -> None:
         own = {2: {"log.dirs": f"{tmp_path / 'node2'},{tmp_path / 'other'}"}}

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kbroker import types
 from kbroker.client.cluster import Client
 from kbroker.client.reassignments import alter_reassignments, list_reassignments
-from kbroker.metrics.absent import ABSENT
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect
+from kbroker.observe.metrics.absent import ABSENT
+from kbroker.observe.metrics.catalogue import all_families
+from kbroker.observe.metrics.dialect import Dialect
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.env import RealEnv
 from kbroker.node.metrics.node_figures import broker_state
 from kbroker.node.metrics.service import MetricsService
+from kbroker.runtime.env import RealEnv
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.metrics_pages import ask
 from tests.node.node_harness import run
 from tests.node.quorum_harness import quorum

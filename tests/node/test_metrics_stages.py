@@ -16,9 +16,9 @@ import pytest
 import trio
 
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.later import Later
-from kbroker.node import observed_requests
 from kbroker.node.metrics import event_loop, measured
+from kbroker.node.serving import observed_requests
+from kbroker.runtime.later import Later
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tests.node.metrics_pages import LISTENER, Values, scrape, value

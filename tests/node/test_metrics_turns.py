@@ -11,20 +11,20 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from kbroker.groups import group_admin
-from kbroker.groups.classic_group import ClassicGroup
-from kbroker.groups.group_admin import GroupAdmin
-from kbroker.groups.records import OffsetAndMetadata
+from kbroker.cores.groups import group_admin
+from kbroker.cores.groups.classic_group import ClassicGroup
+from kbroker.cores.groups.group_admin import GroupAdmin
+from kbroker.cores.groups.records import OffsetAndMetadata
 from kbroker.handlers.fair_share import PARTS
-from kbroker.metrics.dialect import Dialect
-from kbroker.node import long_request
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.lag_figures import transactional_ids
 from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.node.metrics.node_metrics import NodeMetrics
 from kbroker.node.metrics.otlp import feed
 from kbroker.node.metrics.page import LINES, MetricsPage
-from kbroker.node.reply_queue import encoded_frame
+from kbroker.node.serving import long_request
+from kbroker.node.serving.reply_queue import encoded_frame
+from kbroker.observe.metrics.dialect import Dialect
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 from tests.node.node_harness import Node, run, running_node

@@ -15,9 +15,9 @@ import trio.testing
 
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import UNDEFINED_EPOCH
-from kbroker.node.fetch_reader import _Read
-from kbroker.node.peer import GivenUp
-from kbroker.node.replica_fetcher import LeaderFetcher
+from kbroker.node.peers.peer import GivenUp
+from kbroker.node.replicas.fetch_reader import _Read
+from kbroker.node.replicas.replica_fetcher import LeaderFetcher
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -146,7 +146,7 @@ def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a coordinator does whose topic has only just been created."""
-    monkeypatch.setattr("kbroker.node.fetch_policies.HW_DELAY_SECONDS", 60.0)
+    monkeypatch.setattr("kbroker.node.replicas.fetch_policies.HW_DELAY_SECONDS", 60.0)
     read_some = _Read._read_some
     refused: set[tuple[int, int]] = set()
 

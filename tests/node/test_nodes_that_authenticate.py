@@ -126,7 +126,7 @@ def test_no_client_passes_for_a_node(tmp_path: Path) -> None:
 def test_a_node_whose_name_is_no_super_users_is_kept_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It says why, and goes on asking; the others do not mind."""
     alice = JAAS.replace('username="node" password="n0de"', 'username="alice" password="al1ce"')
-    caplog.set_level(logging.ERROR, "kbroker.node.raft_peers")
+    caplog.set_level(logging.ERROR, "kbroker.node.controller.raft_peers")
 
     async def main() -> None:
         properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
-from kbroker.node.security import NodeSecurity
+from kbroker.node.security.security import NodeSecurity
+from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.oauthbearer.unsecured import unsecured_token
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.metadata import MetadataRequest
@@ -167,7 +167,7 @@ def test_a_provider_that_hangs_holds_nobody_else(
     tmp_path: Path, provider: TokenProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client whose token needs keys waits, not for ever, and is refused; a connection that is open goes on."""
-    from kbroker.node.sasl import provider_keys
+    from kbroker.node.security.sasl import provider_keys
 
     monkeypatch.setattr(provider_keys, "WAIT_SECONDS", 0.1)
     hanging = threading.Event()

@@ -173,7 +173,7 @@ def test_aiokafka(node: RunningBroker, provider: TokenProvider) -> None:
 def test_the_commands(
     node: RunningBroker, provider: TokenProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kbroker.cli import main
+    from kbroker.tools.cli import main
 
     path = tmp_path / "client.properties"
 

@@ -11,16 +11,16 @@ import pytest
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registration import Registration
 from kbroker.handlers.services.connection import Connection
-from kbroker.later import Later
 from kbroker.node import broker
-from kbroker.node.observed_requests import (
+from kbroker.node.serving.observed_requests import (
     ObservedDispatcher,
     ObservedReplyQueue,
     RequestObserver,
     RequestObservers,
     WorkTimes,
 )
-from kbroker.round import Round
+from kbroker.runtime.later import Later
+from kbroker.runtime.round import Round
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import batch, produce_request, run, running_node

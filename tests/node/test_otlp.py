@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.client.cluster import Client
 from kbroker.errors import ErrorCode
-from kbroker.metrics.otlp import NAMES, PERCENTILES
-from kbroker.telemetry.otlp import Point
+from kbroker.observe.metrics.otlp import NAMES, PERCENTILES
+from kbroker.observe.telemetry.otlp import Point
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import running_cluster
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.node.metrics_pages import LISTENER, Values, port_of, ports_of, scrape, total

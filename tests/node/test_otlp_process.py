@@ -21,8 +21,8 @@ from opentelemetry.util.re import parse_env_headers
 
 from kbroker.config.otlp import ENDPOINT, otlp_settings
 from kbroker.errors import FatalError
-from kbroker.metrics.otlp import Line, Metric, Point, Shape
 from kbroker.node.metrics.otlp.process import MOST_POINTS, Exports, OutOfTime, Reasons, deadline_seconds, serve
+from kbroker.observe.metrics.otlp import Line, Metric, Point, Shape
 
 SUCCESS, FAILURE = MetricExportResult.SUCCESS, MetricExportResult.FAILURE
 

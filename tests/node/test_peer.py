@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from kbroker.node.peer import PATIENCE, GivenUp, Peer
+from kbroker.node.peers.peer import PATIENCE, GivenUp, Peer
 from kbroker.sim.clock import run_deterministically, sim_clock
 from kbroker.sim.tcp import LinkFaults, NodeNetwork, SimNet, SimStream
 from kbroker.sim.world import Trace

@@ -17,9 +17,9 @@ from kbroker.client.errors import ResponseError
 from kbroker.client.topics import NewTopic as ClientTopic
 from kbroker.client.topics import create_topics
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.node.rules.setup import NodeRules
 from kbroker.rules import ConfigChanges, ConsumerGroup, NewTopic, PolicyViolation, TopicPartition
+from kbroker.runtime.env import RealEnv
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 from tests.every_node import await_topics
 

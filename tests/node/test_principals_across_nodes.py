@@ -16,8 +16,8 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.requester import principal_bytes
-from kbroker.node.admission import Admission, Admitted
-from kbroker.node.security import NodeSecurity
+from kbroker.node.security.security import NodeSecurity
+from kbroker.node.serving.admission import Admission, Admitted
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.wire.conversation import Conversation
@@ -251,11 +251,11 @@ def test_a_broker_that_the_controller_does_not_believe_says_so_once(
             other = leader % 3 + 1
             client = await nodes.connect(other, ALICE)
             nodes.quorum.nodes[leader].services.authorizer = Nobody()
-            with caplog.at_level(logging.ERROR, "kbroker.node.controller_client"):
+            with caplog.at_level(logging.ERROR, "kbroker.node.controller.controller_client"):
                 for _ in range(2):
                     topic = (await client.ask(creation("t"))).topics[0]
                     assert topic.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            said = [record for record in caplog.records if record.name == "kbroker.node.controller_client"]
+            said = [record for record in caplog.records if record.name == "kbroker.node.controller.controller_client"]
             assert len(said) == 1 and "CLUSTER_AUTHORIZATION_FAILED" in said[0].getMessage()
             assert "t" not in nodes.topics()
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.env import RealEnv
+from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
-from kbroker.later import Later
 from kbroker.log import record_validation
-from kbroker.node import produce_queue
-from kbroker.node.produce_queue import MOST_BEGUN, ProduceQueue
-from kbroker.replication.partition_state import PartitionState
+from kbroker.node.serving import produce_queue
+from kbroker.node.serving.produce_queue import MOST_BEGUN, ProduceQueue
+from kbroker.runtime.env import RealEnv
+from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.api_versions import ApiVersionsRequest

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.producer_ids import ProducerIdAllocator
+from kbroker.node.coordinators.producer_ids import ProducerIdAllocator
 from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
 from tests.node.node_harness import run

@@ -12,8 +12,8 @@ import trio
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.requester import principal_bytes
-from kbroker.node.metadata_plane import MetadataPlane
-from kbroker.node.raft_peers import RaftPeers
+from kbroker.node.controller.metadata_plane import MetadataPlane
+from kbroker.node.controller.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft import messages
 from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.messages import FetchResult, FetchSnapshotResult, OutboundRequest, Reply

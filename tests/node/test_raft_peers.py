@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
-from kbroker.node.raft_peers import RaftPeers
+from kbroker.node.controller.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, Reply, Vote
 from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
+from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch
 from tests.node.node_harness import CLUSTER_ID, run, running_node
 from tests.node.node_harness import Node as RunningNode
@@ -47,14 +47,14 @@ async def _ask_in_vain(node: RunningNode, cluster_id: str) -> None:
 
 
 def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "kbroker.node.raft_peers")
+    caplog.set_level(logging.INFO, "kbroker.node.controller.raft_peers")
 
     async def main() -> None:
         async with running_node(tmp_path) as node:
             await _ask_in_vain(node, "another-cluster-id")
 
     run(main)
-    (record,) = [record for record in caplog.records if record.name == "kbroker.node.raft_peers"]
+    (record,) = [record for record in caplog.records if record.name == "kbroker.node.controller.raft_peers"]
     assert record.levelno == logging.ERROR
     assert "belongs to another cluster than this node, whose meta.properties say another-cluster-id" in record.message
 
@@ -62,8 +62,8 @@ def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.
 def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, "kbroker.node.raft_peers")
-    monkeypatch.setattr("kbroker.node.raft_peers.DENIED_SECONDS", 0.0)
+    caplog.set_level(logging.INFO, "kbroker.node.controller.raft_peers")
+    monkeypatch.setattr("kbroker.node.controller.raft_peers.DENIED_SECONDS", 0.0)
 
     async def main() -> None:
         async with running_node(tmp_path) as node:
@@ -71,7 +71,7 @@ def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
             await _ask_in_vain(node, CLUSTER_ID)
 
     run(main)
-    (record,) = [record for record in caplog.records if record.name == "kbroker.node.raft_peers"]
+    (record,) = [record for record in caplog.records if record.name == "kbroker.node.controller.raft_peers"]
     assert record.levelno == logging.ERROR
     assert "its principal needs CLUSTER_ACTION, or to be a super user" in record.message
 
@@ -87,7 +87,7 @@ def test_a_node_that_is_not_authorized_asks_once_a_second(monkeypatch: pytest.Mo
             asked.append(trio.current_time())
             raise RpcError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "")
 
-    monkeypatch.setattr("kbroker.node.raft_peers.Peer", Denying)
+    monkeypatch.setattr("kbroker.node.controller.raft_peers.Peer", Denying)
 
     async def main() -> None:
         network: Any = None

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.node.raft_runner import RaftRunner
+from kbroker.node.controller.raft_runner import RaftRunner
 from kbroker.raft_metadata.raft.messages import OutboundRequest
 from kbroker.raft_metadata.raft.types import Ready
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kbroker.node.refusal_log import INTERVAL_SECONDS, MAX_ADDRESSES, RefusalLog
+from kbroker.node.serving.refusal_log import INTERVAL_SECONDS, MAX_ADDRESSES, RefusalLog
 
 
 def log() -> tuple[RefusalLog, list[str]]:

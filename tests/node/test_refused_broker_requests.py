@@ -9,17 +9,23 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.cores.transactions.marker import TransactionMarker
 from kbroker.errors import ErrorCode
-from kbroker.node.broker_requests import MARKERS, MEMBERSHIP, BrokerRequests, MarkerQuestion, MembershipQuestion
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
-from kbroker.transactions.marker import TransactionMarker
+from kbroker.node.coordinators.broker_requests import (
+    MARKERS,
+    MEMBERSHIP,
+    BrokerRequests,
+    MarkerQuestion,
+    MembershipQuestion,
+)
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import write_txn_markers
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
-LOGGER = "kbroker.node.broker_requests"
+LOGGER = "kbroker.node.coordinators.broker_requests"
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, kind: Any, question: Any, response: Any, times: int) -> list[Any]:
@@ -37,7 +43,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, kind: Any, question: Any, response
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("kbroker.node.peer.Peer", Peer)
+    monkeypatch.setattr("kbroker.node.peers.peer.Peer", Peer)
     config: Any = SimpleNamespace(node_id=1, request_timeout_ms=30_000)
     network: Any = None
 

@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
-from kbroker.node.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
-from kbroker.node.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
+from kbroker.node.replicas.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
+from kbroker.node.replicas.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.fetch import FetchRequest
 from kbroker.wire.messages.list_offsets import (
@@ -277,6 +277,6 @@ def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(
         fetcher._back_off(first, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         assert len(caplog.records) == 3
 
-    caplog.set_level("ERROR", "kbroker.node.replica_fetcher")
+    caplog.set_level("ERROR", "kbroker.node.replicas.replica_fetcher")
     run(test)
     assert caplog.messages[0] == "broker 2 denies this broker what it follows: TOPIC_AUTHORIZATION_FAILED"

@@ -9,8 +9,8 @@ from typing import Any
 import trio
 import trio.testing
 
-from kbroker.env import RealEnv
-from kbroker.node.replica_manager import ReplicaManager
+from kbroker.node.replicas.replica_manager import ReplicaManager
+from kbroker.runtime.env import RealEnv
 from tests.node.node_harness import configuration, run
 
 

@@ -13,7 +13,7 @@ import trio.testing
 from kbroker.errors import ErrorCode
 from kbroker.handlers import fair_share
 from kbroker.log.partition_log import PartitionLog
-from kbroker.node.partition import Partition
+from kbroker.node.replicas.partition import Partition
 from kbroker.types import Uuid
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -145,7 +145,7 @@ def test_a_record_is_fetched_at_once_though_there_is_always_something_else_to_te
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One record after another: at each fetch the follower has yet to hear that the one before is committed."""
-    monkeypatch.setattr("kbroker.node.fetch_policies.HW_DELAY_SECONDS", 60.0)
+    monkeypatch.setattr("kbroker.node.replicas.fetch_policies.HW_DELAY_SECONDS", 60.0)
 
     async def main() -> None:
         waits = {"replica_fetch_wait_max_ms": "20000", "replica_socket_timeout_ms": "60000"}

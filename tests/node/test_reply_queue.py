@@ -13,13 +13,13 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import CloseConnection
-from kbroker.later import Later
-from kbroker.node import reply_queue
-from kbroker.node.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
-from kbroker.node.request_wait import ConnectionLost
+from kbroker.node.serving import reply_queue
+from kbroker.node.serving.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
+from kbroker.node.serving.request_wait import ConnectionLost
+from kbroker.runtime.env import RealEnv
+from kbroker.runtime.later import Later
 from kbroker.types import FileRegion
 from kbroker.wire.framing import response_parts
 from kbroker.wire.messages.heartbeat import HeartbeatResponse

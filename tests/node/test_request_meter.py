@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from kbroker.node.client_quotas import KEPT_METERS, ClientQuotas, RequestMeter
-from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
+from kbroker.node.serving.client_quotas import KEPT_METERS, ClientQuotas, RequestMeter
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.quotas.entities import ClientLimits, Limit, QuotaTable
 from tests.node.node_harness import configuration
 
 ONE_PERCENT = ClientLimits(None, None, Limit(1.0, ("u", "c")), None)

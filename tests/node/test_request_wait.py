@@ -16,11 +16,11 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.env import EpollPoller, RealEnv, RealStream
-from kbroker.node.connection import Connection
-from kbroker.node.reply_queue import ReplyQueue
-from kbroker.node.request_wait import ConnectionLost, RequestWait
-from kbroker.replication.purgatory import Purgatory
+from kbroker.cores.replication.purgatory import Purgatory
+from kbroker.node.serving.connection import Connection
+from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
+from kbroker.runtime.env import EpollPoller, RealEnv, RealStream
 from kbroker.wire.framing import FrameReader
 from tests.node.node_harness import fetch_request, run, running_node
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import trio
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.config import parse_properties
 from kbroker.errors import ErrorCode
 from kbroker.security.tls.authority import Authority
+from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest

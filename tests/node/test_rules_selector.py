@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kbroker.config import BrokerConfig
+from kbroker.cores.replication.fetch_session import TRACKED_PARTITIONS
+from kbroker.cores.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.errors import FatalError
-from kbroker.node.partition import Partition
+from kbroker.node.replicas.partition import Partition
 from kbroker.raft_metadata.image import BrokerImage
-from kbroker.replication.fetch_session import TRACKED_PARTITIONS
-from kbroker.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.rules import Reading
 from kbroker.rules.loading import load
 from kbroker.types import ZERO_UUID, TopicPartition

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
-from kbroker.node.sasl.admission import _Keeper
-from kbroker.node.security import NodeSecurity
+from kbroker.node.security.sasl.admission import _Keeper
+from kbroker.node.security.security import NodeSecurity
 from kbroker.raft_metadata.controller.scram import credential_record
+from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation

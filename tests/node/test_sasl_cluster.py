@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.env import RealEnv
-from kbroker.node.metadata_plane import MetadataPlane
+from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.types import TopicPartition

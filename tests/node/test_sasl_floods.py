@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.admission import Admitted, Refused
-from kbroker.node.sasl import admission as sasl_admission
-from kbroker.node.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
+from kbroker.node.security.sasl import admission as sasl_admission
+from kbroker.node.security.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
+from kbroker.node.serving.admission import Admitted, Refused
 from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.oauthbearer.messages import initial_response
 from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.env import RealEnv
 from kbroker.handlers.registration import BROKER, registrations
-from kbroker.node.admission import Refused
-from kbroker.node.sasl.admission import SaslAdmission, _Exchange
-from kbroker.node.sasl.gssapi import _InThreads
-from kbroker.node.sasl.threads import LoginThreads
+from kbroker.node.security.sasl.admission import SaslAdmission, _Exchange
+from kbroker.node.security.sasl.gssapi import _InThreads
+from kbroker.node.security.sasl.threads import LoginThreads
+from kbroker.node.serving.admission import Refused
+from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism

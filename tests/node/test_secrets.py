@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from kbroker.handlers import alter_user_scram_credentials
-from kbroker.node.sasl.threads import LoginThreads
+from kbroker.node.security.sasl.threads import LoginThreads
 from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.oauthbearer.messages import initial_response
 from kbroker.security.sasl.scram import ScramMechanism
@@ -95,7 +95,7 @@ def test_no_token_and_no_ticket_is_in_what_a_node_says(
     from joserfc import jws
     from joserfc.jwk import ECKey
 
-    from kbroker.node.sasl import gssapi, oauthbearer, setup
+    from kbroker.node.security.sasl import gssapi, oauthbearer, setup
     from kbroker.security.sasl.conversation import OfferedMechanism
     from kbroker.security.sasl.kerberos.exchange import GssapiServer
     from kbroker.security.sasl.kerberos.names import ShortNamer

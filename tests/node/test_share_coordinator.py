@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cores.share_state import DeliveryState, SharePartitionKey, SharePartitionState, StateBatch
 from kbroker.errors import ErrorCode
-from kbroker.later import Later
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
-from kbroker.share_state import DeliveryState, SharePartitionKey, SharePartitionState, StateBatch
+from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

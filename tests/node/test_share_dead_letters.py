@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.node import led_share_partition, share_dead_letters
-from kbroker.node.share_dead_letters import DeadLetterQueue
-from kbroker.share_state import DeliveryState
+from kbroker.node.share import led_share_partition, share_dead_letters
+from kbroker.node.share.share_dead_letters import DeadLetterQueue
 from kbroker.types import Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

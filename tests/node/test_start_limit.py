@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.errors import FatalError
 from kbroker.node.start_limit import StartLimit
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.node_harness import run
 from tests.node.process_harness import ROOT
 from tests.node.quorum_harness import quorum

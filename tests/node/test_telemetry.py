@@ -17,20 +17,20 @@ import pytest
 import trio
 from confluent_kafka import Producer
 
-from kbroker.cli.client import latest_pushes
 from kbroker.client.cluster import Client
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs, describe_configs
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
 from kbroker.node.rules.awaited import AwaitedCalls
 from kbroker.node.telemetry.receivers import MetricsFile
 from kbroker.node.telemetry.telemetry import Telemetry
+from kbroker.observe.telemetry.otlp import Point
 from kbroker.rules import ClientMetrics
+from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import ANONYMOUS
-from kbroker.telemetry.otlp import Point
 from kbroker.testing import running_broker
+from kbroker.tools.cli.client import latest_pushes
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest

@@ -12,8 +12,8 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.partition_log import PartitionLog
-from kbroker.node import timestamp_lookup_queue
-from kbroker.node.timestamp_lookup_queue import MOST_BEGUN, TimestampLookupQueue
+from kbroker.node.serving import timestamp_lookup_queue
+from kbroker.node.serving.timestamp_lookup_queue import MOST_BEGUN, TimestampLookupQueue
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.node.node_harness import Meanwhile, batch, produce_request, run, running_node

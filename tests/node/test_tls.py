@@ -22,12 +22,13 @@ from confluent_kafka.admin import (
 )
 
 from kbroker.config import BrokerConfig
-from kbroker.env import RealEnv
 from kbroker.errors import FatalError
-from kbroker.node import listeners, refusal_log
-from kbroker.node.listener import ConnectionLimits
-from kbroker.node.security import NodeSecurity
-from kbroker.node.tls import ListenerTls
+from kbroker.node import listeners
+from kbroker.node.security.security import NodeSecurity
+from kbroker.node.security.tls import ListenerTls
+from kbroker.node.serving import refusal_log
+from kbroker.node.serving.listener import ConnectionLimits
+from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
 from kbroker.testing import RunningBroker, running_broker

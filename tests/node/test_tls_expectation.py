@@ -16,9 +16,9 @@ import pytest
 import trio
 
 from kbroker.config.security import SecurityValues
-from kbroker.env import RealStream
-from kbroker.node import listener
-from kbroker.node.tls_stream import EXPECTED, PIECE, TlsStream
+from kbroker.node.security.tls_stream import EXPECTED, PIECE, TlsStream
+from kbroker.node.serving import listener
+from kbroker.runtime.env import RealStream
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.testing import RunningBroker, running_broker
 from tests.node.tls_harness import AUTHORITY, properties

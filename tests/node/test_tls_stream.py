@@ -17,10 +17,10 @@ import pytest
 import trio
 
 from kbroker.config.security import SecurityValues
-from kbroker.env import EpollPoller, RealStream
-from kbroker.node.handshake_thread import HandshakeThread
-from kbroker.node.tls_poller import PendingPoller
-from kbroker.node.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, TlsStream
+from kbroker.node.security.handshake_thread import HandshakeThread
+from kbroker.node.security.tls_poller import PendingPoller
+from kbroker.node.security.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, TlsStream
+from kbroker.runtime.env import EpollPoller, RealStream
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode as E
-from kbroker.metrics.coordinator_families import DESCRIPTION_COUNTS
-from kbroker.metrics.dialect import Dialect
-from kbroker.metrics.rates import Rates
 from kbroker.node.metrics import group_figures
 from kbroker.node.rules.topology_descriptions import TopologyDescriptions
+from kbroker.observe.metrics.coordinator_families import DESCRIPTION_COUNTS
+from kbroker.observe.metrics.dialect import Dialect
+from kbroker.observe.metrics.rates import Rates
 from kbroker.rules import (
     DescribedSubtopology,
     DescriptionFiles,

@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.cores.transactions.coordinator import TransactionCoordinator
+from kbroker.cores.transactions.marker import TransactionMarker
 from kbroker.errors import ErrorCode
-from kbroker.node.broker_requests import MARKERS, MOST_CONNECTIONS, BrokerRequests, MarkerQuestion
-from kbroker.transactions.coordinator import TransactionCoordinator
-from kbroker.transactions.marker import TransactionMarker
+from kbroker.node.coordinators.broker_requests import MARKERS, MOST_CONNECTIONS, BrokerRequests, MarkerQuestion
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -366,7 +366,7 @@ def test_partitions_that_several_leaders_ask_for_are_added_together(
 
 def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fetch that commits a coordinator's record has its next one appended, before that fetch itself waits."""
-    monkeypatch.setattr("kbroker.node.fetch_policies.HW_DELAY_SECONDS", 60.0)
+    monkeypatch.setattr("kbroker.node.replicas.fetch_policies.HW_DELAY_SECONDS", 60.0)
 
     async def main() -> None:
         async with quorum(

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.cli.cluster_plan import free_ports
-from kbroker.env import RealEnv
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.broker import Broker
-from kbroker.node.broker_sessions import SessionKeeper
+from kbroker.node.controller.broker_sessions import SessionKeeper
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.env import RealEnv
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.node_harness import CLUSTER_ID, run
 from tests.node.quorum_harness import LISTENER, quorum
 

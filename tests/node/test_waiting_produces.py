@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from kbroker.cores.replication.offset_waiter import Appended
 from kbroker.errors import ErrorCode
-from kbroker.node.partition import Partition
-from kbroker.node.replica_manager import ReplicaManager
-from kbroker.replication.offset_waiter import Appended
+from kbroker.node.replicas.partition import Partition
+from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, run, running_node

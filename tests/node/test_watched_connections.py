@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.explorer.exchange import Exchange, Skipped
-from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.explorer import budget
 from kbroker.node.explorer.tap import Tap
 from kbroker.node.explorer.watched_parts import (
@@ -24,8 +22,10 @@ from kbroker.node.explorer.watched_parts import (
 )
 from kbroker.node.explorer.watched_requests import NO_ANSWER
 from kbroker.node.explorer.watcher import Watcher
-from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue
-from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.serving.dispatcher import Dispatcher
+from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue
+from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.observe.explorer.exchange import Exchange, Skipped
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest

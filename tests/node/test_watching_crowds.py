@@ -9,12 +9,12 @@ from typing import Any
 
 import trio
 
-from kbroker.explorer.exchange import Exchange
-from kbroker.node.dispatcher import Dispatcher
 from kbroker.node.explorer.tap import Tap
 from kbroker.node.explorer.watched_parts import NewDispatcher, WatchedDispatcher
 from kbroker.node.explorer.watcher import Watcher
-from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.serving.dispatcher import Dispatcher
+from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.observe.explorer.exchange import Exchange
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

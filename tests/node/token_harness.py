@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from kbroker.env import RealEnv
+from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
 from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from kbroker.wire.messages.describe_delegation_token import (

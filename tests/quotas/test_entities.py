@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from kbroker.quotas.entities import Entity, QuotaTable, address_of
+from kbroker.security.quotas.entities import Entity, QuotaTable, address_of
 
 # The most particular first, and who shares it.
 LEVELS: list[tuple[Entity, tuple[str, str]]] = [

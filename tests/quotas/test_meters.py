@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.quotas.meters import MAX_THROTTLE_MS, QuotaRate, TokenBucket
+from kbroker.security.quotas.meters import MAX_THROTTLE_MS, QuotaRate, TokenBucket
 
 EVENTS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 5000)), min_size=1, max_size=40)
 

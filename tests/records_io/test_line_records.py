@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.records_io.items import BadLine, Item
-from kbroker.records_io.json_records import json_formatter
-from kbroker.records_io.line_records import InputOptions, read_items
+from kbroker.client.records_io.items import BadLine, Item
+from kbroker.client.records_io.json_records import json_formatter
+from kbroker.client.records_io.line_records import InputOptions, read_items
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.client.pending_batches import Remainder, Unanswered
-from kbroker.records_io.items import BadLine, Item
-from kbroker.records_io.place import Course, Place, load_place, made_anew, place_of, remaining, source_of
+from kbroker.client.records_io.items import BadLine, Item
+from kbroker.client.records_io.place import Course, Place, load_place, made_anew, place_of, remaining, source_of
 from kbroker.wire.record_batch import Record
 
 PARTITIONS = st.integers(0, 5)

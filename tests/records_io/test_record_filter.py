@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.records_io.record_filter import MAX_LENGTH, BadFilter, Subject, parse_filter
+from kbroker.client.records_io.record_filter import MAX_LENGTH, BadFilter, Subject, parse_filter
 from kbroker.wire.record_batch import Record
 
 VALUE = json.dumps(

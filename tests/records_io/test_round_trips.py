@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kbroker.client.records_io.csv_records import COLUMNS, CsvWriter, read_csv_records
+from kbroker.client.records_io.items import BadLine, Item
+from kbroker.client.records_io.json_records import json_formatter
+from kbroker.client.records_io.line_records import InputOptions, read_records
 from kbroker.errors import FatalError
-from kbroker.records_io.csv_records import COLUMNS, CsvWriter, read_csv_records
-from kbroker.records_io.items import BadLine, Item
-from kbroker.records_io.json_records import json_formatter
-from kbroker.records_io.line_records import InputOptions, read_records
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.records_io.record_strategies import DATA, PLACED
@@ -65,7 +65,7 @@ def test_json_lines(records: Placed) -> None:
 @given(PLACED)
 def test_parquet(tmp_path: Path, records: Placed) -> None:
     pytest.importorskip("pyarrow")
-    from kbroker.records_io.parquet_records import ParquetRecords, ParquetWriter
+    from kbroker.client.records_io.parquet_records import ParquetRecords, ParquetWriter
 
     path = tmp_path / "records.parquet"
     with path.open("wb") as file:
@@ -132,7 +132,7 @@ def test_parquet_from_elsewhere(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
-    from kbroker.records_io.parquet_records import ParquetRecords
+    from kbroker.client.records_io.parquet_records import ParquetRecords
 
     path = tmp_path / "x.parquet"
     times = arrow.array([1_700_000_000_000_123, None], arrow.timestamp("us"))

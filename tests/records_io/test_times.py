@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cli.output import timestamp
-from kbroker.records_io.times import parse_duration, parse_moment
+from kbroker.client.records_io.times import parse_duration, parse_moment
+from kbroker.tools.cli.output import timestamp
 
 NOW = 1_800_000_000_123
 

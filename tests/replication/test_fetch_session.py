@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from kbroker.errors import ErrorCode
-from kbroker.replication.fetch_session import (
+from kbroker.cores.replication.fetch_session import (
     EVICTION_MS,
     TRACKED_PARTITIONS,
     FetchPlan,
@@ -15,8 +14,9 @@ from kbroker.replication.fetch_session import (
     FetchSessionCache,
     next_epoch,
 )
-from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
-from kbroker.replication.purgatory import Purgatory
+from kbroker.cores.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
+from kbroker.cores.replication.purgatory import Purgatory
+from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.messages.fetch import FetchPartition, PartitionData
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.cores.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
+from kbroker.cores.replication.purgatory import Purgatory
 from kbroker.errors import ErrorCode
-from kbroker.replication.fetch_view import FetchView, PartitionKey, ViewedPartition
-from kbroker.replication.purgatory import Purgatory
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.fetch import FetchPartition, PartitionData
 

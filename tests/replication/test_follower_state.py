@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.errors import ErrorCode
-from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.replication.follower_state import (
+from kbroker.cores.replication.follower_state import (
     Append,
     AskForBounds,
     FollowerLog,
@@ -23,6 +21,8 @@ from kbroker.replication.follower_state import (
     on_fetched,
     truncation_offset,
 )
+from kbroker.errors import ErrorCode
+from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.wire.messages.fetch import EpochEndOffset, PartitionData
 
 

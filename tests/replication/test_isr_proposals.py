@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.replication.partition_state import PartitionState
+from kbroker.cores.replication.partition_state import PartitionState
 
 
 def _leader() -> PartitionState:

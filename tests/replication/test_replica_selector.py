@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.replication.replica_selector import ReplicaView, select_by_rack
+from kbroker.cores.replication.replica_selector import ReplicaView, select_by_rack
 
 LEADER = ReplicaView(1, "a", 100)
 

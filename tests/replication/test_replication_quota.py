@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.replication.replication_quota import (
+from kbroker.cores.replication.replication_quota import (
     UNLIMITED,
     ReplicationQuota,
     SimpleRate,

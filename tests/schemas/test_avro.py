@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.schemas.avro import compile_avro
-from kbroker.schemas.errors import PackageMissing, UndecodableRecord
+from kbroker.client.schemas.avro import compile_avro
+from kbroker.client.schemas.errors import PackageMissing, UndecodableRecord
 
 fastavro = pytest.importorskip("fastavro")
 

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from kbroker.schemas.decoder import Decoded, PartNote, RecordDecoder
-from kbroker.schemas.errors import RegistryError
-from kbroker.schemas.registry import SchemaRegistry
-from kbroker.schemas.settings import registry_settings
+from kbroker.client.schemas.decoder import Decoded, PartNote, RecordDecoder
+from kbroker.client.schemas.errors import RegistryError
+from kbroker.client.schemas.registry import SchemaRegistry
+from kbroker.client.schemas.settings import registry_settings
 from kbroker.wire.record_batch import Record
 from tests.schemas.registry_server import Registry
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from kbroker.client.properties import ClientProperties
+from kbroker.client.schemas.errors import RegistryError, UndecodableRecord
+from kbroker.client.schemas.registry import Schema, SchemaRegistry
+from kbroker.client.schemas.settings import registry_settings
 from kbroker.errors import FatalError
-from kbroker.schemas.errors import RegistryError, UndecodableRecord
-from kbroker.schemas.registry import Schema, SchemaRegistry
-from kbroker.schemas.settings import registry_settings
+from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from tests.schemas.registry_server import Registry, running_registry
 
 
@@ -156,7 +156,7 @@ def test_an_answer_that_is_none(registry: Registry, monkeypatch: pytest.MonkeyPa
     registry.schemas.append({"schemaType": "AVRO", "schema": None, "references": [{"name": "x"}]})
     with pytest.raises(UndecodableRecord, match="the registry's answer about schema 1 is none"):
         asking(registry.url).schema(1)
-    monkeypatch.setattr("kbroker.schemas.registry.ask", lambda *_, **__: b"<html>")
+    monkeypatch.setattr("kbroker.client.schemas.registry.ask", lambda *_, **__: b"<html>")
     with pytest.raises(RegistryError, match="is it a schema registry"):
         asking(registry.url).schema(1)
 
@@ -183,7 +183,7 @@ def test_tls_by_the_registrys_own_properties(tmp_path: Path) -> None:
 
 
 def test_kept_schemas_are_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.schemas.registry.KEPT_SCHEMAS", 2)
+    monkeypatch.setattr("kbroker.client.schemas.registry.KEPT_SCHEMAS", 2)
     for number in range(3):
         registry.add("a", json.dumps(f"type{number}"))
     asked = asking(registry.url)

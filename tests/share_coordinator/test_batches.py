@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.share_coordinator.batches import merge
-from kbroker.share_state import StateBatch
+from kbroker.cores.share_coordinator.batches import merge
+from kbroker.cores.share_state import StateBatch
 
 
 @st.composite

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import pytest
 
-from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.share_coordinator.coordinator import ShareCoordinator
+from kbroker.cores.share_coordinator.records import Snapshot, Update, read_record
+from kbroker.cores.share_coordinator.settings import ShareCoordinatorSettings
+from kbroker.cores.share_state import SharePartitionKey, SharePartitionState, StateBatch, StateSummary
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.share_coordinator.coordinator import ShareCoordinator
-from kbroker.share_coordinator.records import Snapshot, Update, read_record
-from kbroker.share_coordinator.settings import ShareCoordinatorSettings
-from kbroker.share_state import SharePartitionKey, SharePartitionState, StateBatch, StateSummary
 from kbroker.types import Uuid
 
 TOPIC = Uuid(b"topic-of-the-set")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.cores.share_state import SharePartitionKey, StateBatch, StateSummary
 from kbroker.errors import ErrorCode
-from kbroker.share_state import SharePartitionKey, StateBatch, StateSummary
 from kbroker.types import Uuid
 from tests.share_coordinator.test_coordinator import KEY, Log, refused, state
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.share_partitions.acknowledging import AcknowledgementBatch
-from kbroker.share_partitions.partition import Acquired, OffsetRange, SharePartition, Write
-from kbroker.share_partitions.settings import SharePartitionSettings
-from kbroker.share_state import SharePartitionState
+from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch
+from kbroker.cores.share_partitions.partition import Acquired, OffsetRange, SharePartition, Write
+from kbroker.cores.share_partitions.settings import SharePartitionSettings
+from kbroker.cores.share_state import SharePartitionState
 
 LOADED = SharePartitionState(state_epoch=1, leader_epoch=2, start_offset=0, delivery_complete_count=0)
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

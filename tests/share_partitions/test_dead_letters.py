@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.share_partitions.dead_letters import (
+from kbroker.cores.share_partitions.dead_letters import (
     DeadLetterReason,
     DeadLetters,
     DeadLetterTopic,
@@ -18,7 +18,7 @@ from kbroker.share_partitions.dead_letters import (
     make_round,
     pause_ms,
 )
-from kbroker.share_partitions.originals import MOST_BYTES, OriginalsReader
+from kbroker.cores.share_partitions.originals import MOST_BYTES, OriginalsReader
 from kbroker.wire.batch_header import BatchHeader, walk_headers
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch, iter_payload, iter_records
@@ -143,7 +143,7 @@ def test_letters_of_one_batch_have_it_read_and_decoded_once(monkeypatch: pytest.
         decoded.append(header.base_offset)
         return iter_payload(data, header)
 
-    monkeypatch.setattr("kbroker.share_partitions.originals.iter_payload", decode)
+    monkeypatch.setattr("kbroker.cores.share_partitions.originals.iter_payload", decode)
     log = Log(batch(0, *[bytes(300)] * 100), batch(100, *[bytes(300)] * 100), at_once=2)
     reader, rest, rounds = OriginalsReader(log.read_from), letters(*((at, at) for at in range(0, 200, 2))), 0
     while rest:

@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kbroker.errors import ApiError, ErrorCode
-from kbroker.share_partitions.acknowledging import AcknowledgementBatch
-from kbroker.share_partitions.dead_letters import DeadLetterReason, DeadLetters
-from kbroker.share_partitions.partition import (
+from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch
+from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters
+from kbroker.cores.share_partitions.partition import (
     Acquired,
     OffsetRange,
     SharePartition,
     Write,
 )
-from kbroker.share_state import DeliveryState, SharePartitionState, StateBatch
+from kbroker.cores.share_state import DeliveryState, SharePartitionState, StateBatch
+from kbroker.errors import ApiError, ErrorCode
 from tests.share_partitions.share_fixture import ACCEPT, GAP, LOADED, REJECT, RELEASE, RENEW, Fixture
 
 

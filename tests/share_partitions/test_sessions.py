@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.cores.share_partitions.sessions import ShareSession, ShareSessions
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.share_partitions.sessions import ShareSession, ShareSessions
 
 GROUPS = MEMBERS = "abc"
 

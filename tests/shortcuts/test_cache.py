@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kbroker.shortcuts import cache
-from kbroker.shortcuts.cache import FIRST_CREDIT, HITS_PER_GROWTH, REMEMBER_EVERY, ShortcutCache
+from kbroker.node.shortcuts import cache
+from kbroker.node.shortcuts.cache import FIRST_CREDIT, HITS_PER_GROWTH, REMEMBER_EVERY, ShortcutCache
 
 KEY = 8
 """OffsetCommit, whose shortcut does not grow."""

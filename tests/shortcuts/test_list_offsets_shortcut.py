@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
-from kbroker.shortcuts.list_offsets import ListOffsetsShortcut
+from kbroker.node.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

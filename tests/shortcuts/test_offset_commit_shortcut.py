@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
+from kbroker.node.shortcuts.offset_commit import OffsetCommitShortcut
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest

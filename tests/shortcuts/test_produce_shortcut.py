@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.env import EpollPoller
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validated_batches import ValidatedBatches
-from kbroker.shortcuts import cache, produce
-from kbroker.shortcuts.produce import ProduceShortcut
+from kbroker.node.shortcuts import cache, produce
+from kbroker.node.shortcuts.produce import ProduceShortcut
+from kbroker.runtime.env import EpollPoller
 from kbroker.wire.framing import request_parts
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import TopicProduceData

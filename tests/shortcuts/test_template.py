@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
+from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.framing import request_parts, response_parts
 from kbroker.wire.headers import decode_response_header

@@ -11,11 +11,11 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.produce import STEP_BATCHES
+from kbroker.node.shortcuts.heartbeat import HeartbeatShortcut
+from kbroker.node.shortcuts.list_offsets import ListOffsetsShortcut
+from kbroker.node.shortcuts.offset_commit import OffsetCommitShortcut
+from kbroker.node.shortcuts.produce import ProduceShortcut
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.shortcuts.heartbeat import HeartbeatShortcut
-from kbroker.shortcuts.list_offsets import ListOffsetsShortcut
-from kbroker.shortcuts.offset_commit import OffsetCommitShortcut
-from kbroker.shortcuts.produce import ProduceShortcut
 from kbroker.types import Uuid
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest

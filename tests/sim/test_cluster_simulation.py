@@ -16,26 +16,26 @@ from typing import Any, cast
 import pytest
 import trio
 
+from kbroker.cores.groups import group_coordinator
+from kbroker.cores.groups.classic_group import ClassicGroup
+from kbroker.cores.replication.partition_state import PartitionState
+from kbroker.cores.share_partitions.partition import SharePartition
+from kbroker.cores.share_partitions.runs import Run
+from kbroker.cores.share_state import DeliveryState, StateBatch
 from kbroker.errors import ErrorCode
-from kbroker.groups import group_coordinator
-from kbroker.groups.classic_group import ClassicGroup
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.node.broker import Broker
-from kbroker.node.controller_channel import ControllerChannels
-from kbroker.node.follower_writer import FollowerWriter
-from kbroker.node.image_publisher import ImagePublisher
-from kbroker.node.led_share_partition import LedSharePartition
-from kbroker.node.letter_producers import LetterProducer, Target
-from kbroker.node.produce_queue import ProduceQueue
+from kbroker.node.controller.controller_channel import ControllerChannels
+from kbroker.node.controller.image_publisher import ImagePublisher
+from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
-from kbroker.node.share_dead_letters import DeadLetterQueue
-from kbroker.node.transaction_driver import TransactionDriver
+from kbroker.node.replicas.follower_writer import FollowerWriter
+from kbroker.node.serving.produce_queue import ProduceQueue
+from kbroker.node.share.led_share_partition import LedSharePartition
+from kbroker.node.share.letter_producers import LetterProducer, Target
+from kbroker.node.share.share_dead_letters import DeadLetterQueue
 from kbroker.raft_metadata.controller import brokers
-from kbroker.replication.partition_state import PartitionState
-from kbroker.share_partitions.partition import SharePartition
-from kbroker.share_partitions.runs import Run
-from kbroker.share_state import DeliveryState, StateBatch
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
@@ -314,7 +314,7 @@ def _signs_each_attempt_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller writes no records when nothing happens."""
-    monkeypatch.setattr("kbroker.node.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
+    monkeypatch.setattr("kbroker.node.controller.idle_records.IdleRecords.run", lambda self: trio.sleep_forever())
 
 
 def _opens_logs_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kbroker.share_coordinator.records import Snapshot, Update
-from kbroker.share_partitions.acknowledging import AcknowledgeType
-from kbroker.share_state import SharePartitionKey, StateBatch
+from kbroker.cores.share_coordinator.records import Snapshot, Update
+from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
+from kbroker.cores.share_state import SharePartitionKey, StateBatch
 from kbroker.sim.history import History
 from kbroker.sim.share_history import Hold, Late, ShareHistory
 from kbroker.sim.share_states import LoggedStates

@@ -7,8 +7,15 @@ import pytest
 from kbroker.config.client_metrics import UnusableExpression
 from kbroker.errors import ApiError
 from kbroker.errors import ErrorCode as E
-from kbroker.telemetry.instances import MOST_INSTANCES, Instance, Instances, check_get, check_instance_id, check_push
-from kbroker.telemetry.subscriptions import (
+from kbroker.observe.telemetry.instances import (
+    MOST_INSTANCES,
+    Instance,
+    Instances,
+    check_get,
+    check_instance_id,
+    check_push,
+)
+from kbroker.observe.telemetry.subscriptions import (
     ClientAttributes,
     parse_subscription,
     subscription_id,

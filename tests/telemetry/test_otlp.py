@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.telemetry.otlp import MOST_LABELS, MOST_POINTS, MalformedMetrics, Point, decode_metrics
+from kbroker.observe.telemetry.otlp import MOST_LABELS, MOST_POINTS, MalformedMetrics, Point, decode_metrics
 
 
 def varint(value: int) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from kbroker.client.groups import GroupListing
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.top.facts import Look
+from kbroker.tools.top.facts import Look
 from kbroker.types import ZERO_UUID, TopicPartition
 
 NOW_MS = 1_764_115_200_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.base.rates import Sample
 from kbroker.client.groups import GroupListing
-from kbroker.rates import Sample
-from kbroker.top.course import MAX_TIMES, Age, GroupLag, age_by_history, first
-from kbroker.top.facts import RequestTimes, Scrape
+from kbroker.tools.top.course import MAX_TIMES, Age, GroupLag, age_by_history, first
+from kbroker.tools.top.facts import RequestTimes, Scrape
 from kbroker.types import TopicPartition
 from tests.top.looks import NOW_MS, look
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client, ConnectionFailed
-from kbroker.top import looking
-from kbroker.top.course import first
-from kbroker.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, Observer, Rotation
+from kbroker.tools.top import looking
+from kbroker.tools.top.course import first
+from kbroker.tools.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, Observer, Rotation
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_cluster import (
     DescribeClusterBroker,

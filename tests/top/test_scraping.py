@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.metrics.exposition import line
-from kbroker.top import scraping
-from kbroker.top.scraping import CannotScrape, Value, scrape, scrape_of, values_of
+from kbroker.observe.metrics.exposition import line
+from kbroker.tools.top import scraping
+from kbroker.tools.top.scraping import CannotScrape, Value, scrape, scrape_of, values_of
 
 PAGE = """\
 # HELP kafka_server_brokertopicmetrics_bytesin_total Bytes.

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from docs.top_page import sample
-from kbroker.top.cells import seconds
-from kbroker.top.command import metrics_url
-from kbroker.top.course import first
-from kbroker.top.document import document
-from kbroker.top.keys import Sort, Ui, keys_of, press
-from kbroker.top.screen import Shown, draw, plain
-from kbroker.top.tables import VIEWS, Views
-from kbroker.top.terminal import changes, painted
+from kbroker.tools.top.cells import seconds
+from kbroker.tools.top.command import metrics_url
+from kbroker.tools.top.course import first
+from kbroker.tools.top.document import document
+from kbroker.tools.top.keys import Sort, Ui, keys_of, press
+from kbroker.tools.top.screen import Shown, draw, plain
+from kbroker.tools.top.tables import VIEWS, Views
+from kbroker.tools.top.terminal import changes, painted
 from tests.top.looks import look, topic
 
 SAMPLE = Views(sample())

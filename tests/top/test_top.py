@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.cli import main
 from kbroker.client import Client
 from kbroker.client.groups import commit_offsets
 from kbroker.client.topics import LATEST, ListedOffset, NewTopic, create_topics, list_offsets
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.top import command, looking, scraping
+from kbroker.tools.cli import main
+from kbroker.tools.top import command, looking, scraping
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

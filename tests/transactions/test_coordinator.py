@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
+from kbroker.cores.transactions.records import transaction_record
+from kbroker.cores.transactions.transaction import MAX_EPOCH, TV_0, TV_2, TransactionState
 from kbroker.errors import ErrorCode as E
-from kbroker.transactions.coordinator import ProducerIdAndEpoch
-from kbroker.transactions.records import transaction_record
-from kbroker.transactions.transaction import MAX_EPOCH, TV_0, TV_2, TransactionState
 from tests.transactions.transaction_harness import P0, P1, TIMEOUT_MS, Shard, code
 
 S = TransactionState

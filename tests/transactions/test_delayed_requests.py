@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.cores.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch
+from kbroker.cores.transactions.transaction import TV_0, TV_2
 from kbroker.errors import ApiError
 from kbroker.errors import ErrorCode as E
 from kbroker.log import opening
@@ -23,8 +25,6 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validation import AppendOrigin
-from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch
-from kbroker.transactions.transaction import TV_0, TV_2
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.control_batch import build_end_txn_marker, parse_end_txn_marker

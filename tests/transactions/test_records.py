@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.cores.transactions.producer_ids import ProducerIdPool
+from kbroker.cores.transactions.records import read_key, read_value, transaction_record, transaction_tombstone
+from kbroker.cores.transactions.transaction import Transaction, TransactionState
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.transactions.producer_ids import ProducerIdPool
-from kbroker.transactions.records import read_key, read_value, transaction_record, transaction_tombstone
-from kbroker.transactions.transaction import Transaction, TransactionState
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import WireError
 

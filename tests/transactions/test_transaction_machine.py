@@ -12,12 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from kbroker.coordinator.result import CoordinatorResult
-from kbroker.errors import ApiError
-from kbroker.errors import ErrorCode as E
-from kbroker.transactions.coordinator import MarkersToWrite
-from kbroker.transactions.records import transaction_record
-from kbroker.transactions.transaction import (
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.transactions.coordinator import MarkersToWrite
+from kbroker.cores.transactions.records import transaction_record
+from kbroker.cores.transactions.transaction import (
     MAX_EPOCH,
     TV_0,
     TV_2,
@@ -25,6 +23,8 @@ from kbroker.transactions.transaction import (
     Transaction,
     TransactionState,
 )
+from kbroker.errors import ApiError
+from kbroker.errors import ErrorCode as E
 from kbroker.types import TopicPartition
 from tests.transactions.transaction_harness import P0, P1, P2, Shard, code
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kbroker.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.cores.transactions.producer_ids import ProducerIdPool
+from kbroker.cores.transactions.settings import TransactionSettings
+from kbroker.cores.transactions.transaction import TV_2, Transaction
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.transactions.coordinator import MarkersToWrite, ProducerIdAndEpoch, TransactionCoordinator
-from kbroker.transactions.producer_ids import ProducerIdPool
-from kbroker.transactions.settings import TransactionSettings
-from kbroker.transactions.transaction import TV_2, Transaction
 from kbroker.types import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", index) for index in range(3))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.client.records_io.log_entries import read_entries
 from kbroker.config.broker_config import redact
-from kbroker.explorer.redaction import redacted_request
+from kbroker.observe.explorer.redaction import redacted_request
 from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.raft_metadata.raft.snapshot import encode_snapshot
 from kbroker.raft_metadata.storage import bootstrap_records
-from kbroker.records_io.log_entries import read_entries
 from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.wire.compiler import encode
 from kbroker.wire.headers import encode_request_header
@@ -71,7 +71,7 @@ def test_requests_hide_them() -> None:
         ("delegation.token.max.lifetime.ms", False),
         ("consumer.session.timeout.ms", False),
         ("interval.ms", False),
-        ("kbroker.node.connection", False),
+        ("kbroker.node.serving.connection", False),
         ("root", False),
     ],
 )

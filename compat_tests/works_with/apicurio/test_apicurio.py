@@ -18,7 +18,7 @@ from compat_tests.works_with.judge import config_of, create_topics, leader, read
 from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 pytestmark = NEEDS_JAVA
 

@@ -16,7 +16,7 @@ import pytest
 from compat_tests.works_with.kafdrop.build import built_jar
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, wait_until
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 
 class Console:

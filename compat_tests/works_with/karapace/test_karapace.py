@@ -23,7 +23,7 @@ from compat_tests.works_with.judge import config_of, create_topics, leader, repl
 from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, RunningError, wait_until
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 PAYMENT = """{"$schema": "http://json-schema.org/draft-07/schema#", "title": "Payment", "type": "object",
     "properties": {"number": {"type": "integer"}}, "required": ["number"]}"""

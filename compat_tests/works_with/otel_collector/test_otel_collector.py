@@ -25,7 +25,7 @@ from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.otel_collector.shown import Kind, Look, Shown
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, wait_until
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 RECORDS = 3000
 READ = 900

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compat_tests.works_with.running import Running
-from kbroker.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports
 
 SECONDS = 180
 """For what takes some scrapes, on a machine that does much else."""

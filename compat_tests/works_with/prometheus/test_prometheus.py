@@ -28,13 +28,13 @@ from compat_tests.works_with.program import Program
 from compat_tests.works_with.prometheus.grafana import Dashboard
 from compat_tests.works_with.prometheus.server import Prometheus, Series
 from compat_tests.works_with.running import wait_until
-from kbroker.cli.cluster_plan import free_ports
 from kbroker.config.metrics import LISTENER
-from kbroker.metrics.absent import ABSENT
-from kbroker.metrics.catalogue import all_families
-from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.otlp import NAMES, TOTALS
+from kbroker.observe.metrics.absent import ABSENT
+from kbroker.observe.metrics.catalogue import all_families
+from kbroker.observe.metrics.dialect import Dialect, Kind
+from kbroker.observe.metrics.otlp import NAMES, TOTALS
 from kbroker.testing import RunningCluster
+from kbroker.tools.cli.cluster_plan import free_ports
 from tests.metrics.expressions import ALERTS, DASHBOARD, ROOT, metric_names
 from tests.metrics.published_metric_names import PUBLISHED
 from tests.node.metrics_pages import ask, scrape

@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker.config import GroupConfig
-from kbroker.coordinator.result import CoordinatorResult, Token, TransactionalWriter
+from kbroker.cores.coordinator.result import CoordinatorResult, Token, TransactionalWriter
+from kbroker.cores.groups.group_coordinator import GroupCoordinator
+from kbroker.cores.groups.settings import GroupSettings
+from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
+from kbroker.cores.transactions.marker import TransactionMarker
+from kbroker.cores.transactions.settings import TransactionSettings
 from kbroker.errors import ErrorCode
-from kbroker.groups.group_coordinator import GroupCoordinator
-from kbroker.groups.settings import GroupSettings
-from kbroker.later import Later
-from kbroker.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
-from kbroker.transactions.marker import TransactionMarker
-from kbroker.transactions.settings import TransactionSettings
+from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.groups.streams_protocol import StreamsHeartbeatResult
+    from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
     from kbroker.wire.messages.streams_group_describe import DescribedGroup
     from kbroker.wire.messages.streams_group_topology_description_update import (
         StreamsGroupTopologyDescriptionUpdateRequest,

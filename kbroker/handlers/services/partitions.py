@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from kbroker.cores.replication.fetch_params import FetchParams, FetchResult
+from kbroker.cores.replication.fetch_view import FetchView
+from kbroker.cores.replication.offset_waiter import Appended, Results
+from kbroker.cores.replication.partition_state import PartitionState
+from kbroker.cores.replication.purgatory import Purgatory
+from kbroker.cores.replication.replica_selector import ReplicaSelector
+from kbroker.cores.replication.replication_quota import ReplicationQuota
 from kbroker.errors import ApiError
 from kbroker.handlers.services.connection import Connection
 from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import AppendInfo, PartitionLog
 from kbroker.log.verification_guard import VerificationGuard
-from kbroker.metrics.traffic import TopicTraffic
-from kbroker.replication.fetch_params import FetchParams, FetchResult
-from kbroker.replication.fetch_view import FetchView
-from kbroker.replication.offset_waiter import Appended, Results
-from kbroker.replication.partition_state import PartitionState
-from kbroker.replication.purgatory import Purgatory
-from kbroker.replication.replica_selector import ReplicaSelector
-from kbroker.replication.replication_quota import ReplicationQuota
-from kbroker.round import Round
+from kbroker.observe.metrics.traffic import TopicTraffic
+from kbroker.runtime.round import Round
 from kbroker.types import TopicPartition, Uuid
 
 Placed = tuple[int, int, int, int]

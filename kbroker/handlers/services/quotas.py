@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from kbroker.handlers.requester import Requester
-from kbroker.quotas.entities import ClientLimits
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.quotas.entities import ClientLimits
 
 T = TypeVar("T")
 

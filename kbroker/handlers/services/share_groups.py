@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.share_coordinator.coordinator import ShareCoordinator
+from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch
+from kbroker.cores.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
+from kbroker.cores.share_partitions.sessions import ShareSessions
+from kbroker.cores.share_partitions.settings import ShareGroupSettings
+from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError
 from kbroker.handlers.services.connection import Connection
 from kbroker.handlers.services.coordinators import Coordinator
-from kbroker.later import Later
-from kbroker.share_coordinator.coordinator import ShareCoordinator
-from kbroker.share_partitions.acknowledging import AcknowledgementBatch
-from kbroker.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
-from kbroker.share_partitions.sessions import ShareSessions
-from kbroker.share_partitions.settings import ShareGroupSettings
-from kbroker.share_state import SharePartitionKey
+from kbroker.runtime.later import Later
 
 if TYPE_CHECKING:
-    from kbroker.share_partitions.in_flight import InFlightView
+    from kbroker.cores.share_partitions.in_flight import InFlightView
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.handlers.services.connection import Connection
-from kbroker.later import Later
+from kbroker.runtime.later import Later
 
 if TYPE_CHECKING:
     import trio

@@ -1,6 +1,6 @@
 """A round of compaction as values: its input, its result, and the ways in which it cannot be done.
 
-The node has no more of it in memory: rounds are made in another process (``kbroker.node.compaction_worker``).
+The node has no more of it in memory: rounds are made in another process (``kbroker.node.logs.compaction_worker``).
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
 def _log_in(name: str) -> TopicPartition | None:
     """The partition whose log the directory of this name holds, if any that this module opens."""
     found = parse_log_dir_name(name)
-    # The metadata log has an owner of its own (node/quorum.py).
+    # The metadata log has an owner of its own (node/controller/quorum.py).
     return None if found is None or found.topic == METADATA_TOPIC else found
 
 

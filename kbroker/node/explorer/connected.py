@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from kbroker.explorer.exchange import ClientInfo
+from kbroker.observe.explorer.exchange import ClientInfo
 from kbroker.security.sasl.conversation import SaslConversation
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ _LONGEST_ID: Final = 256
 
 
 class _Served(Protocol):
-    """The parts of `kbroker.node.connection.Connection` that are told."""
+    """The parts of `kbroker.node.serving.connection.Connection` that are told."""
 
     session: object | None
     stream: object

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kbroker.explorer.exchange import NO_API, Exchange, Frame, cut_frame, unshown_frame, whole_frame
-from kbroker.explorer.redaction import LARGEST, PREFIX, may_have_secrets, redacted_request, redacted_response
+from kbroker.observe.explorer.exchange import NO_API, Exchange, Frame, cut_frame, unshown_frame, whole_frame
+from kbroker.observe.explorer.redaction import LARGEST, PREFIX, may_have_secrets, redacted_request, redacted_response
 from kbroker.wire.registry import API_KEYS
 
 CUT_OFF: Final = "the connection was closed"

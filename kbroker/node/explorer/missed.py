@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from kbroker.explorer.exchange import Skipped
+from kbroker.observe.explorer.exchange import Skipped
 
 TOO_FAST: Final = "a node spends 2% of a processor on showing requests"
 TOO_FAST_OF_OTHERS: Final = f"{TOO_FAST}, of other watchers' clients, too"

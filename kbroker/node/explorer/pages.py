@@ -1,7 +1,8 @@
 """The HTTP side of a node's explorer: ``/exchanges`` streams what is seen, ``/connections`` lists who is there.
 
 ``/exchanges?api=Produce,Fetch&client=PART&controllers=1`` asks for less, or for what controllers are asked, too.
-``/names?ids=ID,ID`` tells the names of topics by the text of their ids. All is in the form of `kbroker.explorer.lines`.
+``/names?ids=ID,ID`` tells the names of topics by the text of their ids. All is in the form of
+`kbroker.observe.explorer.lines`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import trio
 
-from kbroker.explorer.exchange import Names, StreamStart
-from kbroker.explorer.guard import may_ask
-from kbroker.explorer.lines import Item, line_of
 from kbroker.node.explorer.budget import ProcessorTime
 from kbroker.node.explorer.connected import client_info
 from kbroker.node.explorer.watcher import Watcher
-from kbroker.node.http_server import Exchange, HttpServer
-from kbroker.node.timed_steps import timed_steps
+from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.node.serving.timed_steps import timed_steps
+from kbroker.observe.explorer.exchange import Names, StreamStart
+from kbroker.observe.explorer.guard import may_ask
+from kbroker.observe.explorer.lines import Item, line_of
 from kbroker.types import uuid_from_str
 from kbroker.version import __version__
 from kbroker.wire.registry import API_KEYS

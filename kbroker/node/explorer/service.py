@@ -14,11 +14,11 @@ from kbroker.node.explorer.watched_requests import WatchedRequests
 if TYPE_CHECKING:
     import trio
 
-    from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
-    from kbroker.node.dispatcher import Dispatcher
     from kbroker.node.explorer.observed_node import ObservedNode
-    from kbroker.node.reply_queue import ReplyQueue
+    from kbroker.node.serving.dispatcher import Dispatcher
+    from kbroker.node.serving.reply_queue import ReplyQueue
+    from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 

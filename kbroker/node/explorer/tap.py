@@ -15,7 +15,12 @@ from math import inf
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.explorer.exchange import (
+from kbroker.node.explorer.budget import Budget
+from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame
+from kbroker.node.explorer.missed import MAX_PENDING_BYTES, Missed
+from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
+from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
+from kbroker.observe.explorer.exchange import (
     MAX_KEPT,
     ConnectionInfo,
     Exchange,
@@ -24,18 +29,13 @@ from kbroker.explorer.exchange import (
     unshown_frame,
     whole_frame,
 )
-from kbroker.explorer.redaction import LARGEST, PREFIX, is_request, may_have_secrets
-from kbroker.node.explorer.budget import Budget
-from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame
-from kbroker.node.explorer.missed import MAX_PENDING_BYTES, Missed
-from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
-from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
+from kbroker.observe.explorer.redaction import LARGEST, PREFIX, is_request, may_have_secrets
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.explorer import ShownConnection
+    from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 

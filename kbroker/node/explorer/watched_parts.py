@@ -11,14 +11,14 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kbroker.node.dispatcher import Dispatcher
-from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue
-from kbroker.node.reply_queue import ReplyQueue
+from kbroker.node.serving.dispatcher import Dispatcher
+from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue
+from kbroker.node.serving.reply_queue import ReplyQueue
 
 if TYPE_CHECKING:
     from kbroker.handlers.registration import Registration
-    from kbroker.later import Later
-    from kbroker.round import Round
+    from kbroker.runtime.later import Later
+    from kbroker.runtime.round import Round
     from kbroker.types import Part
 
 UNASKED: Final = 0

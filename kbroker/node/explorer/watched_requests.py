@@ -9,12 +9,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kbroker.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
-from kbroker.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.handlers.context import CloseConnection
-from kbroker.later import Later
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
 from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Parts, Stage
+from kbroker.observe.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
+from kbroker.observe.explorer.redaction import LARGEST, may_have_secrets
+from kbroker.runtime.later import Later
 from kbroker.types import FileRegion, Part
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import response_parts
@@ -22,11 +22,11 @@ from kbroker.wire.framing import response_parts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.tap import Begun, Tap
-    from kbroker.node.reply_queue import ReplyQueue
-    from kbroker.round import Round
+    from kbroker.node.serving.reply_queue import ReplyQueue
+    from kbroker.runtime.env import Env
+    from kbroker.runtime.round import Round
 
 NO_ANSWER = "none is expected"
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import trio
 
-from kbroker.explorer.exchange import Closed, ConnectionInfo, Exchange, Skipped
 from kbroker.node.explorer.missed import Untold
+from kbroker.observe.explorer.exchange import Closed, ConnectionInfo, Exchange, Skipped
 
 MAX_WAITING_BYTES: Final = 8 << 20
 """Bytes that wait for one watcher. The oldest give way to newer ones."""

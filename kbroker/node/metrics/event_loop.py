@@ -11,7 +11,7 @@ from typing import Final
 
 import trio.abc
 
-from kbroker.metrics.histogram import Histogram
+from kbroker.observe.metrics.histogram import Histogram
 
 SLOW_NS: Final = 1_000_000
 """Turns that take longer are all observed."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
-from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.exposition import QUANTILES, Sample
-from kbroker.metrics.family import Family, own
-from kbroker.metrics.histogram import Histogram
+from kbroker.observe.metrics.dialect import Dialect, Kind
+from kbroker.observe.metrics.exposition import QUANTILES, Sample
+from kbroker.observe.metrics.family import Family, own
+from kbroker.observe.metrics.histogram import Histogram
 
 
 class Observed(NamedTuple):

@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kbroker.metrics import coordinator_families as c
-from kbroker.metrics import families as f
 from kbroker.node.metrics.figures import PAUSE, STRIDE, Lately, summary
+from kbroker.observe.metrics import coordinator_families as c
+from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
-    from kbroker.metrics.exposition import Sample
-    from kbroker.metrics.histogram import Histogram
-    from kbroker.metrics.rates import Rates
-    from kbroker.metrics.share_traffic import ShareTraffic
-    from kbroker.metrics.traffic import Traffic
-    from kbroker.node.coordinator_driver import CoordinatorDriver
-    from kbroker.node.coordinators import Coordinators
+    from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
+    from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
-    from kbroker.node.share_groups import ShareGroups
+    from kbroker.node.share.share_groups import ShareGroups
+    from kbroker.observe.metrics.exposition import Sample
+    from kbroker.observe.metrics.histogram import Histogram
+    from kbroker.observe.metrics.rates import Rates
+    from kbroker.observe.metrics.share_traffic import ShareTraffic
+    from kbroker.observe.metrics.traffic import Traffic
 
 LOADS_SECONDS = 30.0
 """Times of loading count for so long, as in Kafka."""
@@ -130,7 +130,7 @@ def share_figures(parts: ShareGroups | None, traffic: Traffic, rates: Rates, now
 
 
 def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
-    from kbroker.metrics.share_traffic import ACKNOWLEDGEMENTS
+    from kbroker.observe.metrics.share_traffic import ACKNOWLEDGEMENTS
 
     yield c.ACKNOWLEDGEMENTS, [((name,), traffic.acknowledged[name]) for name in ACKNOWLEDGEMENTS]
     yield c.SHARE_SESSION_EVICTIONS, [((), traffic.evicted_sessions)]

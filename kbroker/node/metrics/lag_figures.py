@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from kbroker.metrics import families as f
-from kbroker.metrics.exposition import NOTHING
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.leader_times import Place
 from kbroker.node.metrics.record_times import Wanted
+from kbroker.observe.metrics import families as f
+from kbroker.observe.metrics.exposition import NOTHING
 
 if TYPE_CHECKING:
-    from kbroker.metrics.exposition import Sample
-    from kbroker.node.coordinators import Coordinators
+    from kbroker.node.coordinators.coordinators import Coordinators
+    from kbroker.node.coordinators.transaction_driver import TransactionDriver
     from kbroker.node.metrics.figures import Figures
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
     from kbroker.node.metrics.leader_times import LeaderTimes
     from kbroker.node.metrics.record_times import RecordTimes
-    from kbroker.node.partition import Partition
-    from kbroker.node.replica_manager import ReplicaManager
-    from kbroker.node.transaction_driver import TransactionDriver
+    from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.observe.metrics.exposition import Sample
 
 
 class Held(NamedTuple):

@@ -14,9 +14,9 @@ import trio
 from kbroker.node.metrics.figures import STRIDE
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.node.metrics.leaders import Leaders
-    from kbroker.node.peer import Peer
+    from kbroker.node.peers.peer import Peer
+    from kbroker.runtime.env import Env
     from kbroker.wire.messages.list_offsets import ListOffsetsResponse
 
 FRESH_SECONDS: Final = 5.0

@@ -19,9 +19,9 @@ from kbroker.node.metrics.leaders import SCRAPE_SECONDS
 from kbroker.node.metrics.record_times import NO_TIMESTAMP, batch_time
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.node.metrics.leaders import Leaders
-    from kbroker.node.peer import Peer
+    from kbroker.node.peers.peer import Peer
+    from kbroker.runtime.env import Env
     from kbroker.wire.messages.fetch import FetchResponse, PartitionData
 
 MOST_ASKED: Final = 1000

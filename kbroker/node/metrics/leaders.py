@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 if TYPE_CHECKING:
-    from kbroker.env import Network
-    from kbroker.node.peer import Peer
-    from kbroker.node.peer_pool import PeerPool
+    from kbroker.node.peers.peer import Peer
+    from kbroker.node.peers.peer_pool import PeerPool
     from kbroker.raft_metadata.image import MetadataImage
+    from kbroker.runtime.env import Network
     from kbroker.types import Uuid
 
 SCRAPE_SECONDS: Final = 1.0
@@ -61,7 +61,7 @@ class Leaders:
                     nursery.start_soon(self._ask_one, leader, question, ask)
 
     async def _ask_one(self, leader: int, question: T, ask: Callable[[Peer, T], Awaitable[None]]) -> None:
-        from kbroker.node.peer import UnsupportedByPeer
+        from kbroker.node.peers.peer import UnsupportedByPeer
         from kbroker.wire.errors import WireError
 
         address = self._address_of(leader)
@@ -87,7 +87,7 @@ class Leaders:
             self._peers.close()
 
     def _pool(self) -> PeerPool:
-        from kbroker.node.peer_pool import PeerPool
+        from kbroker.node.peers.peer_pool import PeerPool
 
         if self._peers is None:
             self._peers = PeerPool(self._network, f"broker-{self._node_id}-metrics")

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.metrics import families as f
 from kbroker.node.metrics.figures import PAUSE, STRIDE
+from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.log.log_dir import LogDir
-    from kbroker.node.log_cleaner import LogCleaner
+    from kbroker.node.logs.log_cleaner import LogCleaner
     from kbroker.node.metrics.figures import Figures
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.runtime.env import Env
 
 
 class Space(NamedTuple):

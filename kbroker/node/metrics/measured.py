@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kbroker.metrics.requests import RequestMetrics
+    from kbroker.observe.metrics.requests import RequestMetrics
 
 
 class Measured:

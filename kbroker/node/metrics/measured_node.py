@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.log.dirs.start_up import OpeningProgress
     from kbroker.log.manager import LogManager
-    from kbroker.node.broker_lifecycle import BrokerLifecycle
-    from kbroker.node.coordinators import Coordinators
-    from kbroker.node.listener import Listener
-    from kbroker.node.log_cleaner import LogCleaner
-    from kbroker.node.metadata_plane import MetadataPlane
-    from kbroker.node.replica_manager import ReplicaManager
-    from kbroker.node.security import NodeSecurity
-    from kbroker.node.share_groups_on_demand import ShareGroupsOnDemand
+    from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
+    from kbroker.node.controller.metadata_plane import MetadataPlane
+    from kbroker.node.coordinators.coordinators import Coordinators
+    from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.node.security.security import NodeSecurity
+    from kbroker.node.serving.listener import Listener
+    from kbroker.node.share.share_groups_on_demand import ShareGroupsOnDemand
     from kbroker.node.telemetry.telemetry import Telemetry
 
 

@@ -10,12 +10,12 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from kbroker.later import Later
-from kbroker.metrics.errors import error_codes
-from kbroker.metrics.requests import ALWAYS, FETCH, FIRST, READERS, SAMPLE, VERSION_BITS, place_of
 from kbroker.node.metrics.measured import Measured
 from kbroker.node.metrics.measured_shortcuts import MeasuredShortcuts
-from kbroker.node.observed_requests import RequestObserver
+from kbroker.node.serving.observed_requests import RequestObserver
+from kbroker.observe.metrics.errors import error_codes
+from kbroker.observe.metrics.requests import ALWAYS, FETCH, FIRST, READERS, SAMPLE, VERSION_BITS, place_of
+from kbroker.runtime.later import Later
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
-    from kbroker.metrics.requests import RequestMetrics
-    from kbroker.node.observed_requests import ObservedDispatcher, ObservedReplyQueue, WorkTimes
-    from kbroker.round import Round
+    from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue, WorkTimes
+    from kbroker.observe.metrics.requests import RequestMetrics
+    from kbroker.runtime.round import Round
 
 _PREFIX = Struct(">hh")
 

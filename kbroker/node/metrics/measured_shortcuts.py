@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from kbroker.metrics.requests import SAMPLE, RequestMetrics, place_of
 from kbroker.node.metrics.measured import Measured
-from kbroker.shortcuts.cache import Shortcut, ShortcutCache
+from kbroker.node.shortcuts.cache import Shortcut, ShortcutCache
+from kbroker.observe.metrics.requests import SAMPLE, RequestMetrics, place_of
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.later import Later
-    from kbroker.round import Round
+    from kbroker.runtime.later import Later
+    from kbroker.runtime.round import Round
     from kbroker.security.authorizer.types import Authorizer
 
 

@@ -10,12 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.metrics import client_families, exposition
-from kbroker.metrics import families as f
-from kbroker.metrics.dialect import Dialect
-from kbroker.metrics.histogram import Histogram
-from kbroker.metrics.rates import Rates
-from kbroker.metrics.traffic import TopicTraffic
 from kbroker.node.metrics import (
     cluster_figures,
     group_figures,
@@ -30,6 +24,12 @@ from kbroker.node.metrics.leader_offsets import LeaderOffsets
 from kbroker.node.metrics.leader_times import LeaderTimes
 from kbroker.node.metrics.leaders import Leaders
 from kbroker.node.metrics.log_figures import Space
+from kbroker.observe.metrics import client_families, exposition
+from kbroker.observe.metrics import families as f
+from kbroker.observe.metrics.dialect import Dialect
+from kbroker.observe.metrics.histogram import Histogram
+from kbroker.observe.metrics.rates import Rates
+from kbroker.observe.metrics.traffic import TopicTraffic
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kbroker.metrics.clients import ClientSeries
-from kbroker.metrics.histogram import Histogram
-from kbroker.metrics.requests import RequestMetrics
-from kbroker.metrics.traffic import Traffic
 from kbroker.node.metrics.event_loop import EventLoopTimes
 from kbroker.node.metrics.measured_requests import MeasuredRequests
 from kbroker.node.metrics.record_times import RecordTimes
+from kbroker.observe.metrics.clients import ClientSeries
+from kbroker.observe.metrics.histogram import Histogram
+from kbroker.observe.metrics.requests import RequestMetrics
+from kbroker.observe.metrics.traffic import Traffic
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
     from kbroker.node.metrics.leader_times import LeaderTimes
     from kbroker.node.metrics.leaders import Leaders
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, PartitionImage
+    from kbroker.runtime.env import Env
 
 
 class NodeMetrics:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.metrics import exposition
-from kbroker.metrics.dialect import Dialect
 from kbroker.node.metrics.figures import PAUSE, Figures, shown
 from kbroker.node.metrics.node_figures import NodeFigures
+from kbroker.observe.metrics import exposition
+from kbroker.observe.metrics.dialect import Dialect
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode

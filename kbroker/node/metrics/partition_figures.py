@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.metrics import families as f
 from kbroker.node.metrics.figures import PAUSE, STRIDE
+from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
-    from kbroker.metrics.exposition import Sample
     from kbroker.node.metrics.figures import Figures
-    from kbroker.node.partition import Partition
-    from kbroker.node.replica_manager import ReplicaManager
+    from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.observe.metrics.exposition import Sample
 
 
 class _Survey:

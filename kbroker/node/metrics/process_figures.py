@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from kbroker.metrics import families as f
+from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.figures import Figures

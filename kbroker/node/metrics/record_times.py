@@ -16,8 +16,8 @@ from kbroker.node.metrics.figures import STRIDE
 from kbroker.wire.batch_header import TimestampType
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
-    from kbroker.node.partition import Partition
+    from kbroker.node.replicas.partition import Partition
+    from kbroker.runtime.env import Env
     from kbroker.wire.batch_header import BatchHeader
 
 SLICE_SECONDS: Final = 0.002

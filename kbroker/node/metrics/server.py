@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from kbroker.metrics.dialect import Dialect
-from kbroker.metrics.exposition import CONTENT_TYPE
-from kbroker.node.http_server import Exchange, HttpServer
+from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.observe.metrics.dialect import Dialect
+from kbroker.observe.metrics.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.page import MetricsPage

@@ -10,10 +10,10 @@ from kbroker.node.metrics.node_metrics import NodeMetrics
 
 if TYPE_CHECKING:
     from kbroker.config.otlp import OtlpSettings
-    from kbroker.env import Env
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.otlp.export import OtlpExport
     from kbroker.node.metrics.server import MetricsServer
+    from kbroker.runtime.env import Env
 
 
 class MetricsService:

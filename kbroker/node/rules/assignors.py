@@ -18,13 +18,13 @@ from kbroker.config.assignors import (
     assignor_name,
     names_callable,
 )
-from kbroker.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec
-from kbroker.groups.own_assignors import OwnAssignors
-from kbroker.groups.streams.assignors.spec import GroupSpec as StreamsSpec
-from kbroker.groups.streams.configured_topology import ConfiguredSubtopology
-from kbroker.groups.streams.tasks import TaskId
-from kbroker.groups.streams.tasks import Tasks as GroupTasks
-from kbroker.groups.topics import CoordinatorMetadataImage, TopicMetadata
+from kbroker.cores.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec
+from kbroker.cores.groups.own_assignors import OwnAssignors
+from kbroker.cores.groups.streams.assignors.spec import GroupSpec as StreamsSpec
+from kbroker.cores.groups.streams.configured_topology import ConfiguredSubtopology
+from kbroker.cores.groups.streams.tasks import TaskId
+from kbroker.cores.groups.streams.tasks import Tasks as GroupTasks
+from kbroker.cores.groups.topics import CoordinatorMetadataImage, TopicMetadata
 from kbroker.node.rules.complaints import Complaints
 from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls, timeout_of
 from kbroker.rules.assignors import (
@@ -99,7 +99,7 @@ class _Asked:
 
 
 class _StreamsAssignor:
-    """A `kbroker.groups.streams.assignors.spec.TaskAssignor`."""
+    """A `kbroker.cores.groups.streams.assignors.spec.TaskAssignor`."""
 
     def __init__(self, asked: _Asked) -> None:
         self._asked = asked
@@ -150,7 +150,7 @@ def _task_ids(tasks: Any) -> frozenset[TaskId]:
 
 
 class _ConsumerAssignor:
-    """A `kbroker.groups.assignors.spec.NamedTopicsAssignor`."""
+    """A `kbroker.cores.groups.assignors.spec.NamedTopicsAssignor`."""
 
     def __init__(self, asked: _Asked) -> None:
         self._asked = asked
@@ -166,7 +166,7 @@ class _ConsumerAssignor:
 
 
 class _ShareAssignor:
-    """A `kbroker.groups.assignors.spec.ShareAssignor`."""
+    """A `kbroker.cores.groups.assignors.spec.ShareAssignor`."""
 
     def __init__(self, name: str, asked: _Asked) -> None:
         self.name = name

@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.timed_steps import timed_steps
+from kbroker.node.serving.timed_steps import timed_steps
 from kbroker.rules.loading import call_of, described
 
 TIMEOUT_SECONDS: Final = 5.0

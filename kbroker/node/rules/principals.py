@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.admission import Refused
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.serving.admission import Refused
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Peer
 from kbroker.security.principal import KafkaPrincipal, as_authenticated, can_be_sent, parse_principal
 
 if TYPE_CHECKING:
-    from kbroker.node.admission import Admitted
+    from kbroker.node.serving.admission import Admitted
 
 _CONSEQUENCE = "the client is not let in"
 
 
 class PrincipalStep:
-    """The step of one listener (:class:`~kbroker.node.admission.AdmissionStep`)."""
+    """The step of one listener (:class:`~kbroker.node.serving.admission.AdmissionStep`)."""
 
     def __init__(self, rule: Any, name: str, listener: str, security_protocol: str) -> None:
         """``name`` is the rule's in the node's file."""

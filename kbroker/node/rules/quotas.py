@@ -9,16 +9,16 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.client_quotas import ClientQuotas
 from kbroker.node.rules.complaints import Complaints
 from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
 from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
-from kbroker.quotas.entities import ClientLimits, Limit, QuotaTable
+from kbroker.node.serving.client_quotas import ClientQuotas
 from kbroker.raft_metadata.image.topics import NO_LEADER
 from kbroker.rules.decision import Decision
 from kbroker.rules.loading import call_of, described
 from kbroker.rules.records import Cluster, Quota, QuotaClient, QuotaKind
 from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.quotas.entities import ClientLimits, Limit, QuotaTable
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kbroker.cores.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.node.rules.complaints import Complaints
 from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
 from kbroker.node.rules.waited import GRACE_SECONDS, TIMEOUT_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
-from kbroker.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.rules.loading import call_of, described
 from kbroker.rules.records import Reading, Replica
 from kbroker.types import TopicPartition

@@ -19,8 +19,8 @@ from kbroker.config.security.rules import (
     REPLICA_SELECTOR,
     names_python,
 )
+from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.errors import FatalError
-from kbroker.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.node.rules.own_acls import OwnAcls, own_acls
@@ -31,11 +31,11 @@ from kbroker.rules.loading import call_of, described, load
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.env import Env
     from kbroker.handlers.context import Services
     from kbroker.node.rules.descriptions import DescriptionKeeper
     from kbroker.node.rules.selector import SelectorRule
     from kbroker.node.rules.topology_descriptions import TopologyDescriptions
+    from kbroker.runtime.env import Env
     from kbroker.security.authorizer.standard import StandardAuthorizer
 
 logger = logging.getLogger(__name__)

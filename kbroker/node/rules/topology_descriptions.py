@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from kbroker.cores.groups.streams.description_backoff import Backoff
+from kbroker.cores.groups.streams_descriptions import UNCERTAIN
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.streams.description_backoff import Backoff
-from kbroker.groups.streams_descriptions import UNCERTAIN
 from kbroker.handlers.topology_descriptions import DescriptionStatus, description_of, wire_description
 from kbroker.node.rules.awaited import NoAnswer
 from kbroker.rules.descriptions import DescriptionRefused
 from kbroker.rules.loading import told
 
 if TYPE_CHECKING:
-    from kbroker.groups.streams_protocol import StreamsHeartbeatResult
-    from kbroker.node.group_driver import GroupDriver
+    from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
+    from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.rules.descriptions import DescriptionKeeper
     from kbroker.wire.messages.streams_group_describe import DescribedGroup
     from kbroker.wire.messages.streams_group_topology_description_update import (

@@ -13,9 +13,7 @@ from kbroker.config.client_metrics import UnusableExpression
 from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
-from kbroker.rules.records import ClientMetrics
-from kbroker.telemetry.instances import (
+from kbroker.observe.telemetry.instances import (
     COMPRESSION_TYPES,
     Instance,
     Instances,
@@ -23,8 +21,10 @@ from kbroker.telemetry.instances import (
     check_instance_id,
     check_push,
 )
-from kbroker.telemetry.otlp import MalformedMetrics, Metrics, decode_metrics
-from kbroker.telemetry.subscriptions import ClientAttributes, Subscription, parse_subscription
+from kbroker.observe.telemetry.otlp import MalformedMetrics, Metrics, decode_metrics
+from kbroker.observe.telemetry.subscriptions import ClientAttributes, Subscription, parse_subscription
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, ResourceType
+from kbroker.rules.records import ClientMetrics
 from kbroker.types import ZERO_UUID, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.compression import CompressionType, decompress
 from kbroker.wire.errors import WireError
@@ -35,9 +35,9 @@ from kbroker.wire.messages.get_telemetry_subscriptions import (
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 
 if TYPE_CHECKING:
-    from kbroker.env import Env
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.telemetry import TelemetryRequester
+    from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ MOST_WAITING: Final = 64
 
 
 Page = Callable[[ClientMetrics, float], None]
-"""Takes a push and its time, in seconds (``kbroker.metrics.clients.ClientSeries.push``)."""
+"""Takes a push and its time, in seconds (``kbroker.observe.metrics.clients.ClientSeries.push``)."""
 
 
 class Telemetry:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.quotas.entities import (
+from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
+from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.security.quotas.entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -17,8 +19,6 @@ from kbroker.quotas.entities import (
     USER,
     address_of,
 )
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
-from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.wire.records.metadata import ClientQuotaRecord, EntityData
 
 Entity = tuple[tuple[str, "str | None"], ...]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.groups.assignors import ASSIGNORS, AssignorError, GroupSpec, MemberSpec
+from kbroker.cores.groups.assignors import ASSIGNORS, AssignorError, GroupSpec, MemberSpec
 from kbroker.types import Uuid
 
 Target = dict[str, dict[Uuid, frozenset[int]]]

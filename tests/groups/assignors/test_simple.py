@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.groups.assignors.simple import SimpleAssignor
-from kbroker.groups.assignors.spec import Assignment, GroupSpec, MemberSpec
+from kbroker.cores.groups.assignors.simple import SimpleAssignor
+from kbroker.cores.groups.assignors.spec import Assignment, GroupSpec, MemberSpec
 from kbroker.types import Uuid
 
 T, U = Uuid(b"t" * 16), Uuid(b"u" * 16)

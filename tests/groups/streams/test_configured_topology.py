@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology, StreamsStatus, configure
+from kbroker.cores.groups.streams.topology import topology_of_record, topology_record_value
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.streams.configured_topology import ConfiguredTopology, StreamsStatus, configure
-from kbroker.groups.streams.topology import topology_of_record, topology_record_value
 from kbroker.wire.messages.streams_group_heartbeat import CopartitionGroup, KeyValue, Subtopology, TopicInfo, Topology
 from tests.groups.consumer_harness import FakeTopics
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.groups.streams.description_backoff import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, Backoff
+from kbroker.cores.groups.streams_descriptions import UNCERTAIN, StreamsDescriptions
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.streams.description_backoff import INITIAL_BACKOFF_MS, MAX_BACKOFF_MS, Backoff
-from kbroker.groups.streams_descriptions import UNCERTAIN, StreamsDescriptions
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

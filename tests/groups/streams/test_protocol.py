@@ -8,11 +8,11 @@ import pytest
 
 from kbroker.config import GroupConfig
 from kbroker.config.streams_group import StreamsGroupConfig
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.streams.configured_topology import StreamsStatus
+from kbroker.cores.groups.streams.group import MemberState, StreamsGroup, StreamsGroupState
+from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.groups.client import ClientContext
-from kbroker.groups.streams.configured_topology import StreamsStatus
-from kbroker.groups.streams.group import MemberState, StreamsGroup, StreamsGroupState
-from kbroker.groups.streams_protocol import StreamsHeartbeatResult
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.offset_commit import (

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.groups.streams.assignors.spec import AssignmentConfigs, GroupSpec, MemberSpec
-from kbroker.groups.streams.assignors.sticky import StickyTaskAssignor
-from kbroker.groups.streams.configured_topology import ConfiguredSubtopology, InternalTopic
-from kbroker.groups.streams.tasks import NO_TASKS, TaskId, Tasks
+from kbroker.cores.groups.streams.assignors.spec import AssignmentConfigs, GroupSpec, MemberSpec
+from kbroker.cores.groups.streams.assignors.sticky import StickyTaskAssignor
+from kbroker.cores.groups.streams.configured_topology import ConfiguredSubtopology, InternalTopic
+from kbroker.cores.groups.streams.tasks import NO_TASKS, TaskId, Tasks
 
 
 def subtopologies(*tasks: tuple[int, bool]) -> dict[str, ConfiguredSubtopology]:

@@ -1,2 +1,2 @@
 #!/bin/sh
-exec python3 -P -m kbroker.cli.kafka_tools kafka-consumer-groups "$@"
+exec python3 -P -m kbroker.tools.cli.kafka_tools kafka-consumer-groups "$@"

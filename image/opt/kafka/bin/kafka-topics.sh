@@ -1,2 +1,2 @@
 #!/bin/sh
-exec python3 -P -m kbroker.cli.kafka_tools kafka-topics "$@"
+exec python3 -P -m kbroker.tools.cli.kafka_tools kafka-topics "$@"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from kbroker.errors import FatalError
-from kbroker.metrics.dialect import Dialect
-from kbroker.node.child_process import end_child, open_child
 from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.node.metrics.otlp import feed
+from kbroker.node.peers.child_process import end_child, open_child
+from kbroker.observe.metrics.dialect import Dialect
 from kbroker.version import __version__
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kbroker.metrics.clients import HELP, ClientSeries
-from kbroker.metrics.dialect import Dialect, Kind
-from kbroker.metrics.exposition import NOTHING
-from kbroker.metrics.family import Family
-from kbroker.metrics.histogram import Histogram, bound
-from kbroker.metrics.otlp import MEASURED, PERCENTILES, Line, Shape
 from kbroker.node.metrics.figures import MILLISECOND, PAUSE, Figures, Lately, Observed, Values
+from kbroker.observe.metrics.clients import HELP, ClientSeries
+from kbroker.observe.metrics.dialect import Dialect, Kind
+from kbroker.observe.metrics.exposition import NOTHING
+from kbroker.observe.metrics.family import Family
+from kbroker.observe.metrics.histogram import Histogram, bound
+from kbroker.observe.metrics.otlp import MEASURED, PERCENTILES, Line, Shape
 
 if TYPE_CHECKING:
-    from kbroker.metrics.exposition import Sample
+    from kbroker.observe.metrics.exposition import Sample
 
 T = TypeVar("T")
 

@@ -39,7 +39,7 @@ from opentelemetry.sdk.metrics.export import Metric as SdkMetric
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from kbroker.metrics.otlp import Buckets, Line, Metric, Point, Shape, metrics_of
+from kbroker.observe.metrics.otlp import Buckets, Line, Metric, Point, Shape, metrics_of
 from kbroker.version import __version__
 
 MOST_POINTS: Final = 2_000

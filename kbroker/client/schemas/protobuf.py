@@ -1,0 +1,129 @@
+"""Protobuf by Google's package: bytes by a file descriptor and the place of a type become JSON.
+
+The JSON is Protobuf's own mapping with the names of the ``.proto`` file: 64 bit integers are texts, bytes in base64.
+Fields that have no presence are there with their defaults.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kbroker.client.schemas.errors import PackageMissing, UndecodableRecord
+from kbroker.client.schemas.protobuf_sizes import JsonSizes
+from kbroker.client.schemas.wire_format import split_message_type
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+_WELL_KNOWN: Final = "google/protobuf/"
+_OPTIONS_ALONE: Final = "confluent/meta.proto"
+"""It declares options, which do not change how bytes are read; serializers do not name it among the references."""
+
+
+def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callable[[bytes], str]:
+    """The decoder of a file descriptor in base64; its argument begins with the place of the message's type.
+
+    ``references``: the names by which files are imported, and those files, each after those that it imports.
+    :class:`UndecodableRecord` if a file cannot be used; the decoder raises it for bytes that do not fit.
+    """
+    try:
+        from google.protobuf import descriptor_pool, json_format, message_factory
+        from google.protobuf.message import DecodeError, Message
+    except ImportError:
+        raise PackageMissing("Protobuf", "protobuf") from None
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for name, reference in references:
+            _add(pool, _file(reference, name))
+        file = _file(text, None)
+        _add(pool, file)
+    except Exception as error:  # TypeError, KeyError, DecodeError: as the package's implementation has it
+        raise UndecodableRecord(f"its Protobuf schema cannot be used: {_told(error)}") from None
+    classes: dict[tuple[int, ...], type[Message]] = {}
+    sizes = JsonSizes()
+
+    def class_of(path: tuple[int, ...]) -> type[Message]:
+        if path not in classes:
+            classes[path] = message_factory.GetMessageClass(pool.FindMessageTypeByName(_type_name(file, path)))
+        return classes[path]
+
+    def decode(data: bytes) -> str:
+        path, payload = split_message_type(data)
+        message = class_of(path)()
+        try:
+            message.ParseFromString(payload)
+            sizes.check(message, len(payload))
+            text: str = json_format.MessageToJson(
+                message,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                indent=None,
+                ensure_ascii=False,
+                descriptor_pool=pool,
+            )
+            return text
+        except (DecodeError, json_format.Error, TypeError, ValueError, RecursionError) as error:
+            raise UndecodableRecord(f"its bytes do not fit its Protobuf schema: {_told(error)}") from None
+
+    return decode
+
+
+def _file(text: str, name: str | None) -> FileDescriptorProto:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    if name is not None:
+        file.name = name
+    return file
+
+
+def _add(pool: DescriptorPool, file: FileDescriptorProto) -> None:
+    """Add a file, and the files of Protobuf's own that it imports."""
+    for name in list(file.dependency):
+        if name.startswith(_WELL_KNOWN):
+            _add_well_known(pool, name)
+        elif name == _OPTIONS_ALONE:
+            _drop_dependency(file, name)
+    pool.AddSerializedFile(file.SerializeToString())
+
+
+def _add_well_known(pool: DescriptorPool, name: str) -> None:
+    import importlib
+
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    try:
+        module: Any = importlib.import_module(f"google.protobuf.{name.removeprefix(_WELL_KNOWN)[:-6]}_pb2")
+    except ImportError:
+        raise TypeError(f"there is no file {name}") from None
+    _add(pool, FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
+
+
+def _drop_dependency(file: FileDescriptorProto, name: str) -> None:
+    """Take an import away; the places by which others are named as public or weak move down."""
+    place = list(file.dependency).index(name)
+    del file.dependency[place]
+    for places in (file.public_dependency, file.weak_dependency):
+        left = [each - (each > place) for each in places if each != place]
+        del places[:]
+        places.extend(left)
+
+
+def _type_name(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
+    """The full name of the message type at a place in a file."""
+    names = [file.package] if file.package else []
+    types: Any = file.message_type
+    for index in path:
+        if not 0 <= index < len(types):
+            raise UndecodableRecord(f"its Protobuf schema has no type at {'.'.join(map(str, path))}")
+        names.append(types[index].name)
+        types = types[index].nested_type
+    return ".".join(names)
+
+
+def _told(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,78 @@
+"""The form in which serializers of a schema registry write keys and values: which schema, then the bytes. Pure.
+
+Magic 0, the schema's id in four bytes, the data: Confluent's wire format. Newer serializers put magic 1 and the
+schema's GUID in 16 bytes into a header of the record instead. With Protobuf the place of the message's type follows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from kbroker.client.schemas.errors import UndecodableRecord
+from kbroker.value_types import NamedTuple
+
+KEY_HEADER: Final = "__key_schema_id"
+VALUE_HEADER: Final = "__value_schema_id"
+"""Headers in which a schema's id may be."""
+
+_ID_END: Final = 5
+_GUID_END: Final = 17
+_MAX_DEPTH: Final = 64
+"""Levels of messages within messages that the place of a type may go down."""
+
+SchemaId = int | UUID
+"""The number of a schema, or its GUID."""
+
+
+class Framed(NamedTuple):
+    """The id of a schema, and the bytes after it."""
+
+    schema_id: SchemaId
+    rest: bytes
+
+
+def split_frame(data: bytes) -> Framed | None:
+    """The schema's id at the beginning of a key or value; None if there is none, as in plain text."""
+    if len(data) >= _ID_END and data[0] == 0:
+        return Framed(int.from_bytes(data[1:_ID_END]), data[_ID_END:])
+    return None
+
+
+def split_header(content: bytes) -> Framed | None:
+    """The schema's id in a header: a GUID, or a number as in values; None if there is none."""
+    if len(content) >= _GUID_END and content[0] == 1:
+        return Framed(UUID(bytes=content[1:_GUID_END]), content[_GUID_END:])
+    return split_frame(content)
+
+
+def split_message_type(data: bytes) -> tuple[tuple[int, ...], bytes]:
+    """The place of a message's type in its Protobuf file, and the bytes after it.
+
+    ``(1, 0)`` is the first type within the second. The numbers are zigzag varints after their count, and a single byte
+    0 stands for ``(0,)``. :class:`UndecodableRecord` if that is not so.
+    """
+    count, place = _zigzag(data, 0)
+    if count == 0:
+        return (0,), data[place:]
+    if not 0 < count <= _MAX_DEPTH:
+        raise UndecodableRecord(f"{count} is no number of levels of a Protobuf message")
+    path: list[int] = []
+    for _ in range(count):
+        index, place = _zigzag(data, place)
+        path.append(index)
+    return tuple(path), data[place:]
+
+
+def _zigzag(data: bytes, place: int) -> tuple[int, int]:
+    """A zigzag varint of up to five bytes, and the place after it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if place >= len(data):
+            raise UndecodableRecord("it ends before the type of its Protobuf message")
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), place
+    raise UndecodableRecord("the type of its Protobuf message is no number")

@@ -1,0 +1,94 @@
+"""The record batches of a coordinator's topic: records of one time, without headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kbroker.cores.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
+from kbroker.wire.batch_header import CRC, HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c
+from kbroker.wire.compression import CompressionType, compress
+from kbroker.wire.primitives import encode_uvarint
+
+_TRANSACTIONAL = 0x10
+_CRC_AT = 17
+_CRC_FROM = 21
+_MAGIC = 2
+_BATCH_BYTES = 256 * 1024
+"""Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
+
+
+def _varint(value: int) -> bytes:
+    """A zigzag varint of a number that is not negative."""
+    return encode_uvarint(value << 1)
+
+
+_VARINTS = tuple(_varint(value) for value in range(1024))
+"""Lengths of keys, values and records, and offsets in a batch, are rarely more."""
+
+
+def coordinator_batch(
+    records: Sequence[CoordinatorRecord],
+    now_ms: int,
+    writer: TransactionalWriter = NO_TRANSACTION,
+    codec: CompressionType = CompressionType.NONE,
+) -> bytearray:
+    """Encode records (at least one) as a batch: the bytes of ``build_batch``, in a third of the time."""
+    parts = [b""]
+    size = HEADER_SIZE
+    for delta, (key, value) in enumerate(records):
+        key_size = len(key)
+        body = (
+            (b"\0\0" + _VARINTS[delta] if delta < 1024 else b"\0\0" + _varint(delta))
+            + (_VARINTS[key_size] if key_size < 1024 else _varint(key_size))
+            + key
+        )
+        if value is None:
+            body += b"\1\0"
+        else:
+            value_size = len(value)
+            body += (_VARINTS[value_size] if value_size < 1024 else _varint(value_size)) + value + b"\0"
+        body_size = len(body)
+        length = _VARINTS[body_size] if body_size < 1024 else _varint(body_size)
+        parts.append(length)
+        parts.append(body)
+        size += len(length) + body_size
+    if codec:
+        parts = [b"", compress(codec, b"".join(parts))]
+        size = HEADER_SIZE + len(parts[1])
+    parts[0] = HEADER.pack(
+        0,
+        size - LOG_OVERHEAD,
+        -1,
+        _MAGIC,
+        0,
+        codec if writer is NO_TRANSACTION else codec | _TRANSACTIONAL,
+        len(records) - 1,
+        now_ms,
+        now_ms,
+        writer.producer_id,
+        writer.producer_epoch,
+        0,  # in every batch, producer or not, as Kafka's coordinators write them
+        len(records),
+    )
+    batch = bytearray().join(parts)
+    CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
+    return batch
+
+
+def coordinator_batches(
+    records: Sequence[CoordinatorRecord],
+    now_ms: int,
+    writer: TransactionalWriter = NO_TRANSACTION,
+    codec: CompressionType = CompressionType.NONE,
+) -> Iterator[bytearray]:
+    """The batches of a step, each made when it is asked for."""
+    chunk: list[CoordinatorRecord] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += len(record.key) + len(record.value or b"")
+        if size >= _BATCH_BYTES:
+            yield coordinator_batch(chunk, now_ms, writer, codec)
+            chunk, size = [], 0
+    if chunk:
+        yield coordinator_batch(chunk, now_ms, writer, codec)

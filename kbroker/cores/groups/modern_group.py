@@ -1,0 +1,126 @@
+"""The part that consumer groups and share groups have in common: members that send heartbeats, epochs, and a target.
+
+Kafka's ``ModernGroup`` (4.4). Nothing here decides: a group changes when records are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Generic, Protocol, TypeVar
+
+from kbroker.cores.groups.assignors.spec import Assignment
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.value_types import dataclass, field
+
+LEAVE_GROUP_MEMBER_EPOCH = -1
+"""The epoch of a heartbeat by which a member leaves."""
+INITIAL_EPOCH = 1
+"""Group and assignment epoch of a group without records; the first member's change makes it 2."""
+NO_ASSIGNMENT_EPOCH = -1
+"""The assignment epoch after its tombstone."""
+METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
+"""A group trusts its metadata hash for this time, unless it is notified of a change."""
+RETRY_ASSIGNMENT_MS = 5_000
+"""An assignor of one's own that has failed is asked again for the same group after this time."""
+FENCING_BACKOFF_MS = 500
+"""A member whose time is over is fenced again after this, if the last try could not be stored."""
+UNSETTLED_INTERVAL_MS = 1_000
+"""After which a member sends its next heartbeat while there is something to come for it."""
+
+NOTHING_ASSIGNED: Assignment = MappingProxyType({})
+
+
+class Subscriber(Protocol):
+    """A member, as far as it subscribes to topics by name."""
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def subscribed_topic_names(self) -> frozenset[str]: ...
+
+
+M = TypeVar("M", bound=Subscriber)
+
+
+@dataclass(slots=True, eq=False)
+class ModernGroup(Generic[M]):
+    """Epochs, members and target assignment of a group."""
+
+    group_id: str
+    group_epoch: int = INITIAL_EPOCH
+    metadata_hash: int = 0
+    assignment_epoch: int = INITIAL_EPOCH
+    assignment_timestamp_ms: int = 0
+    members: dict[str, M] = field(default_factory=dict)
+    target: dict[str, Assignment] = field(default_factory=dict)
+    """By member id; a member without an entry has no target yet."""
+    metadata_refresh_ms: int = 0
+    """When the metadata hash is due for a check; not stored: 0 after a load and when a subscribed topic changed."""
+    metadata_refresh_epoch: int = 0
+    """The group epoch which that check led to; above the group's where its record was lost."""
+    retry_assignment_ms: int = 0
+    """When the assignor is asked again that has failed; not stored."""
+    _names: dict[str, int] = field(default_factory=dict)
+    """The number of members that subscribe to a topic by name."""
+
+    def member(self, member_id: str) -> M:
+        """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def names_after(self, removed: Iterable[M], added: M | None) -> set[str]:
+        """The topics that members subscribe to by name, with changes that are not made yet."""
+        names = self._names
+        removed = tuple(removed)
+        if removed:
+            names = dict(names)
+            for member in removed:
+                for name in member.subscribed_topic_names:
+                    count(names, name, -1)
+        topics = set(names)
+        if added is not None:
+            topics |= added.subscribed_topic_names
+        return topics
+
+    def is_metadata_expired(self, now_ms: int) -> bool:
+        """Whether the metadata hash is to be checked with the next heartbeat."""
+        return now_ms >= self.metadata_refresh_ms or self.group_epoch < self.metadata_refresh_epoch
+
+    def may_assign(self, interval_ms: int, now_ms: int) -> bool:
+        """Whether the last target is old enough for a next one, and the assignor not one that has just failed."""
+        if now_ms < self.retry_assignment_ms:
+            return False
+        made_ms = self.assignment_timestamp_ms
+        return made_ms == 0 or interval_ms == 0 or now_ms >= made_ms + interval_ms
+
+    def changed_targets(self, target: Mapping[str, Assignment]) -> list[tuple[str, Assignment]]:
+        """The entries of ``target`` that differ from the group's."""
+        return [(member_id, each) for member_id, each in target.items() if self.target.get(member_id) != each]
+
+    # -- changes, by replay only ---------------------------------------------------------------
+
+    def put_target(self, member_id: str, assignment: Assignment | None) -> None:
+        """Set, or with None forget, a member's target assignment."""
+        if assignment is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = assignment
+
+    def _count_names(self, member: M, change: int) -> None:
+        for name in member.subscribed_topic_names:
+            count(self._names, name, change)
+
+
+def count(counts: dict[str, int], key: str | None, change: int) -> None:
+    """Add to the count of a key; a count of 0 goes. An empty key, or None, is not counted."""
+    if not key:
+        return
+    value = counts.get(key, 0) + change
+    if value:
+        counts[key] = value
+    else:
+        counts.pop(key, None)

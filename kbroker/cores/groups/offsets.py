@@ -1,0 +1,101 @@
+"""Committed offsets of all groups of a shard, and when they expire.
+
+Rules: Kafka's ``OffsetMetadataManager`` (4.3) and KIP-211 (an offset lives as long as its group is
+in use, and ``offsets.retention.minutes`` after that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kbroker.cores.groups.classic_group import ClassicGroup, ClassicGroupState
+from kbroker.cores.groups.records import OffsetAndMetadata
+from kbroker.types import ZERO_UUID, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from kbroker.cores.groups.consumer_group import ConsumerGroup
+    from kbroker.cores.groups.streams.group import StreamsGroup
+
+
+class CommittedOffsets:
+    """group id -> topic -> partition -> committed offset; never an empty inner mapping."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
+
+    def get(self, group_id: str, topic: str, partition: int, topic_id: Uuid) -> OffsetAndMetadata | None:
+        """The committed offset; None if there is none for this incarnation of the topic."""
+        found = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        if found is not None and ZERO_UUID not in (found.topic_id, topic_id) and found.topic_id != topic_id:
+            return None
+        return found
+
+    def put(self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata | None) -> None:
+        """Set, or with None remove, an offset."""
+        if committed is not None:
+            try:
+                self._by_group[group_id][topic][partition] = committed
+            except KeyError:
+                self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+            return
+        topics = self._by_group.get(group_id, {})
+        partitions = topics.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            topics.pop(topic, None)
+        if not topics:
+            self._by_group.pop(group_id, None)
+
+    def of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+        """Every offset of a group, by topic in the order of first commits."""
+        for topic, partitions in self._by_group.get(group_id, {}).items():
+            for partition, committed in partitions.items():
+                yield TopicPartition(topic, partition), committed
+
+    def of_topic(self, topic: str) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
+        """Group id, partition and offset: every offset of a topic."""
+        for group_id, topics in self._by_group.items():
+            for partition, committed in topics.get(topic, {}).items():
+                yield group_id, partition, committed
+
+    def count(self, group_id: str) -> int:
+        """The number of offsets that a group has."""
+        return sum(len(partitions) for partitions in self._by_group.get(group_id, {}).values())
+
+    def groups(self) -> list[str]:
+        """Ids of the groups that have offsets."""
+        return list(self._by_group)
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._by_group
+
+
+def expired_offsets(
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, offsets: CommittedOffsets, retention_ms: int, now_ms: int
+) -> list[TopicPartition]:
+    """The group's offsets whose time is over (KIP-211)."""
+    if not isinstance(group, ClassicGroup) or group.protocol_type is None:
+        # A group with heartbeats of its own, or one that never had members (a standalone consumer commits): each offset
+        # ages on its own.
+        empty_since_ms = None
+    elif group.state is ClassicGroupState.EMPTY:
+        empty_since_ms = group.state_timestamp_ms
+    elif (
+        group.uses_consumer_protocol and group.subscribed_topics is not None and group.state is ClassicGroupState.STABLE
+    ):
+        empty_since_ms = None
+    else:
+        return []
+    expired = []
+    for partition, committed in offsets.of_group(group.group_id):
+        if group.is_subscribed_to(partition.topic):
+            continue
+        if committed.expire_timestamp_ms is not None:
+            is_over = now_ms >= committed.expire_timestamp_ms
+        else:
+            base_ms = committed.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
+            is_over = now_ms - base_ms >= retention_ms
+        if is_over:
+            expired.append(partition)
+    return expired

@@ -1,0 +1,400 @@
+"""The protocol of share groups (KIP-932): changes of a group by ShareGroupHeartbeat and by time.
+
+Each method returns records; only their replay changes a group. Rules: Kafka's ``GroupMetadataManager`` (its share half,
+4.4).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from kbroker.config import GroupConfig
+from kbroker.cores.coordinator.deadlines import DeadlineQueue
+from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.groups.assignors.simple import SimpleAssignor
+from kbroker.cores.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec, MemberSpec, ShareAssignor
+from kbroker.cores.groups.client import ClientContext
+from kbroker.cores.groups.groups import Groups
+from kbroker.cores.groups.modern_group import (
+    FENCING_BACKOFF_MS,
+    LEAVE_GROUP_MEMBER_EPOCH,
+    METADATA_REFRESH_INTERVAL_MS,
+    NOTHING_ASSIGNED,
+    RETRY_ASSIGNMENT_MS,
+    UNSETTLED_INTERVAL_MS,
+)
+from kbroker.cores.groups.settings import GroupSettings
+from kbroker.cores.groups.share.records import (
+    RecordKey,
+    current_record,
+    group_epoch_record,
+    member_record,
+    member_removal,
+    replay,
+    states_record,
+    target_epoch_record,
+    target_record,
+)
+from kbroker.cores.groups.share.requests import StateInitialization
+from kbroker.cores.groups.share.states import initialization, missing_states, waits_for_assignment, with_initializing
+from kbroker.cores.groups.share_group import ShareGroup, ShareGroupMember
+from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.types import Uuid
+from kbroker.value_types import replace
+from kbroker.wire.messages.share_group_heartbeat import (
+    Assignment as WireAssignment,
+)
+from kbroker.wire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+logger = logging.getLogger(__name__)
+
+ASSIGNOR = SimpleAssignor()
+
+
+class ShareProtocol:
+    """Moves share groups. ``group_config`` gives a group's own times."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        settings: Callable[[], GroupSettings],
+        group_config: Callable[[str], GroupConfig],
+        hasher: MetadataHasher,
+        own_assignor: ShareAssignor | None = None,
+    ) -> None:
+        """``own_assignor`` takes the place of Kafka's."""
+        self._groups = groups
+        self._settings = settings
+        self._group_config = group_config
+        self._hasher = hasher
+        self._own_assignor = own_assignor
+        self._sessions: DeadlineQueue[tuple[str, str]] = DeadlineQueue()
+        self._wanted: list[StateInitialization] = []
+
+    @property
+    def topics(self) -> CoordinatorMetadataImage:
+        """The latest image."""
+        return self._hasher.image
+
+    def on_topics(self, changed: Collection[str]) -> None:
+        """Groups that subscribe to a changed topic check their hash with the next heartbeat."""
+        names = frozenset(changed)
+        for group in self._groups.share.values():
+            if not names.isdisjoint(group.subscribed_names()):
+                group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
+
+    def replay(self, key: RecordKey, value: bytes | None, now_ms: int) -> None:
+        """Apply a record of a share group."""
+        replay(self._groups.share, key, value, now_ms)
+
+    def take_wanted(self) -> list[StateInitialization]:
+        """The states to be initialized for groups since the last call; `GroupCoordinator` hears of the outcome."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client: ClientContext, now_ms: int
+    ) -> CoordinatorResult[ShareGroupHeartbeatResponse]:
+        """ShareGroupHeartbeat of a request whose fields are in order. `ApiError` for the whole."""
+        if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
+            group = self._groups.share_group(request.group_id)
+            member = group.member(request.member_id)
+            response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+            records = self._removal(group, member)
+            return CoordinatorResult(response, records, on_stored=self._cancel_when_gone(group.group_id, member))
+        joins = request.member_epoch == 0
+        group = self._group_of(request.group_id, joins=joins)
+        self._check_size(group, request.member_id)
+        existing = group.members.get(request.member_id)
+        if existing is None:
+            existing = ShareGroupMember(request.member_id) if joins else group.member(request.member_id)
+        _check_member_epoch(existing, request.member_epoch)
+        step = _Step(self, group, existing, _with_request(existing, request, client), now_ms)
+        step.run(self._group_config(group.group_id).share.assignment_interval_ms)
+        return self._answer(request, step)
+
+    def _answer(
+        self, request: ShareGroupHeartbeatRequest, step: _Step
+    ) -> CoordinatorResult[ShareGroupHeartbeatResponse]:
+        group_id, member = step.group.group_id, step.new
+        config = self._group_config(group_id).share
+        self._sessions.schedule((group_id, member.member_id), step.now_ms + config.session_timeout_ms)
+        response = ShareGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            heartbeat_interval_ms=step.heartbeat_interval_ms(
+                config.heartbeat_interval_ms, config.assignment_interval_ms
+            ),
+        )
+        is_full = request.subscribed_topic_names is not None
+        if request.member_epoch == 0 or is_full or member.assigned != step.old.assigned:
+            response.assignment = WireAssignment(
+                topic_partitions=[
+                    TopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))
+                    for topic_id in sorted(member.assigned)
+                ]
+            )
+        wanted = step.wanted
+
+        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            if error is None and wanted is not None:
+                self._wanted.append(wanted)
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(response, step.records, on_stored=None if wanted is None else stored)
+
+    def _group_of(self, group_id: str, *, joins: bool) -> ShareGroup:
+        group = self._groups.share.get(group_id)
+        if group is not None:
+            return group
+        if group_id in self._groups:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        if not joins:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return ShareGroup(group_id)
+
+    def empty_group(self, group_id: str) -> ShareGroup:
+        """The share group of that id, a new one if there is none. `ApiError` NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        group = self._group_of(group_id, joins=True)
+        if group.members:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        return group
+
+    def _check_size(self, group: ShareGroup, member_id: str) -> None:
+        limit = self._settings().share_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {limit} members.",
+            )
+
+    # -- a member leaves -----------------------------------------------------------------------
+
+    def _removal(self, group: ShareGroup, member: ShareGroupMember) -> list[CoordinatorRecord]:
+        records = member_removal(group.group_id, member.member_id)
+        metadata_hash = self._hasher.group_hash(group.names_after([member], None))
+        epoch = group.group_epoch + 1
+        records.append(group_epoch_record(group.group_id, epoch, metadata_hash))
+        if len(group.members) == 1:
+            # Nobody is left to make a target for. Without a time, the next member's target waits for no interval.
+            records.append(target_epoch_record(group.group_id, epoch, 0))
+        return records
+
+    def _cancel_when_gone(
+        self, group_id: str, member: ShareGroupMember
+    ) -> Callable[[ErrorCode | None, int], CoordinatorResult[None]]:
+        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            # Only now: a member stays in if its removal could not be stored, and then its session must go on.
+            group = self._groups.share.get(group_id)
+            if group is None or member.member_id not in group.members:
+                self._sessions.cancel((group_id, member.member_id))
+            return CoordinatorResult(None)
+
+        return stored
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When `on_deadline` is next due, in ms; None if never."""
+        return self._sessions.next_deadline()
+
+    def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
+        """Take out one member whose session is over; None when there is none (left)."""
+        due = next(self._sessions.pop_due(now_ms), None)
+        if due is None:
+            return None
+        group_id, member_id = due
+        group = self._groups.share.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return CoordinatorResult(None)
+        logger.info("group %s: member %s is fenced, its session is over", group_id, member_id)
+
+        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
+            if error is not None and due not in self._sessions:
+                self._sessions.schedule(due, later_ms + FENCING_BACKOFF_MS)
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(None, self._removal(group, member), on_stored=stored)
+
+    def on_loaded(self, now_ms: int) -> None:
+        """Replay has rebuilt the groups: their members get a full session, and what was begun is begun again."""
+        for group_id, group in self._groups.share.items():
+            timeout_ms = self._group_config(group_id).share.session_timeout_ms
+            for member_id in group.members:
+                self._sessions.schedule((group_id, member_id), now_ms + timeout_ms)
+            group.states_changed_ms = 0
+
+    # -- for the step of a member ----------------------------------------------------------------
+
+    def count_rebalance(self) -> None:
+        """Count a group epoch that a member's heartbeat begins."""
+        self._groups.rebalances["share"] += 1
+
+    def group_hash(self, names: Collection[str]) -> int:
+        """The metadata hash of topics."""
+        return self._hasher.group_hash(names)
+
+    def assign(
+        self, members: Mapping[str, MemberSpec], assignable: Mapping[Uuid, frozenset[int]]
+    ) -> Mapping[str, Assignment]:
+        """The assignor's answer. `AssignmentKept`."""
+        spec = GroupSpec.of(members)
+        if self._own_assignor is None:
+            return ASSIGNOR.assign(spec, assignable)
+        return self._own_assignor.assign(spec, assignable, self.topics)
+
+    def missing(self, group: ShareGroup, names: Collection[str], state_epoch: int, now_ms: int) -> _Missing | None:
+        """The states that are missing, as the record and the request that make them; None if there is none."""
+        retry_ms = self._settings().share_initialize_retry_interval_ms
+        topics = missing_states(group, names, self.topics, now_ms, retry_ms)
+        if not topics:
+            return None
+        record = states_record(group.group_id, with_initializing(group.states, topics))
+        return record, initialization(group, topics, state_epoch)
+
+
+_Missing = tuple[CoordinatorRecord, StateInitialization]
+
+
+class _Step:
+    """A member's heartbeat on its way through its group. ``old`` is the member before, ``new`` after it."""
+
+    def __init__(
+        self, protocol: ShareProtocol, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember, now_ms: int
+    ) -> None:
+        self._protocol = protocol
+        self.group = group
+        self.old = old
+        self.new = new
+        self.now_ms = now_ms
+        self.records: list[CoordinatorRecord] = []
+        self.wanted: StateInitialization | None = None
+        self._epoch = group.group_epoch
+        self._target_epoch = group.assignment_epoch
+
+    def run(self, assignment_interval_ms: int) -> None:
+        """Store the member, follow the metadata, make a target, give the member its part, and ask for states."""
+        group = self.group
+        bump = False
+        if self.new != self.old or self.old.member_id not in group.members:
+            self.records.append(member_record(group.group_id, self.new))
+            bump = self.new.subscribed_topic_names != self.old.subscribed_topic_names
+        if group.assignment_epoch >= group.group_epoch:
+            bump = bump or waits_for_assignment(group)
+        names = group.names_after([self.old] if self.old.member_id in group.members else (), self.new)
+        bump = self._follow_metadata(names, bump)
+        target = self._target(assignment_interval_ms)
+        self._reconcile(target, bump)
+        missing = self._protocol.missing(group, names, self._epoch, self.now_ms)
+        if missing is not None:
+            record, self.wanted = missing
+            self.records.append(record)
+
+    def _follow_metadata(self, names: Collection[str], bump: bool) -> bool:
+        """Begin a group epoch if there is a reason to; whether there was."""
+        group = self.group
+        if not bump and not group.is_metadata_expired(self.now_ms):
+            return False
+        metadata_hash = self._protocol.group_hash(names)
+        bump = bump or metadata_hash != group.metadata_hash
+        if bump:
+            self._epoch += 1
+            self.records.append(group_epoch_record(group.group_id, self._epoch, metadata_hash))
+            self._protocol.count_rebalance()
+        group.metadata_refresh_ms = self.now_ms + METADATA_REFRESH_INTERVAL_MS
+        group.metadata_refresh_epoch = self._epoch
+        return bump
+
+    def _target(self, assignment_interval_ms: int) -> Assignment:
+        """The member's part of the target, which is made anew for a new group epoch."""
+        group, new = self.group, self.new
+        if group.assignment_epoch >= self._epoch or not group.may_assign(assignment_interval_ms, self.now_ms):
+            return group.target.get(new.member_id, NOTHING_ASSIGNED)
+        specs = {
+            member.member_id: MemberSpec(
+                member_id=member.member_id,
+                rack_id=member.rack_id,
+                subscribed_topic_ids=frozenset(self._topic_ids(member)),
+                assigned=group.target.get(member.member_id, NOTHING_ASSIGNED),
+            )
+            for member in {**group.members, new.member_id: new}.values()
+        }
+        assignable = {topic_id: topic.partitions for topic_id, topic in group.states.initialized.items()}
+        try:
+            target = self._protocol.assign(specs, assignable)
+        except AssignmentKept:
+            group.retry_assignment_ms = self.now_ms + RETRY_ASSIGNMENT_MS
+            return group.target.get(new.member_id, NOTHING_ASSIGNED)
+        self.records += [target_record(group.group_id, *changed) for changed in group.changed_targets(target)]
+        self.records.append(target_epoch_record(group.group_id, self._epoch, self.now_ms))
+        self._target_epoch = self._epoch
+        return target[new.member_id]
+
+    def _reconcile(self, target: Assignment, subscription_changed: bool) -> None:
+        """Give the member its part at once: others may read the same partitions, so nobody gives up anything first."""
+        member = self.new
+        is_behind = member.member_epoch != self._target_epoch
+        if not is_behind and not subscription_changed:
+            return
+        subscribed = set(self._topic_ids(member))
+        assigned = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
+        moved = replace(member, assigned=assigned)
+        if is_behind:
+            moved = replace(moved, member_epoch=self._target_epoch, previous_member_epoch=member.member_epoch)
+        if moved != member:
+            self.new = moved
+            self.records.append(current_record(self.group.group_id, moved))
+
+    def _topic_ids(self, member: ShareGroupMember) -> list[Uuid]:
+        found = (self._protocol.topics.by_name(name) for name in member.subscribed_topic_names)
+        return [topic.id for topic in found if topic is not None]
+
+    def heartbeat_interval_ms(self, regular_ms: int, assignment_interval_ms: int) -> int:
+        """The time until the member's next heartbeat: soon, if there is something to come for the group."""
+        soon_ms = min(regular_ms, UNSETTLED_INTERVAL_MS)
+        if self._target_epoch < self._epoch:
+            due_ms = max(self.group.assignment_timestamp_ms + assignment_interval_ms, self.group.retry_assignment_ms)
+            return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
+        return soon_ms if self.wanted is not None or self.group.states.initializing else regular_ms
+
+
+def _with_request(
+    member: ShareGroupMember, request: ShareGroupHeartbeatRequest, client: ClientContext
+) -> ShareGroupMember:
+    """The member with the fields of the request; a heartbeat has only those that differ from the last one."""
+    names = request.subscribed_topic_names
+    updated = replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=client.client_id,
+        client_host=client.client_host,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
+    )
+    return member if updated == member else updated
+
+
+def _check_member_epoch(member: ShareGroupMember, epoch: int) -> None:
+    """`ApiError` FENCED_MEMBER_EPOCH unless the member is where it should be, one reply behind, or starts over."""
+    current, previous = member.member_epoch, member.previous_member_epoch
+    if epoch in (0, current) or (epoch < current and epoch == previous):
+        return
+    if epoch > current:
+        reason = f"a greater member epoch ({epoch}) than the one known by the group coordinator ({current})."
+    else:
+        reason = (
+            f"a smaller member epoch ({epoch}) than the one known by the group coordinator ({current}), and it does "
+            f"not match the previous member epoch ({previous})."
+        )
+    raise ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The share group member has {reason} The member must abandon all its partitions and rejoin.",
+    )

@@ -1,0 +1,437 @@
+"""A share partition in memory of the partition's leader: the records in delivery, and every change of them (KIP-932).
+
+Pure: methods take the time and return data. A change that must survive is a `Write`: it is prepared, its state goes to
+the `Persister`, and `finish` commits it or takes it back. The rules are those of Kafka 4.4's ``SharePartition``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType, decisions
+from kbroker.cores.share_partitions.acquiring import Acquired as Acquired
+from kbroker.cores.share_partitions.acquiring import OffsetRange as OffsetRange
+from kbroker.cores.share_partitions.acquiring import Taking, end_of_batch, pieces
+from kbroker.cores.share_partitions.acquiring import without as without
+from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters
+from kbroker.cores.share_partitions.runs import Run, Runs
+from kbroker.cores.share_partitions.settings import SharePartitionSettings
+from kbroker.cores.share_state import DeliveryState, SharePartitionState
+from kbroker.errors import ApiError, ErrorCode
+
+_S = DeliveryState
+_NOT_KEPT = -1
+"""In place of a change's number: that of a dead letter could not be kept."""
+
+
+class Write(NamedTuple):
+    """A change to be kept: ``state`` goes to the persister, then `SharePartition.finish` gets this back."""
+
+    state: SharePartitionState
+    change: int = 0
+    """The number of the change, of which some await the outcome and others hold in any case."""
+
+
+class SharePartition:
+    """A share partition, loaded. ``settings`` is asked at each use, as configs change while it runs."""
+
+    def __init__(
+        self, loaded: SharePartitionState, start_offset: int, settings: Callable[[], SharePartitionSettings]
+    ) -> None:
+        """``start_offset`` is that of ``loaded``, or where a group without one starts. `ValueError`: broken state."""
+        self._settings = settings
+        self._state_epoch = loaded.state_epoch
+        self._leader_epoch = loaded.leader_epoch
+        self._runs = Runs()
+        self._start = start_offset
+        position = start_offset
+        for first, last, state, count in loaded.batches:
+            if first < position or last < first:
+                raise ValueError(f"a batch of offsets {first} to {last} cannot follow offset {position - 1}")
+            self._runs.add(Run(first, last, _S(state), count, origin=(first, last)))
+            position = last + 1
+        self._end = position
+        self._next_fetch: int | None = None
+        self._changes = 0
+        self._has_dead_letters = True
+        """Whether `take_dead_letters` may find some."""
+        self._done_count = sum(len(run) for run in self._runs if run.counts_as_done)
+        self._move_start()
+
+    # -- what is there -------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not done with."""
+        return self._start
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last one that was ever in delivery."""
+        return self._end
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """Offsets from the start offset on that are done with (KIP-1226)."""
+        return self._done_count
+
+    def runs(self) -> Iterable[Run]:
+        """The records in delivery, for those who look."""
+        return iter(self._runs)
+
+    @property
+    def run_count(self) -> int:
+        """The ranges of offsets that are in one state."""
+        return len(self._runs)
+
+    def next_fetch_offset(self) -> int:
+        """The first offset that can be handed out: one that came back, one that nobody has read, or the end."""
+        if self._next_fetch is None:
+            self._next_fetch = self._first_free()
+        return self._next_fetch
+
+    def _first_free(self) -> int:
+        position = self._start
+        for run in self._runs:
+            if run.first > position:
+                return position
+            if run.is_available:
+                return run.first
+            position = run.last + 1
+        return self._end
+
+    def can_acquire(self) -> bool:
+        """Whether a fetch can bring anything: too many records in delivery hold up new ones alone."""
+        return self.next_fetch_offset() != self._end or self._end - self._start < self._settings().max_record_locks
+
+    def next_deadline(self, now_ms: int = -1) -> int | None:
+        """The time at which the next lock ends, in ms; None without locks.
+
+        Locks that were over by ``now_ms`` are those of records whose end is being kept: `finish` sees to them.
+        """
+        ends = (run.locked_until_ms for run in self._runs if run.locked_until_ms is not None)
+        return min((end for end in ends if end > now_ms), default=None)
+
+    # -- acquire -------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member_id: str,
+        batches: Sequence[OffsetRange],
+        *,
+        fetch_offset: int,
+        max_records: int,
+        batch_size: int,
+        exact: bool,
+        now_ms: int,
+    ) -> list[Acquired]:
+        """Hand out of these stored batches, read from ``fetch_offset`` on, what nobody holds.
+
+        Stored batches go out whole, and so does what is left of records that were handed out together before:
+        ``max_records`` may be exceeded by a part of them, unless ``exact`` says otherwise (share.acquire.mode). Ranges
+        of new records are about as long as ``batch_size``. Records that came back often are handed out in small pieces,
+        so that a bad one does not spoil its neighbours.
+        """
+        if not batches or batches[-1].last_offset < self._start or max_records <= 0:
+            return []
+        self._archive_missing(max(fetch_offset, self._start), batches[0].first_offset)
+        last = batches[-1].last_offset
+        limit = min(max_records, self._settings().max_record_locks - (self._end - self._start))
+        if limit <= 0:
+            # The window is full; what came back within it is handed out nevertheless.
+            last = min(last, self._end - 1)
+            limit = min(max_records, self._end - fetch_offset)
+        taking = Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
+        position = max(batches[0].first_offset, self._start)
+        for run in self._runs.covering(position, last):
+            after = run.last + 1  # handing out a part of the run makes it shorter
+            if run.first > position:
+                self._take_new(taking, batches, position, run.first - 1, batch_size)
+            if taking.is_full_before(run):
+                break
+            if run.is_available and self._take_again(taking, run, max(position, run.first), min(run.last, last)):
+                break
+            position = after
+        else:
+            if position <= last:
+                self._take_new(taking, batches, position, last, batch_size)
+        self._settle()
+        return taking.acquired
+
+    def _archive_missing(self, first: int, end: int) -> None:
+        """Archive what a log that was read from ``first`` on does not have before ``end``: compaction took it."""
+        if first >= end:
+            return
+        for gap in self._runs.missing(first, end - 1):
+            self._runs.add(Run(*gap, _S.ARCHIVED))
+            self._done_count += gap[1] - gap[0] + 1
+        for run in self._runs.cut(first, end - 1):
+            if run.is_available:
+                self._set(run, _S.ARCHIVED)
+        self._end = max(self._end, end)
+
+    def _take_new(self, taking: Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int) -> None:
+        """Hand out offsets that are in no run."""
+        if taking.is_full:
+            return
+        if taking.remaining < last - first + 1:
+            wanted = first + taking.remaining - 1
+            last = wanted if taking.exact else min(last, end_of_batch(batches, wanted))
+        for begin, end in pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
+            run = Run(begin, end, _S.AVAILABLE, origin=(begin, end))
+            self._runs.add(run)
+            taking.take(run)
+        self._end = max(self._end, last + 1)
+
+    def _take_again(self, taking: Taking, run: Run, first: int, last: int) -> bool:
+        """Hand out what came back of a run; whether nothing more is to be handed out with it."""
+        most = last - first + 1
+        throttled = run.delivery_count >= (threshold := self._throttle_from())
+        if throttled:
+            if taking.count:
+                return True
+            begin, end = run.origin
+            most = min(most, max(1, (end - begin + 1) >> (run.delivery_count - threshold + 1)))
+            limit = self._settings().delivery_count_limit
+            if limit > 2 and run.delivery_count == limit - 1:
+                most = 1  # the last attempt of each is its own
+        if taking.exact:
+            most = min(most, taking.remaining)
+        for each in self._runs.cut(first, first + most - 1):
+            taking.take(each)
+        return throttled
+
+    def _throttle_from(self) -> int:
+        return max(2, (self._settings().delivery_count_limit + 1) // 2)
+
+    # -- acknowledge, release, time out --------------------------------------------------------
+
+    def acknowledge(self, member_id: str, batches: Iterable[AcknowledgementBatch], now_ms: int) -> Write | None:
+        """Take a member's word for records that it holds; None if there is nothing to keep.
+
+        `ApiError` INVALID_RECORD_STATE for a record that it does not hold, INVALID_REQUEST for offsets or types that
+        make no sense. Nothing is changed then. A word about what is below the start offset is neither refused nor kept.
+        """
+        change = self._new_change()
+        renewed: list[tuple[int, int]] = []
+        try:
+            for batch in batches:
+                first_known = next(iter(self._runs)).first if self._runs else None
+                for first, last, kind in decisions(batch, self._start, first_known, self._end, self._settings):
+                    held = self._held_by(member_id, first, last)
+                    if kind is AcknowledgeType.RENEW:
+                        renewed.append((first, last))
+                    else:
+                        for run in held:
+                            self._prepare(run, kind, change)
+        except ApiError:
+            for run in self._runs_of(change):
+                self._take_back(run)
+            self._settle()
+            raise
+        for first, last in renewed:
+            for run in self._runs.cut(first, last):
+                if run.is_held:
+                    run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
+        return self._write(change)
+
+    def _held_by(self, member_id: str, first: int, last: int) -> list[Run]:
+        if self._runs.missing(first, last):
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "The batch offsets are not acquired.")
+        runs = self._runs.cut(first, last)
+        for run in runs:
+            if not run.is_held:
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD_STATE, "The offset cannot be acknowledged. The offset is not acquired."
+                )
+            if run.member_id != member_id:
+                raise ApiError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
+        return runs
+
+    def release(self, member_id: str) -> Write | None:
+        """Give back all that a member holds: its session has ended."""
+        change = self._new_change()
+        for run in self._runs:
+            if run.is_held and run.member_id == member_id:
+                self._prepare(run, AcknowledgeType.RELEASE, change)
+        return self._write(change)
+
+    def expire_locks(self, now_ms: int) -> Write | None:
+        """Give back what members have held for too long. That holds at once, kept or not."""
+        expired = [run for run in self._runs if run.is_held and _is_over(run, now_ms)]
+        for run in expired:
+            self._set(run, self._after_release(run))
+        return self._write_at_once(expired)
+
+    def give_back(self, member_id: str, acquired: Iterable[Acquired]) -> None:
+        """Take back what a member was to get and has not been sent: that was no delivery."""
+        for first, last, _ in acquired:
+            for run in self._runs.cut(first, last):
+                if run.is_held and run.member_id == member_id:
+                    run.delivery_count -= 1
+                    self._set(run, _S.AVAILABLE)
+        self._settle()
+
+    def archive(self, ranges: Iterable[OffsetRange], member_id: str) -> Write | None:
+        """Finish with records that a member holds and must not see: those of aborted transactions, and markers."""
+        archived = []
+        for first, last in ranges:
+            for run in self._runs.cut(first, last):
+                if run.is_held and run.member_id == member_id:
+                    self._set(run, _S.ARCHIVED)
+                    archived.append(run)
+        return self._write_at_once(archived)
+
+    def take_dead_letters(self) -> list[DeadLetters]:
+        """Records to be put into the dead-letter queue; each is handed out here once, also after a load.
+
+        Those of a change that is being kept come when it is: until then a new leader would hand them out again.
+        """
+        if not self._has_dead_letters:
+            return []
+        letters = []
+        self._has_dead_letters = False
+        for run in self._runs:
+            if run.next_state is _S.ARCHIVING or (run.state is _S.ARCHIVING and run.change):
+                self._has_dead_letters = True
+            elif run.state is _S.ARCHIVING and not run.is_dead_letter:
+                run.is_dead_letter = True
+                letters.append(DeadLetters(run.first, run.last, run.delivery_count, run.reason or self._reason(run)))
+        return letters
+
+    def _reason(self, run: Run) -> DeadLetterReason:
+        """The likely reason, for one that was loaded: it is not kept."""
+        worn_out = run.delivery_count >= self._settings().delivery_count_limit
+        return DeadLetterReason.DELIVERED_TOO_OFTEN if worn_out else DeadLetterReason.REJECTED
+
+    def archive_dead_letters(self, letters: Iterable[DeadLetters]) -> Write | None:
+        """Finish with records, whether the dead-letter queue has taken them or not."""
+        archived = []
+        for first, last, *_ in letters:
+            if last < self._start:
+                continue
+            for run in self._runs.cut(max(first, self._start), last):
+                if run.state is _S.ARCHIVING:
+                    self._set(run, _S.ARCHIVED)
+                    archived.append(run)
+        return self._write_at_once(archived)
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Pass over records that the log does not have any more. Locks on them end with their members' word."""
+        if log_start_offset <= self._start:
+            return
+        for run in self._runs.drop_below(log_start_offset):
+            if run.counts_as_done:
+                self._done_count -= len(run)
+        self._start = log_start_offset
+        self._end = max(self._end, log_start_offset)
+        self._settle()
+
+    def finish(self, write: Write, error: ErrorCode | None, now_ms: int) -> None:
+        """Commit a change that is kept, or take it back. A lock that ended in the meantime is over then."""
+        for run in self._runs_of(write.change):
+            if error is None:
+                assert run.next_state is not None
+                run.state, run.next_state, run.change = run.next_state, None, 0
+                run.member_id, run.locked_until_ms = "", None
+            else:
+                self._take_back(run)
+                if _is_over(run, now_ms):
+                    self._set(run, self._after_release(run))
+                    run.change = write.change
+        for run in self._runs:
+            if run.change == write.change:
+                run.change = _NOT_KEPT if error is not None and run.state is _S.ARCHIVING else 0
+        self._settle()
+
+    def keep_again(self) -> Write | None:
+        """Have dead letters kept whose change was not: nobody may have them before; None without such."""
+        return self._write_at_once([run for run in self._runs if run.change == _NOT_KEPT])
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _new_change(self) -> int:
+        self._changes += 1
+        return self._changes
+
+    def _runs_of(self, change: int) -> list[Run]:
+        """The runs that await a change's outcome. They may have been split since it was prepared."""
+        return [run for run in self._runs if run.next_state is not None and run.change == change]
+
+    def _prepare(self, run: Run, kind: AcknowledgeType, change: int) -> None:
+        if kind is AcknowledgeType.ACCEPT:
+            run.next_state = _S.ACKNOWLEDGED
+        elif kind is AcknowledgeType.RELEASE:
+            run.next_state = self._after_release(run)
+        elif kind is AcknowledgeType.REJECT:
+            run.next_state = self._given_up(run, DeadLetterReason.REJECTED)
+        else:
+            run.next_state = _S.ARCHIVED
+        run.change = change
+        if run.counts_as_done:
+            self._done_count += len(run)
+
+    def _take_back(self, run: Run) -> None:
+        if run.counts_as_done:
+            self._done_count -= len(run)
+        run.next_state, run.change, run.reason = None, 0, None
+
+    def _after_release(self, run: Run) -> DeliveryState:
+        if run.delivery_count < self._settings().delivery_count_limit:
+            return _S.AVAILABLE
+        return self._given_up(run, DeadLetterReason.DELIVERED_TOO_OFTEN)
+
+    def _given_up(self, run: Run, reason: DeadLetterReason) -> DeliveryState:
+        if not self._settings().has_dead_letter_queue:
+            return _S.ARCHIVED
+        run.reason, self._has_dead_letters = reason, True
+        return _S.ARCHIVING
+
+    def _set(self, run: Run, state: DeliveryState) -> None:
+        """Have a state hold at once."""
+        run.state, run.member_id, run.locked_until_ms, run.is_dead_letter = state, "", None, False
+        if run.counts_as_done:
+            self._done_count += len(run)
+
+    def _write(self, change: int) -> Write | None:
+        self._changed()
+        changed = self._runs_of(change)
+        return Write(self._state(changed), change) if changed else None
+
+    def _write_at_once(self, changed: list[Run]) -> Write | None:
+        write = None
+        if changed:
+            number = self._new_change()
+            for run in changed:
+                run.change = number
+            write = Write(self._state(changed), number)
+        self._settle()
+        return write
+
+    def _state(self, changed: Iterable[Run]) -> SharePartitionState:
+        batches = tuple(run.batch() for run in changed)
+        return SharePartitionState(self._state_epoch, self._leader_epoch, self._start, self._done_count, batches)
+
+    def _settle(self) -> None:
+        self._move_start()
+        self._runs.join()
+        self._changed()
+
+    def _changed(self) -> None:
+        self._next_fetch = None
+
+    def _move_start(self) -> None:
+        """Pass over records at the start that are done with."""
+        start = self._start
+        for run in self._runs:
+            if run.first > start or not run.is_done:
+                break
+            start = run.last + 1
+        if start > self._start:
+            self._done_count -= sum(len(run) for run in self._runs.drop_below(start))
+            self._start = start
+
+
+def _is_over(run: Run, now_ms: int) -> bool:
+    return run.locked_until_ms is not None and run.locked_until_ms <= now_ms

@@ -1,0 +1,187 @@
+"""The active controller's changes: appended to the metadata log, and answered once they are committed and published.
+
+Many changes may wait for one flush (group commit): while ``fdatasync`` runs in a thread, further records are appended,
+and the next flush takes them all. A change is answered when the high watermark has passed its records and every
+subscriber has seen the image that holds them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from kbroker.errors import ApiError, ErrorCode, LogDirFailure
+from kbroker.node.controller.image_publisher import ImagePublisher
+from kbroker.node.controller.quorum import MetadataLog, Quorum
+from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
+from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.raft.snapshot import read_bootstrap
+from kbroker.raft_metadata.storage import activation_records, bootstrap_records
+from kbroker.runtime.env import Env
+from kbroker.runtime.later import Later
+from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import NamedTuple
+from kbroker.wire.errors import EncodeError
+from kbroker.wire.records.metadata import AbortTransactionRecord
+
+if TYPE_CHECKING:
+    from kbroker.observe.metrics.histogram import Histogram
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class _Pending(NamedTuple):
+    """Records that this leader appended and that are not committed yet, with the image that they make."""
+
+    first_offset: int
+    last_offset: int
+    delta: MetadataDelta
+    image: MetadataImage
+    timestamp_ms: int
+    appended_at: float
+    """Seconds of the node's clock."""
+
+
+class ControllerLog:
+    """The controller on top of the metadata log.
+
+    It is active while this node leads the quorum and has read all that came before its epoch.
+    """
+
+    def __init__(
+        self, controller: Controller, quorum: Quorum, images: ImagePublisher, env: Env, files: MetadataLog
+    ) -> None:
+        self._controller = controller
+        self._quorum = quorum
+        self._log = quorum.log
+        self._core = quorum.core
+        self._images = images
+        self._env = env
+        self._directory = files.directory
+        self._bootstrap = read_bootstrap(env.disk, files.log_dir)
+        self._pending: deque[_Pending] = deque()
+        self._waiting: deque[tuple[int, Later[None]]] = deque()
+        """Changes that are answered once all below an offset is committed."""
+        self.change_times: Histogram | None = None
+        """Of the work for changes, and ``commit_times`` until they are committed, on a node that has metrics."""
+        self.commit_times: Histogram | None = None
+        self._active = False
+        self._on_active: list[Callable[[], None]] = []
+
+    @property
+    def controller(self) -> Controller:
+        """The controller; its image holds what is appended, committed or not."""
+        return self._controller
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._active
+
+    def check_active(self) -> None:
+        """``ApiError`` NOT_CONTROLLER unless this node is the active controller."""
+        if not self._active or not self._core.is_leader or self._quorum.failure is not None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "This is not the active controller.")
+
+    def on_active(self, callback: Callable[[], None]) -> None:
+        """Have ``callback()`` called each time that this node becomes the active controller, before it decides."""
+        self._on_active.append(callback)
+
+    async def submit(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:
+        """Run ``operation(view)`` on the active controller; its response once its records are committed.
+
+        ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
+        records still waits until everything that it may have seen is committed.
+        """
+        self.check_active()
+        began = self._env.now()
+        result = operation(self._controller.view(self._log.end_offset))
+        if result.records:
+            self._append(result.records, self._env.wall_clock_ms())
+        if self.change_times is not None:
+            self.change_times.observe_seconds(self._env.now() - began)
+        if self._log.end_offset > self._core.high_watermark:
+            committed = Later[None]()
+            self._waiting.append((self._log.end_offset, committed))
+            await committed
+        return result.response
+
+    def _append(self, records: Sequence[object], now_ms: int) -> None:
+        log, controller, epoch = self._log, self._controller, self._core.epoch
+        before = controller.image
+        version = before.features.metadata_version
+        # Replayed before it is written: a record that cannot follow must not reach the log.
+        expected = OffsetAndEpoch(log.end_offset + len(records) - 1, epoch)
+        delta = controller.replay(records, expected)
+        try:
+            last = log.append_records(
+                records,
+                epoch,
+                timestamp_ms=now_ms,
+                metadata_version=version or controller.image.features.metadata_version,
+            )
+        except EncodeError as error:
+            # Not the caller's fault, and no other change's: this one is refused, and the controller goes on.
+            controller.reset(before)
+            logger.exception("a change has a record that metadata.version %d cannot express", version)
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+        except ValueError as error:
+            controller.reset(before)
+            raise ApiError(ErrorCode.POLICY_VIOLATION, str(error)) from None
+        except OSError as error:
+            self._quorum.fail(
+                LogDirFailure(f"cannot write the metadata log in {self._directory}: {error.strerror or error}")
+            )
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller cannot write its log.") from None
+        assert last == expected
+        first_offset = last.offset - len(records) + 1
+        self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
+        self._quorum.runner.on_appended()
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Publish what is committed, answer those that waited for it, and begin to decide if all before is known."""
+        pending, images = self._pending, self._images
+        own = pending[0].first_offset if pending else high_watermark
+        images.read_to(min(high_watermark, own), self._core.epoch)
+        while pending and pending[0].last_offset < high_watermark:
+            change = pending.popleft()
+            images.adopt(change.delta, change.image, change.timestamp_ms)
+            if self.commit_times is not None:
+                self.commit_times.observe_seconds(self._env.now() - change.appended_at)
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            self._waiting.popleft()[1].set(None)
+        leader = self._core.leader
+        if leader is not None and not self._active and images.next_offset > leader.epoch_start_offset:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Become active: all that came before this node's epoch is in the image."""
+        aborts = self._images.abandon_transaction()
+        self._controller.reset(self._images.loaded_image)
+        self._active = True
+        for callback in self._on_active:
+            callback()
+        now_ms = self._env.wall_clock_ms()
+        if aborts:
+            self._append([AbortTransactionRecord(reason="The writer is gone")], now_ms)
+        if self._controller.image.features.metadata_version == 0:
+            # The cluster's history begins with the records of ``bootstrap.checkpoint``.
+            records = self._bootstrap if self._bootstrap is not None else bootstrap_records()
+            self._append(activation_records(records, self._controller.schema.static_min_insync_replicas), now_ms)
+
+    def on_role_changed(self) -> None:
+        """Forget what is not committed if this node does not lead any more."""
+        if self._active and not self._core.is_leader:
+            self._pending.clear()
+            self.fail()
+
+    def fail(self) -> None:
+        """Decide nothing any more; changes that are not committed are answered with NOT_CONTROLLER."""
+        self._active = False
+        while self._waiting:
+            _, committed = self._waiting.popleft()
+            committed.fail(ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed."))

@@ -1,0 +1,372 @@
+"""Requests of transactions to other brokers: markers for the partitions that they lead, and their coordinators.
+
+Each broker has up to ``MOST_CONNECTIONS`` connections, each with a task that lives while it has questions to send. An
+answer may take as long as replication or the end of another transaction, and later questions must not wait for it.
+Questions that arrive while all connections are busy share the next request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import trio
+
+from kbroker.cores.transactions.marker import TransactionMarker
+from kbroker.cores.transactions.records import partitions_by_topic
+from kbroker.errors import ErrorCode
+from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
+from kbroker.wire.errors import WireError
+from kbroker.wire.registry import API_KEYS
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
+    from kbroker.node.peers.peer import Peer
+    from kbroker.runtime.env import Network
+    from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+    from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 10.0
+"""An idle connection is closed after this time."""
+
+MOST_CONNECTIONS = 4
+"""Upper bound of the connections to one broker, for questions of one kind."""
+
+_ABORTABLE = {ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE}
+"""Clients are not told that one broker has no permission at another (``AddPartitionsToTxnManager``): a producer aborts
+its transaction for the error that they get."""
+
+PartitionErrors = dict[TopicPartition, ErrorCode]
+
+
+class Question(Protocol):
+    """A question to another broker; several of them may share a request."""
+
+    @property
+    def partitions(self) -> Sequence[TopicPartition]: ...
+
+    @property
+    def on_done(self) -> Callable[[PartitionErrors], None]: ...
+
+    @property
+    def identity(self) -> Any:
+        """The key that assigns an answer in the response to this question."""
+        ...
+
+    @property
+    def subject(self) -> Any:
+        """Two questions of one identity may share a request if their subjects are equal; None: they never may."""
+        ...
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+class MarkerQuestion(NamedTuple):
+    """Write a marker into partitions."""
+
+    marker: TransactionMarker
+    partitions: Sequence[TopicPartition]
+    on_done: Callable[[PartitionErrors], None]
+
+    @property
+    def identity(self) -> int:
+        return self.marker.producer_id
+
+    @property
+    def subject(self) -> None:
+        return None
+
+
+class MembershipQuestion(NamedTuple):
+    """Asks whether these partitions are in the transaction, or has them added (``add``)."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    partitions: Sequence[TopicPartition]
+    add: bool
+    on_done: Callable[[PartitionErrors], None]
+
+    @property
+    def identity(self) -> str:
+        return self.transactional_id
+
+    @property
+    def subject(self) -> tuple[ProducerIdAndEpoch, bool]:
+        return self.producer, self.add
+
+
+class _Kind(NamedTuple, Generic[Q]):
+    """The request of one kind of question: its API, and how questions are encoded and answers read."""
+
+    name: str
+    api_key: int
+    """The API's messages are imported with the first question: a single node never sends one."""
+    min_version: int
+    request: Callable[[Sequence[Q]], Any]
+    answers: Callable[[Any], Mapping[tuple[Any, TopicPartition], int]]
+    unreachable: ErrorCode
+    """The error that a question gets if no answer arrives."""
+
+
+class _Line(Generic[Q]):
+    """The questions that wait for one broker, and the tasks that send them."""
+
+    __slots__ = ("idle", "queue", "tasks", "under_way")
+
+    def __init__(self) -> None:
+        self.queue: list[Q] = []
+        self.tasks = 0
+        self.idle: list[trio.Event] = []
+        """Tasks without a question; the most recently busy one is last."""
+        self.under_way: set[trio.CancelScope] = set()
+
+
+class BrokerRequests(Generic[Q]):
+    """Asks questions of one kind. ``address`` gives where a broker is, None if that is not known."""
+
+    def __init__(
+        self,
+        kind: _Kind[Q],
+        network: Network,
+        config: BrokerConfig,
+        start_soon: Callable[..., None],
+        address: Callable[[int], tuple[str, int] | None],
+    ) -> None:
+        self._kind = kind
+        self._network = network
+        self._client_id = f"broker-{config.node_id}-{kind.name}"
+        self._timeout = config.request_timeout_ms / 1000
+        self._start_soon = start_soon
+        self._address = address
+        self._lines: dict[int, _Line[Q]] = {}
+        self._refused_by: dict[int, ErrorCode] = {}
+        """Brokers that refused the last request as a whole, and why."""
+
+    def ask(self, broker_id: int, question: Q) -> None:
+        """Ask a broker; the question's ``on_done`` is called with an error for each partition."""
+        line = self._lines.get(broker_id)
+        if line is None:
+            line = self._lines[broker_id] = _Line()
+        line.queue.append(question)
+        if line.idle:
+            line.idle.pop().set()
+        elif line.tasks < MOST_CONNECTIONS:
+            line.tasks += 1
+            self._start_soon(self._work_off, broker_id, line)
+
+    def give_up(self, broker_id: int) -> None:
+        """End the requests to a broker that is fenced or was restarted; their questions get the error ``unreachable``.
+
+        A broker that hangs or is cut off does not refuse requests, and others may lead its partitions long before
+        ``request.timeout.ms`` is over.
+        """
+        line = self._lines.get(broker_id)
+        if line is not None:
+            for scope in line.under_way:
+                scope.cancel()
+
+    async def _work_off(self, broker_id: int, line: _Line[Q]) -> None:
+        from kbroker.node.peers.peer import Peer
+
+        peer: Peer | None = None
+        try:
+            while True:
+                while line.queue:
+                    address = self._address(broker_id)
+                    if peer is not None and (peer.host, peer.port) != address:
+                        peer.close()
+                        peer = None
+                    if peer is None and address is not None:
+                        peer = Peer(self._network, *address, client_id=self._client_id)
+                    questions = _compatible(line.queue)
+                    errors = await self._exchange(broker_id, line, peer, questions)
+                    for question in questions:
+                        self._answer(question, errors)
+                wanted = trio.Event()
+                line.idle.append(wanted)
+                with trio.move_on_after(IDLE_SECONDS):
+                    await wanted.wait()
+                if not wanted.is_set():
+                    line.idle.remove(wanted)
+                    return
+        finally:
+            line.tasks -= 1
+            if not line.tasks and self._lines.get(broker_id) is line:
+                del self._lines[broker_id]
+            if peer is not None:
+                peer.close()
+
+    def _answer(self, question: Q, errors: Mapping[tuple[Any, TopicPartition], int]) -> None:
+        found = {
+            each: ErrorCode.of(errors.get((question.identity, each), self._kind.unreachable))
+            for each in question.partitions
+        }
+        try:
+            question.on_done(found)
+        except Exception:
+            logger.exception("%s: the answer could not be dealt with", self._kind.name)
+
+    async def _exchange(
+        self, broker_id: int, line: _Line[Q], peer: Peer | None, questions: Sequence[Q]
+    ) -> Mapping[tuple[Any, TopicPartition], int]:
+        kind = self._kind
+        if peer is None:
+            await trio.lowlevel.checkpoint()
+            return {}
+        from kbroker.node.peers.peer import UnsupportedByPeer
+
+        def make(version: int) -> Any:
+            if version < kind.min_version:
+                raise UnsupportedByPeer(f"version {version} is too old")
+            return kind.request(questions)
+
+        reason: object = "no answer in time, or the broker was fenced"
+        scope = trio.move_on_after(self._timeout)
+        line.under_way.add(scope)
+        try:
+            with scope:
+                response, _ = await peer.ask_versioned(API_KEYS[kind.api_key].request, make)
+                answers = kind.answers(response)
+                code = _refusal(response, answers)
+                self._log_refusal(broker_id, code)
+                if code and not answers:
+                    told = _ABORTABLE.get(code, code)
+                    return {(each.identity, partition): told for each in questions for partition in each.partitions}
+                return answers
+        except (OSError, WireError, UnsupportedByPeer) as error:
+            reason = error
+        finally:
+            line.under_way.discard(scope)
+        logger.info("%s: broker at %s:%d: %s", kind.name, peer.host, peer.port, reason)
+        return {}
+
+    def _log_refusal(self, broker_id: int, code: ErrorCode) -> None:
+        """Log that a broker refuses requests as a whole, once until it takes one or gives another reason."""
+        if not code:
+            self._refused_by.pop(broker_id, None)
+        elif self._refused_by.get(broker_id) is not code:
+            self._refused_by[broker_id] = code
+            logger.error("%s: broker %d refuses the requests of this broker: %s", self._kind.name, broker_id, code.name)
+
+
+def _refusal(response: Any, answers: Mapping[tuple[Any, TopicPartition], int]) -> ErrorCode:
+    """The error of the request as a whole, NONE if there is none; WriteTxnMarkers says it of each partition."""
+    code = getattr(response, "error_code", ErrorCode.NONE)
+    if not code and ErrorCode.CLUSTER_AUTHORIZATION_FAILED in answers.values():
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ErrorCode.of(code)
+
+
+def _compatible(queue: list[Q]) -> list[Q]:
+    """Remove from the queue and return the questions that may share the next request."""
+    taken: list[Q] = []
+    subjects: dict[Any, Any] = {}
+    left = []
+    for question in queue:
+        subject = question.subject
+        if question.identity not in subjects:
+            subjects[question.identity] = subject
+            taken.append(question)
+        elif subject is not None and subjects[question.identity] == subject:
+            taken.append(question)
+        else:
+            left.append(question)
+    queue[:] = left
+    return taken
+
+
+def _markers_request(questions: Sequence[MarkerQuestion]) -> WriteTxnMarkersRequest:
+    from kbroker.wire.messages.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=question.marker.producer_id,
+                producer_epoch=question.marker.producer_epoch,
+                transaction_result=question.marker.commit,
+                coordinator_epoch=question.marker.coordinator_epoch,
+                transaction_version=question.marker.transaction_version,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in partitions_by_topic(question.partitions).items()
+                ],
+            )
+            for question in questions
+        ]
+    )
+
+
+def _markers_answers(response: WriteTxnMarkersResponse) -> dict[tuple[Any, TopicPartition], int]:
+    return {
+        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): each.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for each in topic.partitions
+    }
+
+
+def _membership_request(questions: Sequence[MembershipQuestion]) -> AddPartitionsToTxnRequest:
+    from kbroker.wire.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
+    )
+
+    partitions: dict[str, dict[TopicPartition, None]] = {}
+    for question in questions:
+        partitions.setdefault(question.transactional_id, {}).update(dict.fromkeys(question.partitions))
+    first = {question.transactional_id: question for question in reversed(questions)}
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=question.transactional_id,
+                producer_id=question.producer.producer_id,
+                producer_epoch=question.producer.producer_epoch,
+                verify_only=not question.add,
+                topics=[
+                    AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                    for name, indexes in partitions_by_topic(partitions[question.transactional_id]).items()
+                ],
+            )
+            for question in reversed(first.values())
+        ]
+    )
+
+
+def _membership_answers(response: AddPartitionsToTxnResponse) -> dict[tuple[Any, TopicPartition], int]:
+    if response.error_code:
+        return {}
+    return {
+        (result.transactional_id, TopicPartition(topic.name, each.partition_index)): each.partition_error_code
+        for result in response.results_by_transaction
+        for topic in result.topic_results
+        for each in topic.results_by_partition
+    }
+
+
+MARKERS = _Kind(
+    "transaction-markers",
+    27,  # WriteTxnMarkers
+    1,
+    _markers_request,
+    _markers_answers,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+MEMBERSHIP = _Kind(
+    "add-partitions",
+    24,  # AddPartitionsToTxn
+    4,
+    _membership_request,
+    _membership_answers,
+    ErrorCode.NETWORK_EXCEPTION,
+)

@@ -1,0 +1,207 @@
+"""A small HTTP server inside a node, for pages that are read by programs: GET and HEAD, over h11.
+
+It is bounded in all that a stranger may ask of it: connections, size of a request, time of an exchange. It serves no
+clients of Kafka and shares nothing with their listeners but the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Final
+
+import trio
+
+from kbroker.errors import FatalError
+from kbroker.runtime.bound_ports import addresses_of, bind_all, cannot_listen, listen
+from kbroker.version import __version__
+
+try:
+    import h11
+except ImportError as error:
+    raise FatalError("metrics and the explorer need the package h11: pip install 'kbroker[metrics]'") from error
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 32
+MAX_HEAD: Final = 8 << 10
+"""Bytes of a request's line and headers."""
+REQUEST_SECONDS: Final = 15.0
+"""For a request to arrive; a reader that keeps its connection comes more often than this, or connects anew."""
+RESPONSE_SECONDS: Final = 60.0
+"""For a page to be taken, unless it says that it has no end."""
+STALLED_SECONDS: Final = 30.0
+"""For a piece of a response without an end to be taken: a reader that stands still makes place for others."""
+PLAIN: Final = "text/plain; charset=utf-8"
+
+Respond = Callable[["Exchange", str], Awaitable[None]]
+"""Answers the request for a target."""
+
+
+class HttpServer:
+    """Serves one address, from ``bind`` until it is cancelled."""
+
+    def __init__(self, subject: str, address: tuple[str, int], respond: Respond) -> None:
+        """``subject`` begins its messages."""
+        self._subject = subject
+        self._address = address
+        self._respond = respond
+        self._listeners: list[trio.SocketListener] = []
+        self._connections = 0
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        bound: int = self._listeners[0].socket.getsockname()[1]
+        return bound
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a path."""
+        host = self._address[0] or "all interfaces"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def bind(self) -> None:
+        """Take the address. ``FatalError`` if it cannot be had."""
+        host, port = self._address
+        try:
+            sockets = bind_all(host, await trio.to_thread.run_sync(addresses_of, host), port)
+            listen(sockets, 512)
+        except OSError as error:
+            raise FatalError(f"{self._subject}: {cannot_listen(host, port, error)}") from error
+        except FatalError as error:
+            raise FatalError(f"{self._subject}: {error}") from error
+        self._listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in sockets]
+
+    async def serve(self) -> None:
+        """Answer until cancelled."""
+        await trio.serve_listeners(self._serve_connection, self._listeners)
+
+    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+        if self._connections >= MAX_CONNECTIONS:
+            await trio.aclose_forcefully(stream)
+            return
+        self._connections += 1
+        try:
+            await Exchange(stream, self._respond).run()
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the reader is gone, which is no news
+        except Exception:
+            logger.exception("%s: a request failed", self._subject)
+        finally:
+            self._connections -= 1
+            with trio.move_on_after(1) as scope:
+                scope.shield = True
+                await trio.aclose_forcefully(stream)
+
+
+class Exchange:
+    """The requests of one connection, one after the other."""
+
+    def __init__(self, stream: trio.SocketStream, respond: Respond) -> None:
+        self._stream = stream
+        self._respond = respond
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._is_head = False
+        self._is_endless = False
+        self._scope = trio.CancelScope()
+        self.headers: dict[str, str] = {}
+        """Headers of the request, by names in lower case."""
+
+    async def run(self) -> None:
+        """Serve until the reader closes, is too slow, or sends nonsense."""
+        while True:
+            with trio.move_on_after(REQUEST_SECONDS) as scope:
+                request = await self._next_request()
+            if scope.cancelled_caught or request is None:
+                return
+            self._is_endless = False
+            with trio.move_on_after(RESPONSE_SECONDS) as self._scope:
+                await self._answer_request(request)
+            if (
+                self._scope.cancelled_caught
+                or self._http.our_state is not h11.DONE
+                or self._http.their_state is not h11.DONE
+            ):
+                return
+            self._http.start_next_cycle()
+
+    async def _next_request(self) -> h11.Request | None:
+        request: h11.Request | None = None
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                    await self.answer(error.error_status_hint, "this is no request that can be understood\n")
+                return None
+            if event is h11.NEED_DATA:
+                self._http.receive_data(await self._stream.receive_some(MAX_HEAD))
+            elif isinstance(event, h11.Request):
+                request = event
+                if request.method not in (b"GET", b"HEAD"):
+                    return request  # whatever comes with it is not read
+            elif isinstance(event, h11.EndOfMessage):
+                return request
+            elif isinstance(event, h11.Data):
+                continue
+            else:
+                return None
+
+    async def _answer_request(self, request: h11.Request) -> None:
+        self._is_head = request.method == b"HEAD"
+        self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
+        if request.method not in (b"GET", b"HEAD"):
+            await self.answer(405, "only GET and HEAD are served\n")
+            return
+        await self._respond(self, request.target.decode("ascii", "replace"))
+
+    @property
+    def is_head(self) -> bool:
+        """Whether only the headers of the response are asked for."""
+        return self._is_head
+
+    def has_no_end(self) -> None:
+        """The response is a stream: it takes as long as the reader stays, and takes each piece in time."""
+        self._is_endless = True
+        self._scope.deadline = inf
+
+    async def answer(self, status: int, text: str, content_type: str = PLAIN) -> None:
+        """A whole response."""
+        await self.begin(status, content_type, length=len(text.encode()))
+        await self.send(text)
+        await self.end()
+
+    async def begin(self, status: int, content_type: str, length: int | None = None) -> None:
+        """Begin a response; without a ``length`` it is sent in chunks."""
+        headers = [
+            ("Content-Type", content_type),
+            ("Server", f"kbroker/{__version__}"),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+        ]
+        if length is not None:
+            headers.append(("Content-Length", str(length)))
+        await self._write(h11.Response(status_code=status, headers=headers))
+
+    async def send(self, text: str) -> None:
+        """Send some of the body, as fast as the reader takes it."""
+        if not self._is_head:
+            await self._write(h11.Data(data=text.encode()))
+
+    async def end(self) -> None:
+        """The response is complete."""
+        await self._write(h11.EndOfMessage())
+
+    async def _write(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            if self._is_endless:
+                self._scope.deadline = trio.current_time() + STALLED_SECONDS
+            await self._stream.send_all(data)
+            if self._is_endless:
+                self._scope.deadline = inf
+        else:
+            await trio.lowlevel.checkpoint()

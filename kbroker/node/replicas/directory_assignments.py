@@ -1,0 +1,141 @@
+"""Reports the log directory of each of this broker's replicas to the controller (KIP-858).
+
+The controller needs this to know the partitions of a failed directory. The replicas of a broker with one directory are
+taken to be there; such a broker reports those that it cannot use, and those that it can use again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
+from kbroker.types import Uuid
+from kbroker.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
+
+if TYPE_CHECKING:
+    from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 5.0
+"""Interval of checks, where there are several directories: a log may get or change its directory long after the image
+has its partition."""
+
+RETRY_SECONDS = 0.5
+
+MAX_REPLICAS = 2000
+"""In one request, as many as Kafka's ``AssignReplicasToDirsRequest`` holds."""
+
+
+class DirectoryAssignments:
+    """Compares the metadata with the logs, and reports differences. ``run`` it for as long as the node serves."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        image: Callable[[], MetadataImage],
+        broker_epoch: Callable[[], int],
+        ask_controller: Callable[[Any], Awaitable[Any]],
+    ) -> None:
+        log_manager = manager.log_manager
+        log_manager.on_offline.append(self.report_soon)
+        self._interval = CHECK_SECONDS if len(log_manager.log_dirs) > 1 else inf
+        self._manager = manager
+        self._image = image
+        self._broker_epoch = broker_epoch
+        self._ask_controller = ask_controller
+        self._wanted = trio.Event()
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the metadata."""
+        if delta.features_changed or any(True for _ in self._differing(image, delta.changed_topics)):
+            self._wanted.set()
+
+    def report_soon(self) -> None:
+        """Have the replicas looked at now: one cannot be used any more, or again."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Compare and report, until cancelled."""
+        while True:
+            self._wanted = trio.Event()
+            request = self._request()
+            if request is not None and not await self._report(request):
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            with trio.move_on_after(self._interval):
+                await self._wanted.wait()
+
+    def _request(self) -> AssignReplicasToDirsRequest | None:
+        """The replicas of which the controller knows another directory, or none; None if there are none, or the level
+        of ``metadata.version`` has no place for them."""
+        manager, image = self._manager, self._image()
+        if image.features.metadata_version < DIRECTORIES:
+            return None
+        found: dict[Uuid, dict[Uuid, list[int]]] = {}
+        for partition, directory in islice(self._differing(image, image.topics.by_id), MAX_REPLICAS):
+            topics = found.setdefault(directory, {})
+            topics.setdefault(partition.topic_id, []).append(partition.topic_partition.partition)
+        if not found:
+            return None
+        return AssignReplicasToDirsRequest(
+            broker_id=manager.node_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                DirectoryData(
+                    id=directory,
+                    topics=[
+                        TopicData(
+                            topic_id=topic_id,
+                            partitions=[PartitionData(partition_index=index) for index in sorted(indexes)],
+                        )
+                        for topic_id, indexes in topics.items()
+                    ],
+                )
+                for directory, topics in found.items()
+            ],
+        )
+
+    def _differing(self, image: MetadataImage, topic_ids: Iterable[Uuid]) -> Iterator[tuple[Partition, Uuid]]:
+        """The replicas here that are in another directory than the controller knows, each with that directory."""
+        manager = self._manager
+        for topic_id in topic_ids:
+            topic = image.topics.by_id.get(topic_id)
+            if topic is None:
+                continue
+            for index, assigned in topic.partitions.items():
+                partition = manager.partitions.get((topic.name, index))
+                if partition is not None and partition.topic_id == topic_id:
+                    directory = manager.log_dirs.directory_of(partition, assigned.isr)
+                    if directory is not None and assigned.directory(manager.node_id) != directory:
+                        yield partition, directory
+
+    async def _report(self, request: AssignReplicasToDirsRequest) -> bool:
+        """Send the report; whether the controller has taken all of it."""
+        response = await self._ask_controller(request)
+        if response is None:
+            return False
+        if response.error_code:
+            logger.info("the controller does not take note of directories: %s", ErrorCode.of(response.error_code).name)
+            return False
+        errors = {
+            partition.error_code
+            for directory in response.directories
+            for topic in directory.topics
+            for partition in topic.partitions
+        }
+        return errors == {0}

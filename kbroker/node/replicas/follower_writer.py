@@ -1,0 +1,132 @@
+"""Writes a follower's log: appends what the leader sent, and cuts back what the leader does not have.
+
+``replication.follower_state`` decides what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
+from kbroker.log.validated_batches import UnexpectedAppendOffset
+
+if TYPE_CHECKING:
+    from kbroker.log.partition_log import AppendInfo, PartitionLog
+    from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.progress import CheckpointRequests, Progress
+    from kbroker.node.replicas.replication_throttles import ReplicationThrottles
+    from kbroker.runtime.env import Env
+
+logger = logging.getLogger(__name__)
+
+
+class FollowerWriter:
+    """Writes logs of partitions that are followed from one broker. All methods raise ``OSError`` and ``ApiError``."""
+
+    __slots__ = ("_checkpoints", "_env", "_leader", "_progress", "_throttles")
+
+    def __init__(
+        self,
+        env: Env,
+        leader: int,
+        *,
+        progress: Progress,
+        checkpoints: CheckpointRequests,
+        throttles: ReplicationThrottles,
+    ) -> None:
+        self._env = env
+        self._leader = leader
+        self._progress = progress
+        self._checkpoints = checkpoints
+        self._throttles = throttles
+
+    def append(self, partition: Partition, leader_epoch: int, action: Append, records: Any) -> bool:
+        """Append the records, and move the high watermark and the log start offset as the leader says.
+
+        False if nothing could be appended: a part of a batch, or a batch of a later epoch than is known here
+        (KAFKA-18723).
+        """
+        log = partition.log
+        if records is not None and len(records):
+            if self._write_or_begin_there(partition, log, leader_epoch, records) is None:
+                return False
+            self._checkpoints.request()
+            traffic = self._progress.traffic
+            if traffic is not None:
+                traffic.replication_bytes_in += len(records)
+                if self._progress.image().topics.is_adding(*partition.topic_partition, partition.state.local_id):
+                    traffic.reassignment_bytes_in += len(records)
+            throttles = self._throttles
+            if throttles.follower.is_throttled(*partition.topic_partition):
+                throttles.follower.record(len(records), throttles.now_ms())
+        state = partition.state
+        before = state.high_watermark
+        high_watermark = follower_high_watermark(before, action.high_watermark, log.log_end_offset)
+        if high_watermark != before:
+            state.high_watermark = high_watermark
+            self._progress.high_watermark_moved(partition, log, before)
+            self._checkpoints.request()
+        start = min(action.log_start_offset, high_watermark)
+        if start > log.log_start_offset:
+            log.maybe_increment_log_start_offset(start)
+        return True
+
+    def _write_or_begin_there(
+        self, partition: Partition, log: PartitionLog, leader_epoch: int, records: object
+    ) -> AppendInfo | None:
+        try:
+            return self._write(log, leader_epoch, records)
+        except UnexpectedAppendOffset as error:
+            end = log.log_end_offset
+            if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
+                raise
+            # Records were deleted up to the middle of a batch, and an empty log begins there. Batches are written
+            # whole, so it has to begin with this one (``Partition.appendRecordsToFollowerOrFutureReplica``).
+            log.truncate_fully_and_start_at(error.first_offset, now_ms=self._env.wall_clock_ms())
+            info = self._write(log, leader_epoch, records)
+            log.maybe_increment_log_start_offset(end)
+            log.on_high_watermark_updated(partition.state.high_watermark)
+            return info
+
+    def _write(self, log: PartitionLog, leader_epoch: int, records: Any) -> AppendInfo | None:
+        return log.append_as_follower(records, now_ms=self._env.wall_clock_ms(), leader_epoch=leader_epoch)
+
+    def truncate(self, partition: Partition, offset: int) -> None:
+        """Cut the log back to where it parts from the leader's."""
+        state = partition.state
+        log = partition.log
+        end = log.log_end_offset
+        if log.truncate_to(offset, now_ms=self._env.wall_clock_ms()):
+            logger.info(
+                "%s is cut back from %d to %d, where it parts from the log of broker %d",
+                partition.topic_partition,
+                end,
+                log.log_end_offset,
+                self._leader,
+            )
+        if log.log_end_offset < state.high_watermark:
+            logger.warning(
+                "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
+            )
+            state.high_watermark = log.log_end_offset
+        # The producers' state was read from the log anew, and transactions that ended before would seem to go on.
+        log.on_high_watermark_updated(state.high_watermark)
+        self._checkpoints.request()
+
+    def start_at(self, partition: Partition, offset: int) -> None:
+        """Drop the log for one that begins where the leader's does."""
+        logger.info(
+            "%s begins anew at %d: broker %d has nothing older", partition.topic_partition, offset, self._leader
+        )
+        log = partition.log
+        log.truncate_fully_and_start_at(offset, now_ms=self._env.wall_clock_ms())
+        partition.state.high_watermark = offset
+        log.on_high_watermark_updated(offset)
+        self._checkpoints.request()
+
+
+def log_of(partition: Partition) -> FollowerLog:
+    """The facts about a follower's log that decisions rest on."""
+    log = partition.log
+    return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)

@@ -1,0 +1,255 @@
+"""Observers of requests: metrics count and measure them.
+
+An observed connection has an `ObservedDispatcher` and an `ObservedReplyQueue`, which tell each observer of the events
+that it has a method for. All other connections have the plain classes, and a node without observers imports nothing of
+this. The explorer sees requests in another way, and only while somebody watches: `kbroker.node.explorer.watched_parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.node.serving.dispatcher import Dispatcher
+from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.node.serving.timed_steps import timed_steps
+
+if TYPE_CHECKING:
+    import trio
+
+    from kbroker.handlers.context import RequestContext, Services
+    from kbroker.handlers.registration import Registration
+    from kbroker.handlers.services.connection import Connection
+    from kbroker.node.shortcuts.cache import ShortcutCache
+    from kbroker.runtime.env import Env, Stream
+    from kbroker.runtime.later import Later
+    from kbroker.runtime.round import Round
+    from kbroker.security.authorizer.types import Authorizer
+    from kbroker.types import Part
+
+
+class WorkTimes(Protocol):
+    """Takes the times of the steps of a request's work."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class RequestObserver:
+    """Sees the requests of one connection; an observer has those of these methods that it needs.
+
+    Of one request they are called in this order. A shortcut's request is never decoded, and its answer no response.
+    """
+
+    __slots__ = ()
+
+    def waits(self, frame: memoryview) -> WorkTimes | None:
+        """Its handler may wait. The times of its work are taken by what is returned."""
+        return None
+
+    def decoding(self, frame: memoryview, registration: Registration) -> None:
+        """The request is going to be decoded."""
+
+    def decoded(self, registration: Registration, request: Any, context: RequestContext) -> None:
+        """The request is decoded, and handled next."""
+
+    def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        """The request's answer comes later. Callbacks given now are called before the reply is queued."""
+
+    def answered(self, response: Any, api_key: int, queued: int) -> None:
+        """Its handler has answered: a response, one that comes later, or None.
+
+        The reply is the last of the queue's ``slots``, or behind the first ``queued`` of its ``parts``.
+        """
+
+    def served(self, round: Round | None) -> None:
+        """All is done for it, but perhaps for an answer that comes later.
+
+        In a crowded round of the poller: until its end, another reply may take the place of the request's.
+        """
+
+    def failed(self, error: BaseException) -> None:
+        """The request has failed, and ends its connection."""
+
+
+MakeObserver = Callable[["Connection", "ObservedDispatcher", "ObservedReplyQueue"], RequestObserver]
+
+Show = Callable[["Connection", Dispatcher, ReplyQueue], object]
+
+
+class RequestObservers:
+    """The observers of a node's requests, for each of its connections."""
+
+    def __init__(self, meter: MakeObserver | None, show: Show | None) -> None:
+        """``meter`` makes an observer; ``show`` is told of each connection, for an explorer to see its requests."""
+        self._meter = meter
+        self._show = show
+
+    def parts(
+        self,
+        connection: Connection,
+        services: Services,
+        table: Mapping[int, Registration],
+        stream: Stream,
+        start_soon: Callable[..., object],
+        on_progress: Callable[[], None],
+    ) -> tuple[ReplyQueue, Dispatcher]:
+        """The reply queue and the dispatcher of a connection; arguments as theirs."""
+        replies: ReplyQueue
+        dispatcher: Dispatcher
+        if self._meter is None:
+            replies = ReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+            dispatcher = Dispatcher(connection, services, table, replies)
+        else:
+            replies = observed = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+            dispatcher = measured = ObservedDispatcher(connection, services, table, observed)
+            observers = [self._meter(connection, measured, observed)]
+            measured.observe(observers)
+            observed.observe(observers)
+        if self._show is not None:
+            self._show(connection, dispatcher, replies)
+        return replies, dispatcher
+
+
+def _told(observers: Iterable[RequestObserver], event: str) -> tuple[Callable[..., Any], ...]:
+    """The methods of those that have one of their own for an event: nobody else is called."""
+    return tuple(getattr(observer, event) for observer in observers if event in type(observer).__dict__)
+
+
+class ObservedDispatcher(Dispatcher):
+    """Serves requests as `Dispatcher` does, and tells observers of those that no shortcut serves."""
+
+    __slots__ = ("_on_decoded", "_on_decoding", "_on_failed", "_on_served", "_on_waits")
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """The node's, that shortcuts are made under."""
+        return self._services.authorizer
+
+    def take_shortcuts(self, shortcuts: ShortcutCache) -> None:
+        """Keep shortcuts there, before the first request."""
+        self._shortcuts = shortcuts
+
+    def observe(self, observers: Iterable[RequestObserver]) -> None:
+        """Tell these, from the first request on."""
+        self._on_waits = _told(observers, "waits")
+        self._on_decoding = _told(observers, "decoding")
+        self._on_decoded = _told(observers, "decoded")
+        self._on_served = _told(observers, "served")
+        self._on_failed = _told(observers, "failed")
+
+    async def serve(self, frame: memoryview) -> None:
+        """Serve a request whose handler may wait, and tell observers of its events."""
+        times: WorkTimes | None = None
+        for waits in self._on_waits:
+            times = waits(frame)
+        try:
+            if times is None:
+                await super().serve(frame)
+            else:
+                await timed_steps(super().serve(frame), times.start, times.stop)
+        except BaseException as error:
+            for failed in self._on_failed:
+                failed(error)
+            raise
+        for served in self._on_served:
+            served(None)
+
+    def _decode(self, frame: memoryview, registration: Registration, round: Round | None) -> tuple[Any, RequestContext]:
+        for decoding in self._on_decoding:
+            decoding(frame, registration)
+        request, context = super()._decode(frame, registration, round)
+        for decoded in self._on_decoded:
+            decoded(registration, request, context)
+        return request, context
+
+
+class ObservedReplyQueue(ReplyQueue):
+    """Queues and writes replies as `ReplyQueue` does; tells observers of answers, and when a reply is out."""
+
+    __slots__ = ("_began", "_on_answered", "_on_answers_later", "_waiting")
+
+    def __init__(
+        self,
+        stream: Stream,
+        env: Env,
+        scope: trio.CancelScope,
+        start_soon: Callable[..., object],
+        on_progress: Callable[[], None],
+    ) -> None:
+        super().__init__(stream, env, scope, start_soon, on_progress)
+        self._waiting: list[tuple[Callable[[int, int], None], object]] = []
+        """Callbacks, each with the last place of the queue that is to be written, if it is not among the parts yet."""
+        self._began = 0
+        """Of the first write that somebody waits for."""
+
+    def observe(self, observers: Iterable[RequestObserver]) -> None:
+        """Tell these, from the first answer on."""
+        self._on_answered = _told(observers, "answered")
+        self._on_answers_later = _told(observers, "answers_later")
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def answer(
+        self, response: object, api_key: int, version: int, correlation_id: int, parts: list[Part] | None = None
+    ) -> None:
+        """Queue an answer, and tell observers that it is queued."""
+        queued = len(self.parts)
+        super().answer(response, api_key, version, correlation_id, parts)
+        for answered in self._on_answered:
+            answered(response, api_key, queued)
+
+    def delay(self, delayed: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
+        """Tell observers of an answer that comes later, and keep its place in the queue."""
+        for answers_later in self._on_answers_later:
+            answers_later(delayed, api_key, version, correlation_id)
+        super().delay(delayed, api_key, version, correlation_id)
+
+    # --- writes -------------------------------------------------------------------------------------------------
+
+    def when_written(self, callback: Callable[[int, int], None], place: object) -> None:
+        """Have ``callback(began, ended)`` called when the reply in this place is out: nanoseconds of its write.
+
+        ``place`` is one of ``slots``, or None for all ``parts``.
+        """
+        self._waiting.append((callback, place))
+
+    def tell_written(self) -> None:
+        """Call those whose replies are out."""
+        if not self._waiting or self.parts:
+            return
+        began, ended, waiting = self._began, perf_counter_ns(), self._waiting
+        self._began, self._waiting = 0, []
+        for callback, place in waiting:
+            if place is None or place not in self.slots:
+                callback(began, ended)
+            else:
+                self._waiting.append((callback, place))
+
+    def try_write(self) -> bool:
+        """Write as much as the socket takes now, and tell whose replies are out. True if all of it is."""
+        if not self._waiting:
+            return not self.is_writing and self._write_now()
+        self._began = self._began or perf_counter_ns()
+        is_out = super().try_write()
+        self.tell_written()
+        return is_out
+
+    def _completed(self) -> None:
+        if self._waiting:
+            self._began = self._began or perf_counter_ns()
+        super()._completed()
+        self.tell_written()
+
+    async def _write_all(self) -> None:
+        if self._waiting:
+            self._began = self._began or perf_counter_ns()
+        await super()._write_all()
+        self.tell_written()
+
+    def close(self) -> None:
+        """Drop all replies; nobody is told of a write any more."""
+        super().close()
+        self._waiting.clear()

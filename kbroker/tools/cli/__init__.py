@@ -1,0 +1,121 @@
+"""The command ``kbroker``. Each command's module is imported only when it runs: ``start`` must be quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from kbroker.errors import FatalError
+from kbroker.tools.cli.parser import PROGRAM, Command, Parser, UsageError, add_choices, parser_of
+from kbroker.version import __version__
+
+COMMANDS = {
+    "start": Command("kbroker.tools.cli.start", "start a node"),
+    "up": Command("kbroker.tools.cli.up", "start a cluster of several nodes on this machine"),
+    "faults": Command("kbroker.testing.command", "start a node, or several, whose requests go wrong as told"),
+    "container": Command("kbroker.tools.cli.container", "start the node that KAFKA_* environment variables describe"),
+    "topic": Command("kbroker.tools.cli.topic", "list, describe, create, change and delete topics", actions=True),
+    "produce": Command("kbroker.tools.cli.produce", "send lines, CSV or JSON from a file or standard input to a topic"),
+    "consume": Command("kbroker.tools.cli.consume", "read a topic from an offset or a time, and follow it"),
+    "export": Command("kbroker.tools.cli.export_records", "write records of a topic into a CSV, JSON or Parquet file"),
+    "import": Command("kbroker.tools.cli.import_records", "send the records of an exported file to a topic"),
+    "replay": Command("kbroker.tools.cli.replay", "send records of a topic to another once more, at a pace"),
+    "group": Command("kbroker.tools.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
+    "txn": Command("kbroker.tools.cli.txn", "list and describe transactions, abort one that hangs", actions=True),
+    "config": Command(
+        "kbroker.tools.cli.config", "show and change configs of topics, brokers and groups", actions=True
+    ),
+    "cluster": Command("kbroker.tools.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
+    "user": Command("kbroker.tools.cli.user", "list, add and remove users who log in with a password", actions=True),
+    "token": Command("kbroker.tools.cli.token", "list, make, renew and expire delegation tokens", actions=True),
+    "acl": Command("kbroker.tools.cli.acl", "list, add and remove rules about who may do what", actions=True),
+    "quota": Command("kbroker.tools.cli.quota", "list, set and remove quotas of clients", actions=True),
+    "top": Command("kbroker.tools.top.command", "show what happens in a cluster, live in a terminal"),
+    "console": Command("kbroker.tools.cli.console", "serve a page about a cluster, for the browser"),
+    "profile": Command("kbroker.tools.cli.profile", "name clusters, and choose one of them", actions=True),
+    "completion": Command("kbroker.tools.cli.completion", "print a script that completes commands in a shell"),
+    "client": Command(
+        "kbroker.tools.cli.client", "list clients that push their metrics, and what they pushed", actions=True
+    ),
+    "certs": Command(
+        "kbroker.tools.cli.certs", "make certificates for nodes and clients, and an authority that signs them"
+    ),
+    "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
+    "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
+    "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
+    "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "watch": Command("kbroker.tools.cli.watch", "show requests and answers as they happen, explained"),
+    "decode": Command("kbroker.tools.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
+    "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
+    "doctor": Command(
+        "kbroker.tools.doctor.command", "say what is wrong with a cluster, a configuration or a machine, and what to do"
+    ),
+    "bundle": Command("kbroker.tools.doctor.bundle_command", "pack what a report of a mistake needs, without secrets"),
+    "verify-log": Command(
+        "kbroker.tools.cli.verify_log", "check that everything in log directories is what it should be"
+    ),
+}
+"""All commands, in the order of the help."""
+
+
+def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
+    """The parser of the command that ``words`` begin with, and the words that are left for it to parse."""
+    if words and words[0] in COMMANDS:
+        command = COMMANDS[words[0]]
+        parser = parser_of(words[0], command, words[1:])
+        chosen = command.actions and parser.get_default("run") is not None
+        return parser, words[2 if chosen else 1 :]
+    parser = Parser(PROGRAM, "Apache Kafka's broker in Python, and a command for any Kafka cluster.")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    add_choices(parser, "COMMAND", {name: command.summary for name, command in COMMANDS.items()})
+    return parser, words
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code (0 done, 1 could not, 2 wrong usage, 3 a log directory failed)."""
+    parser, words = build_parser(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse_args(words)
+    try:
+        code = int(arguments.run(arguments))
+        _flush()
+        return code
+    except UsageError as error:
+        print(f"{parser.prog}: {error} (see {parser.prog} --help)", file=sys.stderr)
+        return 2
+    except FatalError as error:
+        from kbroker.tools.cli.common import complain
+
+        complain(str(error))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget_output()
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _forget_output()
+        return 141
+    except OSError as error:
+        from kbroker.tools.cli.common import complain
+
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror}")
+        return 1
+
+
+def _flush() -> None:
+    """Write what is left now: at the interpreter's end it would be too late to say that it cannot be written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FatalError(f"cannot write: {error.strerror}") from None
+
+
+def _forget_output() -> None:
+    """Point standard output at nothing: Python must not write again at exit to a closed pipe or a full disk."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

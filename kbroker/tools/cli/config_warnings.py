@@ -1,0 +1,69 @@
+"""Properties of a node that have no effect, will be gone, or are dangerous: told at the start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+
+from kbroker.config import BrokerConfig
+
+log = logging.getLogger("kbroker")
+
+DEPRECATED = {
+    "broker.id": "set node.id",
+    "group.coordinator.rebalance.protocols": "features (group.version, streams.version, share.version) say what is on",
+    "log.cleaner.enable": "the cleaner will always run",
+}
+"""Properties that will be gone (KIP-1232, KIP-1237, and KIP-1148 for the value false), and what to do."""
+
+OF_CONTROLLERS = ("default.replication.factor", "num.partitions")
+"""Properties that brokers will not read any more (KIP-1211)."""
+
+
+def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> None:
+    """Tell what in the configuration has no effect (but for names ``chosen_here``), and what is dangerous."""
+    if config.unknown:
+        from kbroker.config.security.authorization import OF_AUTHORIZER
+
+        unknown = [name for name in config.unknown if name not in OF_AUTHORIZER]
+        if unknown:
+            log.warning("unknown properties, which have no effect: %s", ", ".join(unknown))
+        if len(unknown) < len(config.unknown):
+            log.warning(
+                "authorizer.class.name is not set, so everybody may do everything; without effect: %s",
+                ", ".join(name for name in config.unknown if name in OF_AUTHORIZER),
+            )
+    for reason in sorted(set(config.absent.values())):
+        names = [name for name, missing in config.absent.items() if missing == reason]
+        log.warning("%s: properties without effect: %s", reason, ", ".join(names))
+    without_effect = [name for name in config.without_effect if name not in chosen_here]
+    if without_effect:
+        log.info("properties without effect in kbroker: %s", ", ".join(without_effect))
+    if "metric.reporters" in config.raw:
+        from kbroker.config.telemetry import java_reporters
+
+        classes = java_reporters(config.metric_reporters)
+        if classes:
+            log.warning("metric.reporters: Java classes cannot be loaded, and have no effect: %s", ", ".join(classes))
+    for name, instead in DEPRECATED.items():
+        if name in config.raw and not (name == "log.cleaner.enable" and config.log_cleaner_enable):
+            log.warning("%s is deprecated, and Apache Kafka 5.0 will not have it: %s", name, instead)
+    if not config.is_controller:
+        of_controllers = [name for name in OF_CONTROLLERS if name in config.raw]
+        if of_controllers:
+            log.warning(
+                "set on a broker, but Apache Kafka 5.0 will read them on controllers alone: %s",
+                ", ".join(of_controllers),
+            )
+    if any("ssl." in name or "sasl." in name for name in config.raw):
+        from kbroker.config.security.effect import of_no_listener
+
+        unused = of_no_listener(config)
+        if unused:
+            log.warning(
+                "no listener has the TLS or SASL that these are about; they have no effect: %s", ", ".join(unused)
+            )
+    if any(not listener.is_loopback for listener in config.listeners):
+        from kbroker.tools.cli.exposure import warn_of_exposure
+
+        warn_of_exposure(config)

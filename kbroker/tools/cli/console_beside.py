@@ -1,0 +1,180 @@
+"""``kbroker start --console``: the console beside a node, as a process of its own that ends with the node.
+
+The node's event loop does nothing for it but wait for its end. Nothing here is imported unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from kbroker.config import BrokerConfig, Listener
+from kbroker.config.explorer import explorer_address
+from kbroker.errors import FatalError
+from kbroker.tools.cli.child import module_command
+from kbroker.tools.cli.common import readable_errors, refuse_without_console_packages
+from kbroker.tools.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from kbroker.node.broker import Broker
+
+DEFAULT_PORT: Final = "8080"
+
+STOP_SECONDS: Final = 3.0
+"""The time that it may take to stop before it is killed."""
+
+log = logging.getLogger("kbroker")
+
+
+class ConsoleBeside(NamedTuple):
+    """The console that the command line asks for."""
+
+    host: str
+    port: int
+    writes: bool
+    client_config: Path | None
+    """Client properties for a node whose listeners all ask who comes, or have TLS."""
+    anybody_may_change_everything: bool = False
+    """Whether writes are allowed beyond the loopback interface although nobody signs in."""
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> ConsoleBeside:
+        """Judge the options. ``UsageError`` or ``FatalError`` says what is wrong, before the node starts."""
+        host, colon, port = arguments.console.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise UsageError(f"--console {arguments.console}: expected [HOST:]PORT, such as {DEFAULT_PORT}")
+        if int(port) == 0 and _names(host):
+            raise UsageError("--console: port 0 is for the loopback interface")
+        refuse_without_console_packages()
+        return cls(
+            host,
+            int(port),
+            arguments.console_writes,
+            arguments.console_config,
+            arguments.console_anybody_may_change_everything,
+        )
+
+    def check(self, config: BrokerConfig) -> None:
+        """``UsageError`` if the console cannot reach the node as it is configured."""
+        self._listener(config)
+        if self.anybody_may_change_everything or not self.writes or not _names(self.host):
+            return
+        if not self._protocol().startswith("SASL_"):
+            raise UsageError(
+                f"--console {self.host} with --console-writes lets everybody change the cluster: users sign in where"
+                " --console-config has SASL; give --console-anybody-may-change-everything if that is meant"
+            )
+
+    def _protocol(self) -> str:
+        """The security protocol of the client properties."""
+        if self.client_config is None:
+            return "PLAINTEXT"
+        from kbroker.client.properties import ClientProperties
+
+        with readable_errors():
+            return str(ClientProperties.read(self.client_config)["security.protocol"]).upper()
+
+    def _listener(self, config: BrokerConfig) -> Listener:
+        """The listener by which the console asks: one of the loopback interface if there is one."""
+        if not config.broker_listeners:
+            raise UsageError("--console: this node is a controller alone; give it to a broker, or run kbroker console")
+        protocol = self._protocol()
+        fitting = [each for each in config.broker_listeners if each.security_protocol == protocol]
+        if not fitting and self.client_config is None:
+            raise UsageError(
+                "--console: no listener of this node is PLAINTEXT: give client properties, --console-config FILE"
+            )
+        if not fitting:
+            raise UsageError(f"--console-config: no listener of this node is {protocol}")
+        return min(fitting, key=lambda each: not each.is_loopback)
+
+    def command(self, broker: Broker, config: BrokerConfig) -> list[str]:
+        """The command line of a console for a node that serves."""
+        listener = self._listener(config)
+        host, port = broker.ports[listener.name]
+        command = [*module_command("kbroker"), "console", "--until-eof"]
+        command += ["--listen", _address(self.host, self.port), "-b", _address(_reachable(host), port)]
+        if self.client_config is not None:
+            command += ["--command-config", str(self.client_config)]
+            if self._protocol().startswith("SASL_"):
+                command.append("--sign-in")
+        if self.writes:
+            command.append("--writes")
+        if self.anybody_may_change_everything:
+            command.append("--anybody-may-change-everything")
+        explorer = explorer_address(config.raw)
+        if explorer is not None and broker.explorer_port is not None:
+            command += ["--explorer", _address(_reachable(explorer[0]), broker.explorer_port)]
+        for directory in config.log_dirs:
+            command += ["--data", str(directory)]
+        for name in _names(self.host):
+            command += ["--allow-host", _address(name, self.port)]
+        return command
+
+    async def run(self, broker: Broker, config: BrokerConfig) -> None:
+        """Run the console until cancelled. ``FatalError`` if it does not start; the node outlives a later end."""
+        # A session of its own: Ctrl-C is for the node, which ends the console. Its standard input ends with the node,
+        # however that ends.
+        process = await trio.lowlevel.open_process(
+            self.command(broker, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            line = await _first_line(process)
+            if not line:
+                code = await process.wait()
+                raise FatalError(f"the console did not start (exit code {code}); what it told is above")
+            print(line, flush=True)
+            code = await process.wait()
+            log.error("the console has ended with exit code %d; the node serves on without it", code)
+        finally:
+            await _end(process)
+
+
+async def _first_line(process: trio.Process) -> str:
+    """The line that says where the page is; empty if the process ends without one."""
+    assert process.stdout is not None
+    text = b""
+    async for piece in process.stdout:
+        text += piece
+        if b"\n" in text:
+            return text.decode("utf-8", "replace").splitlines()[0]
+    return ""
+
+
+async def _end(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            with trio.move_on_after(STOP_SECONDS):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _names(host: str) -> Sequence[str]:
+    """The names by which browsers may name a page beyond the loopback interface.
+
+    Names that nobody else can point to this machine: those of its loopback interface, as seen through a port that a
+    container publishes, and its own.
+    """
+    if host in ("0.0.0.0", "::"):
+        return ("localhost", "127.0.0.1", "::1", socket.gethostname())
+    return () if host in ("127.0.0.1", "::1", "localhost") else (host,)
+
+
+def _reachable(host: str) -> str:
+    return "localhost" if host in ("0.0.0.0", "::", "") else host
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,170 @@
+"""Parsers of the command line that cost little: only the chosen command's is made, and no terminal is asked."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NoReturn
+
+from kbroker.errors import FatalError
+from kbroker.value_types import NamedTuple
+
+PROGRAM: Final = "kbroker"
+
+_VALUE_WITH_DASH: Final = re.compile(r"-\d+[a-zA-Z0-9.]*|-P[0-9TDHMSW.]+")
+
+
+class UsageError(FatalError):
+    """The words of the command line do not go together, or one has no meaning: one line, and exit code 2."""
+
+
+class Command(NamedTuple):
+    """A command: where it is, and what it does in a few words.
+
+    Its module has ``add_arguments(command, parser)``, ``run(arguments)`` and perhaps ``DETAILS``, a text that goes
+    below the options in its help; one with ``actions`` has instead of them a mapping ``ACTIONS`` of its actions.
+    """
+
+    module: str
+    summary: str
+    actions: bool = False
+
+
+class Action(NamedTuple):
+    """An action of a command: ``kbroker topic`` *list*. ``details`` goes below the options in its help."""
+
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    details: str = ""
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help text. Unlike its base it finds the width without importing shutil, which costs start-up time."""
+
+    def __init__(self, prog: str, indent_increment: int = 2, max_help_position: int = 30) -> None:
+        super().__init__(prog, indent_increment, max_help_position, width=_width())
+
+
+def _width() -> int:
+    try:
+        columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.__stdout__.fileno()).columns)  # type: ignore[union-attr]
+    except (ValueError, OSError, AttributeError):
+        columns = 80
+    return min(max(columns, 40), 100) - 2
+
+
+class Parser(argparse.ArgumentParser):
+    """An ``ArgumentParser`` whose errors are one line and a hint, and whose options may have values like ``-1h``."""
+
+    def __init__(self, prog: str, description: str = "", epilog: str = "") -> None:
+        self.choices_missing = ""
+        self._in_turn = False
+        super().__init__(
+            prog=prog,
+            description=description or None,
+            epilog=epilog or None,
+            formatter_class=Formatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line (all of the help, if nothing was chosen), and exit with code 2."""
+        if message == self.choices_missing:
+            self.exit(2, self.format_help())
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as the base does; a relative time or negative number after a long option is its value.
+
+        Options may stand between what is named by its place: `produce TOPIC -k KEY FILE`.
+        """
+        if self._in_turn:
+            return super().parse_known_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        joined: list[str] = []
+        for word in words:
+            if joined and _VALUE_WITH_DASH.fullmatch(word) and self._takes_value(joined[-1]):
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        if self.choices_missing:
+            return super().parse_known_args(joined, namespace)
+        self._in_turn = True  # the next calls it again: for the options, then for what is left
+        try:
+            return self.parse_known_intermixed_args(joined, namespace)
+        finally:
+            self._in_turn = False
+
+    def _takes_value(self, word: str) -> bool:
+        option = self._option_string_actions.get(word)
+        return word.startswith("--") and option is not None and option.nargs is None and option.const is None
+
+
+def parser_of(name: str, command: Command, words: Sequence[str] = ()) -> Parser:
+    """The parser of one command; of one with actions, of the action that ``words`` begins with, if there is one."""
+    prog = f"{PROGRAM} {name}"
+    module = importlib.import_module(command.module)
+    if not command.actions:
+        parser = Parser(prog, _sentence(command.summary), getattr(module, "DETAILS", ""))
+        module.add_arguments(name, parser)
+        _complete(name, parser)
+        parser.set_defaults(command=name, run=module.run)
+        return parser
+    actions: Mapping[str, Action] = module.ACTIONS
+    if words and words[0] in actions:
+        return action_parser(name, words[0], actions[words[0]])
+    parser = Parser(prog, _sentence(command.summary))
+    add_choices(parser, "ACTION", {action_name: action.summary for action_name, action in actions.items()})
+    return parser
+
+
+def add_choices(parser: Parser, metavar: str, choices: Mapping[str, str]) -> None:
+    """Words that the command line has to go on with, and what they mean; their own parsers are made when chosen."""
+    chosen = parser.add_subparsers(
+        dest=metavar.lower(),
+        metavar=metavar,
+        required=True,
+        title=f"{metavar.lower()}s",
+        parser_class=argparse.ArgumentParser,
+    )
+    for word, summary in choices.items():
+        chosen.add_parser(word, help=summary, add_help=False)
+    parser.choices_missing = f"the following arguments are required: {metavar}"
+
+
+def action_parser(name: str, action_name: str, action: Action) -> Parser:
+    """The parser of one action."""
+    parser = Parser(f"{PROGRAM} {name} {action_name}", _sentence(action.summary), action.details)
+    action.add_arguments(parser)
+    _complete(f"{name} {action_name}", parser)
+    parser.set_defaults(command=name, action=action_name, run=action.run)
+    return parser
+
+
+def _complete(name: str, parser: Parser) -> None:
+    """Add what commands have that talk to a cluster and may change it."""
+    if "--bootstrap-server" in parser._option_string_actions:
+        from kbroker.tools.cli.protection import add_agreement
+
+        add_agreement(name, parser)
+
+
+def all_parsers(commands: Mapping[str, Command]) -> Iterator[tuple[str, Parser]]:
+    """Every command and action with its parser, for the documentation and its test."""
+    for name, command in commands.items():
+        if not command.actions:
+            yield name, parser_of(name, command)
+            continue
+        for action_name, action in importlib.import_module(command.module).ACTIONS.items():
+            yield f"{name} {action_name}", action_parser(name, action_name, action)
+
+
+def _sentence(summary: str) -> str:
+    return summary[:1].upper() + summary[1:] + "."

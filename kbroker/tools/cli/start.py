@@ -1,0 +1,458 @@
+"""``kbroker start``: run a node until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker.base import collector
+from kbroker.config import BrokerConfig, read_properties_file, with_provided
+from kbroker.config.provided import without_values
+from kbroker.errors import FatalError
+from kbroker.tools.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    import trio
+
+    from kbroker.handlers.registration import Preload
+    from kbroker.node.broker import Broker
+    from kbroker.tools.cli.console_beside import ConsoleBeside
+
+STOP_SECONDS = 5.0
+"""The time that a clean stop may take before the process ends without it."""
+
+log = logging.getLogger("kbroker")
+
+
+def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    """The options of ``start``."""
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="Kafka's server.properties; without it, a development node on 127.0.0.1:9092",
+    )
+    add_overrides(parser, "set a property, over the file's")
+    parser.add_argument("--port", type=int, metavar="PORT", help="port of the development node (0 picks a free one)")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="data directory of the development node (default ./kbroker-data)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="how much to tell on standard error",
+    )
+    parser.add_argument(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="write what the authorizer decides to this file, and not to standard error",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve metrics for Prometheus there, on 127.0.0.1 unless a host is given",
+    )
+    parser.add_argument(
+        "--otlp",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="export metrics by OTLP over HTTP; without a URL to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318",
+    )
+    parser.add_argument(
+        "--explorer",
+        nargs="?",
+        const="9292",
+        metavar="[HOST:]PORT",
+        help="let kbroker watch show requests and answers: on 127.0.0.1 unless a host is given, port 9292",
+    )
+    parser.add_argument(
+        "--console",
+        nargs="?",
+        const="8080",
+        metavar="[HOST:]PORT",
+        help="serve the console, a page for the browser: on 127.0.0.1 unless a host is given, port 8080",
+    )
+    parser.add_argument("--console-writes", action="store_true", help="let the console change things, too")
+    parser.add_argument(
+        "--console-anybody-may-change-everything",
+        action="store_true",
+        help="allow --console-writes beyond the loopback interface although nobody signs in",
+    )
+    parser.add_argument(
+        "--console-config",
+        type=Path,
+        metavar="FILE",
+        help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
+    )
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
+    )
+
+
+def development_properties(data_dir: str = "kbroker-data", port: int = 9092) -> dict[str, str]:
+    """A combined single node on the loopback interface, for a person at a keyboard or a test."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+        "log.dirs": data_dir,
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def with_controller_listener(properties: dict[str, str]) -> dict[str, str]:
+    """Add a controller listener on a free loopback port when ``listeners`` has none.
+
+    Whoever starts a development node thinks of clients only; its one controller talks to nobody else.
+    """
+    names = [entry.partition(":")[0].strip().upper() for entry in properties["listeners"].split(",")]
+    controller = properties["controller.listener.names"].split(",")[0].strip().upper()
+    if controller and controller not in names:
+        properties["listeners"] += f",{controller}://127.0.0.1:0"
+    return properties
+
+
+def add_overrides(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option ``-o``, for ``parse_overrides``."""
+    parser.add_argument(
+        "-o", "--override", action="append", default=[], metavar="NAME=VALUE", help=f"{what}; may be repeated"
+    )
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
+    """``["a=b"]`` as properties."""
+    result: dict[str, str] = {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-o {override}: expected NAME=VALUE")
+        result[name.strip()] = value.strip()
+    return result
+
+
+_IMPORT_AFTER_SECONDS = 2.0
+"""Clients come first after a start."""
+
+_LONG_START_SECONDS = 5.0
+"""Seconds after which a start has the collector on: by then it recovers logs, or waits for other nodes."""
+
+_COLLECT_AFTER = 20_000
+"""Objects that may be made before the youngest are looked through for cycles."""
+
+
+def load_config(arguments: argparse.Namespace) -> BrokerConfig:
+    """The configuration that the command line asks for."""
+    overrides = parse_overrides(arguments.override)
+    if arguments.metrics is not None:
+        from kbroker.config.metrics import LISTENER
+
+        overrides[LISTENER] = _http_address(arguments.metrics)
+    if arguments.otlp is not None:
+        from kbroker.config.otlp import ENDPOINT, endpoint_of
+
+        overrides[ENDPOINT] = arguments.otlp or endpoint_of(os.environ)
+    if arguments.explorer is not None:
+        from kbroker.config.explorer import LISTENER
+
+        overrides[LISTENER] = _http_address(arguments.explorer)
+    if arguments.config is None:
+        properties = development_properties(
+            arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port
+        )
+        return BrokerConfig.from_properties(with_controller_listener(properties | overrides))
+    for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
+        if value is not None:
+            raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
+    return BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config) | overrides))
+
+
+def _http_address(text: str) -> str:
+    """``[HOST:]PORT`` as the value of a property."""
+    host, colon, port = text.rpartition(":")
+    return f"http://{host if colon else '127.0.0.1'}:{port}"
+
+
+Beside = Callable[..., Awaitable[object]]
+"""A Trio task that runs beside a node (``kbroker.testing``). It is given the node, which starts once the task has."""
+
+
+def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    # What start-up makes lives as long as the node: collecting garbage in it would only cost time, now and later.
+    # `_serve` turns the collector on again.
+    gc.disable()
+    set_up_logging(arguments.log_level)
+    if arguments.audit_log is not None:
+        set_up_audit_log(arguments.audit_log)
+    console = _console_of(arguments)
+    config = load_config(arguments)
+    if console is not None:
+        console.check(config)
+    from kbroker.tools.cli.config_warnings import warn_about
+
+    warn_about(config, chosen_here=() if arguments.config else development_properties())
+    if arguments.config is None:
+        from kbroker.tools.cli.storage import format_if_needed
+
+        format_if_needed(config)
+    return serve(config, until_eof=arguments.until_eof, beside=beside, console=console)
+
+
+def _console_of(arguments: argparse.Namespace) -> ConsoleBeside | None:
+    if arguments.console is None:
+        unsafe = arguments.console_anybody_may_change_everything
+        if arguments.console_writes or unsafe or arguments.console_config is not None:
+            raise UsageError("--console-writes, --console-config and the like go with --console")
+        return None
+    from kbroker.tools.cli.console_beside import ConsoleBeside
+
+    return ConsoleBeside.of(arguments)
+
+
+def serve(
+    config: BrokerConfig,
+    *,
+    until_eof: bool = False,
+    beside: Beside | None = None,
+    console: ConsoleBeside | None = None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> int:
+    """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code.
+
+    ``on_ready`` is called once clients are served, after the ready line.
+    """
+    import trio
+
+    try:
+        with quiet_exit():
+            trio.run(_serve, config, until_eof, beside, console, on_ready)
+    except FatalError as error:
+        message = without_values(str(error), config.raw.values())
+        if message == str(error):
+            raise
+        raise type(error)(message) from None
+    return 0
+
+
+def _formatter() -> logging.Formatter:
+    return logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+
+def set_up_audit_log(path: Path) -> None:
+    """The authorizer's records to a file alone, which may be moved away meanwhile: a new one is made then.
+
+    ``FatalError`` if it cannot be written.
+    """
+    from logging.handlers import WatchedFileHandler
+
+    try:
+        handler = WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise FatalError(f"cannot write the audit log {path}: {error.strerror or error}") from error
+    handler.setFormatter(_formatter())
+    audit = logging.getLogger("kbroker.authorizer")
+    audit.handlers[:] = [handler]
+    audit.propagate = False
+
+
+def set_up_logging(level: str) -> None:
+    """Records to standard error, one line each: time, level, where, text."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_formatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def ready_line(broker: Broker, config: BrokerConfig) -> str:
+    """``kbroker ready: HOST:PORT ...``: where clients of this machine find each broker listener."""
+    listeners = config.broker_listeners or config.controller_listeners
+    return f"kbroker ready: {' '.join(_reachable(*broker.ports[each.name]) for each in listeners)}"
+
+
+def _reachable(host: str, port: int) -> str:
+    if host in ("0.0.0.0", "::", ""):
+        host = "localhost"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _serve(
+    config: BrokerConfig,
+    until_eof: bool,
+    beside: Beside | None,
+    console: ConsoleBeside | None,
+    on_ready: Callable[[], None],
+) -> None:
+    import trio
+
+    from kbroker.node.broker import Broker
+    from kbroker.runtime.env import RealEnv
+
+    async with trio.open_nursery() as besides:  # they end after the node, which serves on while it leaves its cluster
+        async with trio.open_nursery() as nursery:
+
+            def stop(reason: str) -> None:
+                log.info("stopping on %s", reason)
+                _end_in_any_case()
+                nursery.cancel_scope.cancel()
+
+            # Before the node serves, too: one that waits for the others of its quorum may do so for long.
+            await nursery.start(_await_signal, stop)
+            if until_eof:
+                nursery.start_soon(await_end_of_input, stop)
+            broker = Broker(config, RealEnv())
+            if beside is not None:
+                await besides.start(beside, broker)
+            serves = trio.Event()
+            nursery.start_soon(_collect_in_a_long_start, serves)
+            await nursery.start(broker.run)
+            serves.set()
+            gc.freeze()
+            collector.freeze_survivors()
+            _collect()
+            print(ready_line(broker, config), flush=True)
+            on_ready()
+            if console is not None:
+                nursery.start_soon(console.run, broker, config)
+            nursery.start_soon(_import_the_rest, _wanted_handlers(config, broker.lifecycle.is_alone))
+        besides.cancel_scope.cancel()
+
+
+async def _collect_in_a_long_start(serves: trio.Event) -> None:
+    """Turn the collector on if the node still does not serve after `_LONG_START_SECONDS`.
+
+    It may recover long logs, or wait for its quorum, for as long as it takes, and let circles pile up meanwhile.
+    """
+    import trio
+
+    with trio.move_on_after(_LONG_START_SECONDS):
+        await serves.wait()
+        return
+    _collect()
+
+
+def _collect() -> None:
+    """Turn the collector on, and let it come seldom.
+
+    Requests are freed by their reference counts. With Python's 700, a turn of the loop with many of them under way has
+    the collector look for cycles that are not there.
+    """
+    gc.set_threshold(_COLLECT_AFTER)
+    gc.enable()
+
+
+def _wanted_handlers(config: BrokerConfig, is_alone: bool) -> set[Preload]:
+    """The handlers that are imported before anybody asks for them."""
+    from kbroker.handlers.registration import Preload
+
+    wanted = {Preload.ALL}
+    protocols = {config.listener_security_protocol_map[listener.name] for listener in config.listeners}
+    if protocols != {"PLAINTEXT"} or config.values.get("authorizer.class.name"):
+        wanted.add(Preload.SECURED)
+    if not (is_alone and config.is_broker):  # brokers come to the only controller
+        wanted.add(Preload.PEERS)
+    return wanted
+
+
+async def _import_the_rest(wanted: Container[Preload]) -> None:
+    """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
+
+    No later request waits for an import, nor gets a module of the release that was installed over this one since.
+    Handlers that this node is hardly asked for are left out: they come with their first request.
+    """
+    import trio
+
+    from kbroker.handlers.registration import BOTH, registrations
+
+    await trio.sleep(_IMPORT_AFTER_SECONDS)
+    try:
+        for registration in registrations(BOTH).values():
+            if registration.preload in wanted:
+                registration.load()
+                await trio.lowlevel.checkpoint()
+        importlib.import_module("kbroker.cores.groups.group_coordinator")
+        gc.freeze()  # as what the start itself made
+    except Exception:  # an installation that is being changed: what is there goes on being served
+        log.exception("not everything could be imported")
+
+
+async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:
+    import signal
+
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            stop(signal.Signals(number).name)
+            return
+
+
+async def await_end_of_input(stop: Callable[[str], None]) -> None:
+    """Read standard input, which holds nothing of interest, to its end."""
+    import trio
+
+    with suppress(OSError):
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(0)
+            except PermissionError:  # a file, which is not waited for
+                pass
+            if not os.read(0, 4096):
+                break
+    stop("the end of standard input")
+
+
+def _end_in_any_case() -> None:
+    def give_up() -> None:
+        sys.stderr.write(f"kbroker: not stopped within {STOP_SECONDS:.0f} s, ending anyway\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(STOP_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+
+
+@contextmanager
+def quiet_exit() -> Iterator[None]:
+    """Bring a :class:`FatalError` out of the exception groups that nurseries wrap it in."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        fatal = find_fatal(group)
+        if fatal is None:
+            raise
+        raise fatal from None
+
+
+def find_fatal(error: BaseException) -> FatalError | None:
+    """The first :class:`FatalError` in a tree of exception groups."""
+    if isinstance(error, FatalError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            found = find_fatal(inner)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,457 @@
+"""Groups of every type: lists, members, lags, and why one stands; offsets reset after a preview, with ``--writes``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
+from kbroker.client.group_losses import group_losses
+from kbroker.client.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
+from kbroker.client.groups import (
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    committed_offsets,
+    delete_group,
+    list_groups,
+)
+from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.offset_resets import CannotReset, NewOffset, ShiftBy, Strategy
+from kbroker.client.records_io.json_types import Json
+from kbroker.client.records_io.times import parse_moment
+from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
+from kbroker.client.streams_groups import STREAMS
+from kbroker.client.topics import LATEST, TopicDescription, describe_topics, list_offsets, list_ranges
+from kbroker.errors import ErrorCode
+from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.gaps import Spot
+from kbroker.tools.console.holding import ask_holders
+from kbroker.tools.console.lag_course import Point
+from kbroker.tools.console.lags import ask_lags
+from kbroker.tools.console.scan import Budget, Look, forward
+from kbroker.tools.console.sessions import View
+from kbroker.tools.console.standing import STANDS_MS, Finding, Stand, findings
+from kbroker.types import TopicPartition
+
+_MAX_LISTED: Final = 2000
+_MAX_IN_FLIGHT: Final = 500
+_MAX_HELD: Final = 10
+"""Partitions of which it is asked which transaction holds them up."""
+
+_SPARK_POINTS: Final = 40
+
+_MAX_WAITING: Final = 50
+"""Partitions of which it is asked for how long their next record has been waiting."""
+
+
+async def list_all(call: Call) -> Json:
+    """The groups by name, with type and state."""
+    words = call.text("filter", "").lower().split()
+    found = await call.ask(list_groups)
+    chosen = [group for group in found if all(word in group.group_id.lower() for word in words)]
+    rows: list[Json] = [
+        {"group": group.group_id, "type": group.type, "protocol": group.protocol_type, "state": group.state}
+        for group in chosen[:_MAX_LISTED]
+    ]
+    return {"rows": rows, "total": len(chosen), "all": len(found)}
+
+
+async def list_lags(call: Call) -> Json:
+    """The groups with committed offsets, with their lags, and since when they stand."""
+    view = call.view
+    lags = await call.ask(lambda client: ask_lags(client, view.offsets, view.gaps))
+    now_ms = time.time_ns() // 1_000_000
+    for each in lags.of:
+        view.courses.look(each.listing.group_id, now_ms, each.lag)
+    rows: list[Json] = [
+        {
+            "group": each.listing.group_id,
+            "course": [point.lag for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
+            "state": each.listing.state,
+            "lag": each.lag,
+            "waiting": each.waiting,
+            "stands_since": each.stands_since,
+            "goes_on": each.goes_on,
+        }
+        for each in lags.of
+    ]
+    return {"rows": rows, "asked": lags.asked, "groups": lags.groups, "now": now_ms}
+
+
+async def describe_one(call: Call) -> Json:
+    """A group with its members and, for each partition, where it stands and how far it is behind; and why it stands."""
+    group_id, view = call.text("group"), call.view
+    return await call.ask(lambda client: _describe(client, group_id, view))
+
+
+def _describe(client: Client, group_id: str, view: View) -> Json:
+    group = describe_any_group(client, group_id)
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    partitions: list[Json]
+    in_flight: Json = None
+    if group.type == SHARE:
+        partitions, reasons, in_flight = _share_partitions(client, group)
+    else:
+        partitions, reasons = _partitions(client, group, owners, view)
+    now_ms = time.time_ns() // 1_000_000
+    course: list[Json] = [list(point) for point in _course(group_id, partitions, now_ms, view)]
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol": group.protocol_type,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": [_member(member) for member in group.members],
+        "partitions": partitions,
+        "reasons": reasons,
+        "in_flight": in_flight,
+        "course": course,
+        "now": now_ms,
+    }
+
+
+def _course(group_id: str, partitions: Sequence[Json], now_ms: int, view: View) -> list[Point]:
+    """The course of the group's lag, with this look, if it tells a lag."""
+    rows = [row for row in partitions if isinstance(row, dict)]
+    lags = [lag for row in rows if isinstance(lag := row["lag"], int)]
+    waiting = [since for row in rows if isinstance(since := row["waiting_since"], int)]
+    if lags:
+        seconds = max(now_ms - min(waiting), 0) / 1000 if waiting else None if any(lags) else 0.0
+        view.courses.look(group_id, now_ms, sum(lags), seconds)
+    return view.courses.of(group_id)
+
+
+def _member(member: GroupMember) -> Json:
+    return {
+        "id": member.member_id,
+        "instance": member.instance_id,
+        "client": member.client_id,
+        "host": member.host.removeprefix("/"),
+        "rack": member.rack,
+        "epoch": member.epoch,
+        "protocol": member.protocol,
+        "topics": list(member.topics),
+        "regex": member.topic_regex,
+        "assignment": [str(partition) for partition in member.assignment],
+        "pending": None
+        if member.target is None or set(member.target) == set(member.assignment)
+        else [str(partition) for partition in member.target],
+    }
+
+
+def _partitions(
+    client: Client, group: GroupDescription, assigned: Mapping[TopicPartition, GroupMember], view: View
+) -> tuple[list[Json], list[Json]]:
+    """The partitions, and the reasons why records of them wait."""
+    owners = assigned if group.type != STREAMS else {}
+    committed = committed_offsets(client, group.group_id)
+    wanted = sorted({*committed, *owners, *_never_committed(client, group, committed)})
+    ranges = list_ranges(client, wanted)
+    waiting = _waiting_since(client, committed, ranges)
+    reasons = [] if group.type == STREAMS else _reasons(client, group, owners, committed, ranges, view)
+    rows: list[Json] = []
+    for partition in wanted:
+        offset = committed.get(partition)
+        limits = ranges.get(partition)
+        start, end = limits if isinstance(limits, tuple) else (None, None)
+        owner = owners.get(partition)
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": None if offset is None else offset.offset,
+                "start": start,
+                "end": end,
+                "lag": None if offset is None or end is None else max(end - offset.offset, 0),
+                "waiting_since": waiting.get(partition),
+                "metadata": "" if offset is None else offset.metadata,
+                "member": None if owner is None else owner.member_id,
+                "client": None if owner is None else owner.client_id,
+                "problem": str(limits) if isinstance(limits, ResponseError) else "",
+            }
+        )
+    return rows, reasons
+
+
+def _never_committed(
+    client: Client, group: GroupDescription, committed: Mapping[TopicPartition, CommittedOffset]
+) -> list[TopicPartition]:
+    """The other partitions of the topics of a group that nobody is in: members would tell of theirs."""
+    if group.members or group.type == STREAMS:
+        return []
+    topics = sorted({partition.topic for partition in committed})
+    found: list[TopicPartition] = []
+    for told in describe_topics(client, topics).values() if topics else ():
+        if isinstance(told, TopicDescription):  # or it is deleted, or may not be seen
+            found += [TopicPartition(told.name, entry.partition) for entry in told.partitions]
+    return [partition for partition in found if partition not in committed]
+
+
+def _reasons(
+    client: Client,
+    group: GroupDescription,
+    owners: Mapping[TopicPartition, GroupMember],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
+    view: View,
+) -> list[Json]:
+    """The reasons why records wait for the group, in words; none if it has them all, or advances."""
+    now_ms = time.time_ns() // 1_000_000
+    stands: list[Stand] = []
+    at_ends: set[TopicPartition] = set()
+    known = {partition: limits for partition, limits in ranges.items() if isinstance(limits, tuple)}
+    for partition, limits in known.items():
+        offset, owner = committed.get(partition), owners.get(partition)
+        at = None if offset is None else offset.offset
+        stand = Stand(
+            partition,
+            at,
+            *limits,
+            since=now_ms,
+            member=None if owner is None else (owner.member_id, owner.client_id, owner.host.removeprefix("/")),
+        )
+        is_behind = stand.waiting > 0 and not view.gaps.knows(_spot(stand), stand.end)
+        if stand.waiting > 0 and not is_behind:
+            at_ends.add(partition)
+        stood = view.offsets.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
+        if is_behind:
+            stands.append(replace(stand, since=stood.since, moved=stood.moved))
+    stands = _with_holders(client, stands)
+    # What does not move may have nothing to wait for.
+    still = [each for each in stands if each.member is None or now_ms - each.since >= STANDS_MS]
+    empty = view.gaps.look(client, {_spot(each): each.end for each in still if each.stable is None})
+    stands = [each for each in stands if _spot(each) not in empty]
+    at_ends |= {partition for partition, _ in empty}
+    offsets = {partition: told.offset for partition, told in committed.items()}
+    # Where no record is left for the group, nothing that is gone is worth an error.
+    logs = {each: None if each in at_ends else limits for each, limits in ranges.items()}
+    losses = group_losses(client, group, offsets, logs)
+    return _told(findings(group.state, len(group.members), stands, now_ms, losses))
+
+
+def _told(found: Sequence[Finding]) -> list[Json]:
+    return [
+        {
+            "severity": each.severity,
+            "text": each.text,
+            "advice": each.advice,
+            "places": [place._asdict() for place in each.places],
+        }
+        for each in found
+    ]
+
+
+def _spot(stand: Stand) -> Spot:
+    return stand.partition, stand.next_offset
+
+
+def _with_holders(client: Client, stands: Sequence[Stand]) -> list[Stand]:
+    """The same with their last stable offsets, and the transactions that hold them up, as far as they may be seen."""
+    if not stands:
+        return []
+    told = list_offsets(client, dict.fromkeys([each.partition for each in stands], LATEST), read_committed=True)
+    stable = {partition: each.offset for partition, each in told.items() if not isinstance(each, ResponseError)}
+    known = [replace(each, stable=stable[each.partition]) if each.partition in stable else each for each in stands]
+    known = [each if each.stable is None or each.stable < each.end else replace(each, stable=None) for each in known]
+    held = [each.partition for each in known if each.is_held][:_MAX_HELD]
+    try:
+        holders = ask_holders(client, held)
+    except ClientError:
+        return known  # producers may not be seen, or a broker does not tell of them
+    return [replace(each, holder=holders[each.partition][0]) if holders.get(each.partition) else each for each in known]
+
+
+def _waiting_since(
+    client: Client,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
+) -> dict[TopicPartition, int]:
+    """Partition -> timestamp in ms of the first record that the group has not had: its lag in time.
+
+    Where the log has none at that offset (it is compacted, or a marker), that of the next record.
+    """
+    behind: dict[str, dict[int, tuple[int, int]]] = {}
+    for partition, offset in list(committed.items())[: _MAX_WAITING * 4]:
+        limits = ranges.get(partition)
+        if isinstance(limits, tuple) and offset.offset < limits[1]:
+            behind.setdefault(partition.topic, {})[partition.partition] = (max(offset.offset, limits[0]), limits[1])
+    found: dict[TopicPartition, int] = {}
+    budget = Budget(records=20_000, seconds=2)
+    for topic, partitions in behind.items():
+        for number, (begin, end) in partitions.items():
+            if len(found) >= _MAX_WAITING or budget.spent:
+                return found
+            # Behind an open transaction records wait, too.
+            look = Look(topic, read_committed=False)
+            try:
+                page = forward(client, look, {number: begin}, {number: end}, 1, budget)
+            except ClientError:
+                break  # the topic may not be read, or a leader is down: the page goes without
+            if page.records:
+                found[TopicPartition(topic, number)] = page.records[0].record.timestamp
+    return found
+
+
+def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Json], list[Json], Json]:
+    """Where a share group stands, the reasons why it gets nothing somewhere, and what is in flight.
+
+    A partition may have several members, and none of its records may be done yet.
+    """
+    try:
+        offsets = share_offsets(client, group.group_id)
+    except ApiNotServed:
+        offsets = {}
+    members: dict[TopicPartition, list[GroupMember]] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            members.setdefault(partition, []).append(member)
+    wanted = sorted({*offsets, *members})
+    ranges = list_ranges(client, wanted)
+    rows: list[Json] = []
+    for partition in wanted:
+        share = offsets.get(partition)
+        limits = ranges.get(partition)
+        start, end = limits if isinstance(limits, tuple) else (None, None)
+        lag = None if share is None else share.lag
+        if lag is None and share is not None and share.start is not None and end is not None:
+            lag = max(end - share.start, 0)
+        own = members.get(partition, [])
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": None if share is None else share.start,
+                "start": start,
+                "end": end,
+                "lag": lag,
+                "waiting_since": None,
+                "metadata": "",
+                "member": own[0].member_id if own else None,
+                "client": ", ".join(member.client_id for member in own) or None,
+                "problem": str(limits) if isinstance(limits, ResponseError) else "",
+            }
+        )
+    unknown = {partition: limits for partition, limits in ranges.items() if isinstance(limits, ResponseError)}
+    losses = group_losses(client, group, {}, unknown)
+    reasons = findings(group.state, len(group.members), [], time.time_ns() // 1_000_000, losses)
+    return rows, _told(reasons), _in_flight(client, group, wanted)
+
+
+def _in_flight(client: Client, group: GroupDescription, partitions: Sequence[TopicPartition]) -> Json:
+    """The first ranges in flight, how many there are, and the partitions of which it is not known what is in flight."""
+    told = share_in_flight(client, group, partitions)
+    ranges: list[InFlight] = []
+    count = 0
+    problems: list[Json] = []
+    for partition, found in told.items():
+        if found is None or isinstance(found, ResponseError):
+            problems.append({"partition": str(partition), "problem": "" if found is None else str(found)})
+        else:
+            ranges += found.ranges
+            count += len(found.ranges) + found.left_out
+    rows: list[Json] = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "first": each.first_offset,
+            "last": each.last_offset,
+            "state": each.state,
+            "deliveries": each.delivery_count,
+            "member": each.member_id,
+            "client": None if each.member is None else each.member.client_id,
+            "host": None if each.member is None else each.member.host.removeprefix("/"),
+            "lock_ms_left": each.lock_ms_left,
+        }
+        for each in ranges[:_MAX_IN_FLIGHT]
+    ]
+    return {"rows": rows, "ranges": count, "untold": problems}
+
+
+# --- Reset and delete -----------------------------------------------------------------------------------------------
+
+STRATEGIES: Final = ("earliest", "latest", "offset", "shift", "time")
+
+
+def _strategy(call: Call) -> Strategy:
+    match call.choice("to", STRATEGIES, ""):
+        case "earliest":
+            return START
+        case "latest":
+            return END
+        case "offset":
+            return AtOffset(call.number("offset"))
+        case "shift":
+            return ShiftBy(call.number("by", lowest=-(2**62), highest=2**62))
+        case _:
+            try:
+                return AtTime(parse_moment(call.text("at"), time.time_ns() // 1_000_000))
+            except ValueError as error:
+                raise Refused(400, str(error)) from None
+
+
+async def preview_reset(call: Call) -> Json:
+    """The changes that a reset would make, and why it would be refused now; nothing is changed."""
+    group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
+    group, rows = await call.ask(lambda client: _plan(client, group_id, topic, strategy))
+    return {"rows": [_new_offset(row) for row in rows], "refusal": group.refusal, "note": group.note}
+
+
+async def reset_offsets(call: Call) -> Json:
+    """Reset a group's offsets of a topic, or of all that it has offsets for."""
+    group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
+
+    def reset(client: Client) -> list[NewOffset]:
+        group, rows = _plan(client, group_id, topic, strategy)
+        try:
+            refused = put_offsets(client, group, rows)
+        except CannotReset as error:
+            raise Refused(409, str(error)) from None
+        if refused:
+            first = next(iter(refused.values()))
+            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {first}")
+        return rows
+
+    rows = await call.write("reset-offsets", group_id, {"topic": topic, "strategy": str(strategy)}, reset)
+    return {"done": f"{len(rows)} offsets of group {group_id} are reset", "rows": [_new_offset(row) for row in rows]}
+
+
+def _plan(client: Client, group_id: str, topic: str, strategy: Strategy) -> tuple[GroupOffsets, list[NewOffset]]:
+    group = look_at_group(client, group_id)
+    if not group.type:
+        raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+    if topic:
+        partitions = [TopicPartition(topic, number) for number in client.partitions_of(topic)]
+    else:
+        partitions = group.partitions
+    if not partitions:
+        raise Refused(409, f"group {group_id} has no offsets: choose a topic")
+    try:
+        return group, plan_reset(client, group, partitions, strategy)
+    except CannotReset as error:
+        raise Refused(409, str(error)) from None
+
+
+def _new_offset(row: NewOffset) -> Json:
+    return {
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "current": row.current,
+        "new": row.new,
+        "change": row.change,
+        "note": row.note,
+    }
+
+
+async def delete_one(call: Call) -> Json:
+    """Delete a group without members, with its offsets."""
+    group_id = call.text("group")
+    if call.text("confirm", "") != group_id:
+        raise Refused(400, "type the group's name to delete it")
+    await call.write("delete-group", group_id, None, lambda client: delete_group(client, group_id))
+    return {"done": f"group {group_id} is deleted"}

@@ -1,0 +1,327 @@
+"""Topics: the list, the tree, one with its partitions and configs; created, changed and deleted with ``--writes``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from kbroker.client import Client, ClientError, ResponseError
+from kbroker.client.configs import (
+    ConfigChange,
+    ConfigEntry,
+    Operation,
+    ResourceType,
+    alter_configs,
+    describe_configs,
+)
+from kbroker.client.errors import known
+from kbroker.client.groups import committed_offsets, list_groups
+from kbroker.client.patience import patience
+from kbroker.client.reassignments import Reassignment
+from kbroker.client.records_io.json_types import Json
+from kbroker.client.topics import (
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topics,
+    is_valid_name,
+    list_ranges,
+)
+from kbroker.errors import ErrorCode
+from kbroker.tools.console.api.overview import partition_state
+from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.sizes import Sizes, ask_sizes
+from kbroker.tools.console.topic_list import SORTS, branches, choose
+from kbroker.tools.console.under_way import moving_partitions, show_move
+from kbroker.types import TopicPartition, uuid_to_str
+
+MAX_PAGE: Final = 500
+_MAX_GROUPS: Final = 200
+_COUNT_SECONDS: Final = 3.0
+_ASK_AGAIN_SECONDS: Final = 0.02
+_HEARD_SECONDS: Final = 5.0
+"""A topic that was just created is waited for so long: the broker that is asked may be the last to hear of it."""
+
+
+async def list_page(call: Call) -> Json:
+    """A part of the list of topics: ``offset`` and ``limit`` into what the filter leaves, in order."""
+    topics = await call.view.catalogue.get(fresh=call.flag("fresh"))
+    wanted = partial(
+        choose,
+        topics.all,
+        text=call.text("filter", ""),
+        internal=call.flag("internal"),
+        troubled=call.flag("troubled"),
+        sort=call.choice("sort", SORTS, "name"),
+        descending=call.flag("descending"),
+        sizes=topics.sizes,
+        growth=topics.growth,
+    )
+    chosen = await call.compute(wanted)
+    offset = call.number("offset", 0)
+    part = chosen[offset : offset + call.number("limit", 100, lowest=1, highest=MAX_PAGE)]
+    counts = await call.ask(lambda client: _counts(client, part)) if call.flag("counts") else {}
+    rows: list[Json] = [
+        {
+            "name": topic.name,
+            "internal": topic.internal,
+            "partitions": len(topic.partitions),
+            "replicas": topic.replication_factor,
+            "state": partition_state(topic),
+            "size": None if topics.sizes is None else topics.sizes.get(topic.name, 0),
+            "records": counts.get(topic.name),
+            "bytes_rate": topics.growth.get(topic.name),
+            "records_rate": topics.records.get(topic.name),
+        }
+        for topic in part
+    ]
+    return {
+        "total": len(chosen),
+        "all": len(topics.all),
+        "offset": offset,
+        "rows": rows,
+        "at": topics.at_ms,
+        "no_sizes": topics.no_sizes,
+    }
+
+
+def _counts(client: Client, topics: list[TopicDescription]) -> dict[str, int | None]:
+    """Topic -> offsets between its partitions' starts and ends; None where a partition has no leader."""
+    wanted = [
+        TopicPartition(topic.name, entry.partition)
+        for topic in topics
+        for entry in topic.partitions
+        if entry.leader is not None
+    ]
+    try:
+        with patience(client, _COUNT_SECONDS):
+            found = list_ranges(client, wanted)
+    except ClientError:
+        return {}  # a leader is down: the list is shown without them
+    counts: dict[str, int | None] = {}
+    for topic in topics:
+        total: int | None = 0
+        for entry in topic.partitions:
+            limits = found.get(TopicPartition(topic.name, entry.partition))
+            total = total + limits[1] - limits[0] if isinstance(limits, tuple) and total is not None else None
+        counts[topic.name] = total
+    return counts
+
+
+async def list_branches(call: Call) -> Json:
+    """The level of the tree of names below ``prefix``."""
+    topics = await call.view.catalogue.get(fresh=call.flag("fresh"))
+    wanted = partial(choose, topics.all, text=call.text("filter", ""), internal=call.flag("internal"))
+    prefix = call.text("prefix", "")
+    found = await call.compute(lambda: branches(wanted(), prefix, sizes=topics.sizes))
+    rows: list[Json] = [
+        {
+            "prefix": each.prefix,
+            "topic": each.topic,
+            "topics": each.topics,
+            "partitions": each.partitions,
+            "size": each.size,
+        }
+        for each in found[:MAX_PAGE]
+    ]
+    return {"rows": rows, "total": len(found), "at": topics.at_ms}
+
+
+async def describe_topic(call: Call) -> Json:
+    """Describe a topic: its partitions with offsets, replicas and sizes."""
+    name = call.text("name")
+    return await call.ask(lambda client: _describe(client, name))
+
+
+def _describe(client: Client, name: str) -> Json:
+    topic = find_topic(client, name)
+    led = [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
+    ranges = list_ranges(client, led)
+    sizes = ask_sizes(client, [TopicPartition(name, entry.partition) for entry in topic.partitions])
+    moving = moving_partitions(client, topic)
+    return {
+        "name": topic.name,
+        "id": uuid_to_str(topic.topic_id) if any(topic.topic_id) else None,
+        "internal": topic.internal,
+        "replicas": topic.replication_factor,
+        "state": partition_state(topic),
+        "no_sizes": sizes.problem,
+        "partitions": [_partition(name, entry, ranges, sizes, moving) for entry in topic.partitions],
+    }
+
+
+def find_topic(client: Client, name: str) -> TopicDescription:
+    """The topic of a name; ``ResponseError`` or ``Refused`` if there is none."""
+    if not is_valid_name(name):
+        raise Refused(400, f"{name[:250]!r} cannot be the name of a topic")
+    found = known(describe_topics(client, [name])).get(name)
+    if found is None:
+        raise Refused(404, f"there is no topic {name}")
+    return found
+
+
+def _partition(
+    name: str,
+    entry: PartitionDescription,
+    ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
+    sizes: Sizes,
+    moving: Mapping[int, Reassignment],
+) -> Json:
+    partition = TopicPartition(name, entry.partition)
+    limits = ranges.get(partition)
+    start, end = limits if isinstance(limits, tuple) else (None, None)
+    return {
+        "partition": entry.partition,
+        "leader": entry.leader,
+        "replicas": list(entry.replicas),
+        "isr": list(entry.isr),
+        "offline": list(entry.offline),
+        "start": start,
+        "end": end,
+        "size": sizes.of_leader(partition, entry.leader),
+        "moving": show_move(moving.get(entry.partition), partition, sizes),
+    }
+
+
+async def describe_topic_configs(call: Call) -> Json:
+    """A topic's configs: each with its value, and where that comes from."""
+    name = call.text("name")
+    entries = await call.ask(
+        lambda client: describe_configs(client, ResourceType.TOPIC, name, documentation=call.flag("documentation"))
+    )
+    return [config_view(entry) for entry in entries]
+
+
+def config_view(entry: ConfigEntry) -> Json:
+    """A config with the values that would hold in place of its own."""
+    return {
+        "name": entry.name,
+        "value": None if entry.sensitive else entry.value,
+        "source": entry.source,
+        "default": entry.is_default,
+        "sensitive": entry.sensitive,
+        "read_only": entry.read_only,
+        "type": entry.type,
+        "documentation": entry.documentation,
+        "synonyms": [
+            {"name": each.name, "value": None if entry.sensitive else each.value, "source": each.source}
+            for each in entry.synonyms
+        ],
+    }
+
+
+async def describe_topic_groups(call: Call) -> Json:
+    """The groups with committed offsets of a topic, and their lag there."""
+    name = call.text("name")
+    return await call.ask(lambda client: _groups_of(client, name))
+
+
+def _groups_of(client: Client, name: str) -> Json:
+    topic = find_topic(client, name)
+    ranges = list_ranges(
+        client, [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
+    )
+    groups = [group for group in list_groups(client) if group.type not in ("Share", "Streams")]
+    rows: list[Json] = []
+    for group in groups[:_MAX_GROUPS]:
+        try:
+            committed = committed_offsets(client, group.group_id)
+        except ResponseError:
+            continue  # it has gone meanwhile, or is not this user's
+        lag, partitions = 0, 0
+        for partition, offset in committed.items():
+            limits = ranges.get(partition)
+            if partition.topic == name:
+                partitions += 1
+                lag += max(limits[1] - offset.offset, 0) if isinstance(limits, tuple) else 0
+        if partitions:
+            rows.append({"group": group.group_id, "state": group.state, "partitions": partitions, "lag": lag})
+    return {"rows": rows, "asked": min(len(groups), _MAX_GROUPS), "groups": len(groups)}
+
+
+# --- Changes --------------------------------------------------------------------------------------------------------
+
+
+async def create_topic(call: Call) -> Json:
+    """Create a topic; with ``validate`` only judge."""
+    name = call.text("name")
+    if not is_valid_name(name):
+        raise Refused(400, "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores")
+    partitions = call.number("partitions", -1, lowest=-1, highest=100_000)
+    replicas = call.number("replicas", -1, lowest=-1, highest=1000)
+    configs = call.texts("configs")
+    topic = NewTopic(name, partitions, replicas, configs)
+    details: Json = {"partitions": partitions, "replicas": replicas, "configs": dict(configs)}
+
+    await call.write("create-topic", name, details, lambda client: known(create_topics(client, [topic])))
+    await call.ask(lambda client: await_heard(client, name))
+    call.view.catalogue.forget()
+    return {"done": f"topic {name} is created"}
+
+
+def await_heard(client: Client, name: str, partitions: int = 0) -> None:
+    """Return once the broker that pages are asked of knows a topic, with so many partitions, or after five seconds.
+
+    It was just created or changed, and another broker may have been told.
+    """
+    until = time.monotonic() + _HEARD_SECONDS
+    try:
+        with patience(client, _HEARD_SECONDS):
+            while time.monotonic() < until:
+                found = describe_topics(client, [name]).get(name)
+                if isinstance(found, ResponseError):
+                    is_late = found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    is_late = found is not None and len(found.partitions) < partitions
+                if not is_late:
+                    return
+                time.sleep(_ASK_AGAIN_SECONDS)
+    except ClientError:
+        pass  # it is done all the same
+
+
+async def delete_topic(call: Call) -> Json:
+    """Delete a topic; its name has to be given twice, so that none is deleted by a slip."""
+    name = call.text("name")
+    if call.text("confirm", "") != name:
+        raise Refused(400, "type the topic's name to delete it")
+
+    def delete(client: Client) -> None:
+        error = delete_topics(client, [name]).get(name)
+        if error is not None:
+            raise error
+
+    await call.write("delete-topic", name, None, delete)
+    call.view.catalogue.forget()
+    return {"done": f"topic {name} is deleted"}
+
+
+async def change_topic_config(call: Call) -> Json:
+    """Set a config of a topic, or with ``value`` absent return it to its default."""
+    name, config = call.text("name"), call.text("config")
+    change = (
+        ConfigChange(config, Operation.SET, call.text("value", ""))
+        if call.text("operation", "set") == "set"
+        else ConfigChange(config, Operation.DELETE)
+    )
+    details: Json = {"config": config, "value": change.value}
+
+    def alter(client: Client) -> None:
+        alter_configs(client, ResourceType.TOPIC, name, [change])
+
+    await call.write("change-topic-config", name, details, alter)
+    return {"done": f"{config} of topic {name} is {'set' if change.value is not None else 'at its default'}"}
+
+
+async def add_partitions(call: Call) -> Json:
+    """Give a topic more partitions, ``total`` in all."""
+    name, total = call.text("name"), call.number("total", lowest=1, highest=100_000)
+    await call.write("add-partitions", name, {"total": total}, lambda client: create_partitions(client, name, total))
+    await call.ask(lambda client: await_heard(client, name, total))
+    call.view.catalogue.forget()
+    return {"done": f"topic {name} has {total} partitions"}

@@ -1,0 +1,79 @@
+"""Ends of logs with nothing for readers of committed records: markers of transactions, and records of aborted ones.
+
+A consumer that commits the offset after the last record that it was given (librdkafka and Spring Kafka do) stays before
+them. It has read all, though its lag is not 0.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from kbroker.client import Client, ClientError, ResponseError
+from kbroker.client.patience import patience
+from kbroker.client.topics import LATEST, list_offsets
+from kbroker.tools.console.scan import Budget, Look, forward
+from kbroker.types import TopicPartition
+
+Spot = tuple[TopicPartition, int]
+"""A partition, and the offset that is to be read next."""
+
+_MOST_REMEMBERED: Final = 20_000
+_MAX_READ: Final = 20
+"""Spots that one look reads at."""
+
+_READ_SECONDS: Final = 1.0
+_READ_RECORDS: Final = 20_000
+
+
+class Gaps:
+    """Remembers spots behind which the log has nothing: it is read once for each. Threads may look at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._empty_to: dict[Spot, int | None] = {}
+        """Spot -> the offset before which nothing is there; None where a record is."""
+
+    def knows(self, spot: Spot, end: int) -> bool:
+        """Whether it has been seen that nothing is between a spot and an end."""
+        with self._lock:
+            known = self._empty_to.get(spot)
+        return known is not None and known >= end
+
+    def look(self, client: Client, spots: Mapping[Spot, int]) -> set[Spot]:
+        """Those of the spots (with the ends of their logs) behind which there is nothing, as far as it is known now.
+
+        A log whose end readers of committed records cannot have yet has something to wait for.
+        """
+        with self._lock:
+            known = {spot: self._empty_to[spot] for spot in spots if spot in self._empty_to}
+        unknown = [spot for spot, end in spots.items() if (seen := known.get(spot, 0)) is not None and seen < end]
+        if unknown:
+            try:
+                with patience(client, _READ_SECONDS):
+                    self._read(client, {spot: spots[spot] for spot in unknown[:_MAX_READ]}, known)
+            except ClientError:
+                pass  # a leader is down, or this user may not read
+        return {spot for spot, end in spots.items() if self.knows(spot, end)}
+
+    def _read(self, client: Client, spots: Mapping[Spot, int], known: Mapping[Spot, int | None]) -> None:
+        stable = list_offsets(client, dict.fromkeys([partition for partition, _ in spots], LATEST), read_committed=True)
+        budget = Budget(records=_READ_RECORDS, seconds=_READ_SECONDS)
+        for spot, end in spots.items():
+            (topic, number), offset = spot
+            last = stable[spot[0]]
+            if budget.spent:
+                return
+            if isinstance(last, ResponseError) or last.offset < end:
+                continue
+            begin = max(offset, known.get(spot) or 0)
+            page = forward(client, Look(topic), {number: begin}, {number: end}, 1, budget)
+            self._note(spot, None if page.records else page.positions[number])
+
+    def _note(self, spot: Spot, empty_to: int | None) -> None:
+        with self._lock:
+            self._empty_to.pop(spot, None)
+            self._empty_to[spot] = empty_to
+            if len(self._empty_to) > _MOST_REMEMBERED:
+                del self._empty_to[next(iter(self._empty_to))]

@@ -1,0 +1,251 @@
+"""Brokers and controllers: who is missing, clocks, disks, versions that differ, the quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kbroker.client.troubles import ERROR, cluster_troubles, disk_troubles
+from kbroker.tools.doctor.facts import BrokerFacts, Facts
+from kbroker.tools.doctor.findings import Finding, Severity, check
+
+_CLOCK_MS: Final = 2_000
+"""A difference of clocks that is told of: sessions and timestamps bear less."""
+
+_CLOCK_ERROR_MS: Final = 60_000
+
+_FREE_BYTES: Final = 10 << 30
+_FREE_SHARE: Final = 0.10
+"""A volume is told of if less is free than both of these."""
+
+_HARDLY_BYTES: Final = 1 << 30
+_HARDLY_SHARE: Final = 0.03
+
+
+@check("controller-quorum", "There is no active controller", see="the-metadata-log")
+def controller_quorum(facts: Facts) -> Iterator[Finding]:
+    """Report a quorum without a leader: by its own word, or because nobody answers for it."""
+    cluster = facts.cluster
+    if cluster is None:
+        return
+    if cluster.quorum is not None and cluster.quorum.leader < 0:
+        evidence = "DescribeQuorum names no leader."
+    elif cluster.quorum is None and cluster.quorum_problem:
+        evidence = f"DescribeQuorum has no answer: {cluster.quorum_problem}."
+    else:
+        return
+    yield Finding(
+        Severity.ERROR,
+        "quorum",
+        "There is no active controller: topics, configs and leaders cannot change, and no broker can join.",
+        evidence,
+        "More than half of the controllers have to be up and to reach one another: start those that are down, and look"
+        " at controller.quorum.voters or controller.quorum.bootstrap.servers of each.",
+    )
+
+
+@check("quorum-lag", "A controller does not follow the metadata log", see="the-metadata-log")
+def quorum_lag(facts: Facts) -> Iterator[Finding]:
+    """Report voters that are behind, by the leader's own clock."""
+    quorum = facts.known_cluster.quorum
+    if quorum is None:
+        return
+    now = facts.now if quorum.leader_clock is None else quorum.leader_clock
+    for trouble in cluster_troubles((), quorum.leader, quorum.nodes, now):
+        if trouble.key.startswith("voter-"):
+            yield Finding(
+                Severity.WARNING,
+                f"controller {trouble.key.removeprefix('voter-')}",
+                trouble.text,
+                "DescribeQuorum: the leader has not seen it caught up for 15 seconds.",
+                trouble.advice,
+            )
+
+
+@check("quorum-size", "The number of controllers is even, or only two: one more could be lost", see="the-metadata-log")
+def quorum_size(facts: Facts) -> Iterator[Finding]:
+    """Judge how many voters there are: an even number bears no more losses than one less."""
+    voters = 0
+    if facts.cluster is not None and facts.cluster.quorum is not None:
+        voters = sum(node.role == "voter" for node in facts.cluster.quorum.nodes)
+        evidence = f"DescribeQuorum lists {voters} voters."
+    if not voters and facts.configuration is not None:
+        voters = facts.configuration.voters
+        evidence = f"controller.quorum.voters names {voters}."
+    if voters and voters % 2 == 0:
+        losses = (voters - 1) // 2
+        yield Finding(
+            Severity.WARNING,
+            "quorum",
+            f"{voters} controllers bear the loss of {losses}, as {voters - 1} would, and have one more that can fail.",
+            evidence,
+            f"Have {voters + 1} or {voters - 1} controllers.",
+        )
+
+
+@check("fenced-broker", "A registered broker does not serve", see="cluster")
+def fenced_broker(facts: Facts) -> Iterator[Finding]:
+    """Report brokers that the controller has fenced."""
+    for broker in facts.brokers:
+        if broker.fenced:
+            yield Finding(
+                Severity.ERROR,
+                f"broker {broker.id}",
+                f"Broker {broker.id} is fenced: it is registered, and does not serve.",
+                "DescribeCluster says so.",
+                "Start it, or if it runs look in its log why the controller does not hear of it; if it is gone for good"
+                " take it out of the cluster (kafka-cluster unregister).",
+            )
+
+
+@check("clocks", "The clocks of nodes, or of a node and this machine, differ", see="cluster")
+def clocks(facts: Facts) -> Iterator[Finding]:
+    """Compare the active controller's clock with this machine's, and find brokers whose records are of the future.
+
+    The first is exact; a broker's clock is known only to be ahead by at least so much.
+    """
+    cluster = facts.cluster
+    if cluster is None:
+        return
+    quorum, reference = cluster.quorum, facts.now
+    off = 0
+    if quorum is not None and quorum.leader_clock is not None:
+        off = max(quorum.leader_clock - quorum.answered_at, min(quorum.leader_clock - quorum.asked_at, 0))
+        reference = facts.now + off
+        if abs(off) > _CLOCK_MS:
+            yield _clock_finding(
+                f"controller {quorum.leader}",
+                off,
+                f"The clock of node {quorum.leader}, the active controller, is {_seconds(off)} this machine's.",
+                "DescribeQuorum tells the controller's time.",
+            )
+    for broker in cluster.brokers:
+        newest = broker.newest_own_record
+        if newest is None or (quorum is not None and broker.id == quorum.leader):
+            continue
+        ahead = newest - max(reference, facts.now)
+        if ahead > _CLOCK_MS:
+            yield _clock_finding(
+                f"broker {broker.id}",
+                ahead,
+                f"The clock of broker {broker.id} is at least {_seconds(ahead)} those of others.",
+                "It has written a record with such a timestamp into an internal topic.",
+            )
+
+
+def _clock_finding(about: str, off: int, text: str, evidence: str) -> Finding:
+    return Finding(
+        Severity.ERROR if abs(off) > _CLOCK_ERROR_MS else Severity.WARNING,
+        about,
+        text,
+        evidence,
+        "Let all machines follow the same time server (chrony, systemd-timesyncd): timestamps decide about retention,"
+        " and certificates and tokens about who comes in.",
+    )
+
+
+def _seconds(ms: int) -> str:
+    return f"{abs(ms) / 1000:,.1f} s {'ahead of' if ms > 0 else 'behind'}"
+
+
+@check("disk-space", "A disk of a broker, or of a data directory, is nearly full", see="disks-and-log-directories")
+def disk_space(facts: Facts) -> Iterator[Finding]:
+    """Judge the volumes of log directories."""
+    volumes = [
+        (f"broker {broker.id}, {each.path}", each.total, each.usable, "DescribeLogDirs")
+        for broker in facts.brokers
+        for each in broker.log_dirs or ()
+        if not each.failed and each.total and each.usable is not None
+    ]
+    if facts.configuration is not None:
+        volumes += [(each.path, each.total, each.free, "The system") for each in facts.configuration.directories]
+    for where, total, free, who in volumes:
+        if not total or free is None or free >= _FREE_BYTES or free >= _FREE_SHARE * total:
+            continue
+        hardly = free < _HARDLY_BYTES and free < _HARDLY_SHARE * total
+        yield Finding(
+            Severity.ERROR if hardly else Severity.WARNING,
+            where,
+            f"{where}: only {free / 2**30:.1f} GiB of {total / 2**30:.1f} GiB are free.",
+            f"{who} says so. A broker whose disk is full takes the directory for failed.",
+            "Make room: lower retention.ms or retention.bytes of large topics (kbroker topic list shows their sizes),"
+            " delete topics, or move replicas to other directories.",
+        )
+
+
+@check("disk-failed", "A log directory of a broker has failed", see="disks-and-log-directories")
+def disk_failed(facts: Facts) -> Iterator[Finding]:
+    """Report directories that a broker has given up."""
+    brokers = facts.brokers
+    failed = [(broker.id, each.path) for broker in brokers for each in broker.log_dirs or () if each.failed]
+    for (broker, _), trouble in zip(failed, disk_troubles(failed), strict=True):
+        severity = Severity.ERROR if trouble.severity == ERROR else Severity.WARNING
+        yield Finding(severity, f"broker {broker}", trouble.text, "DescribeLogDirs says so.", trouble.advice)
+
+
+@check("version-mixture", "Brokers do not serve the same versions of APIs, or support the same features", see="cluster")
+def version_mixture(facts: Facts) -> Iterator[Finding]:
+    """Compare what brokers say in ApiVersions: they differ while a cluster is upgraded, and should not for long."""
+    brokers = [broker for broker in facts.brokers if broker.apis is not None]
+    kinds: dict[tuple[tuple[object, ...], ...], list[int]] = {}
+    for broker in brokers:
+        assert broker.apis is not None
+        features = tuple((each.name, each.lowest, each.highest) for each in broker.features)
+        kinds.setdefault((*sorted(broker.apis.items()), *features), []).append(broker.id)
+    if len(kinds) > 1:
+        sides = " and ".join(f"{_brokers(ids)}" for ids in sorted(kinds.values()))
+        yield Finding(
+            Severity.WARNING,
+            "cluster",
+            f"The brokers are of different versions: {sides} differ.",
+            f"They answer ApiVersions differently: {_difference(brokers)}.",
+            "End the upgrade: bring all brokers to the same version, and then raise the features.",
+        )
+
+
+def _difference(brokers: list[BrokerFacts]) -> str:
+    first = brokers[0]
+    for other in brokers[1:]:
+        assert first.apis is not None and other.apis is not None
+        for key in sorted(first.apis.keys() | other.apis.keys()):
+            if first.apis.get(key) != other.apis.get(key):
+                return f"API {key} in versions {_range(first.apis.get(key))} and {_range(other.apis.get(key))}"
+        one = {each.name: (each.lowest, each.highest) for each in first.features}
+        two = {each.name: (each.lowest, each.highest) for each in other.features}
+        for name in sorted(one.keys() | two.keys()):
+            if one.get(name) != two.get(name):
+                return f"{name} at levels {_range(one.get(name))} and {_range(two.get(name))}"
+    return "in detail"
+
+
+def _range(versions: tuple[int, int] | None) -> str:
+    return "none" if versions is None else f"{versions[0]}-{versions[1]}"
+
+
+def _brokers(ids: list[int]) -> str:
+    return f"broker{'s' if len(ids) > 1 else ''} {', '.join(map(str, sorted(ids)))}"
+
+
+_FINALIZED: Final = ("metadata.version", "group.version", "transaction.version")
+"""Features whose levels are raised after an upgrade; others are a matter of choice."""
+
+
+@check("features-behind", "All brokers support a higher level of a feature than the cluster runs at", see="cluster")
+def features_behind(facts: Facts) -> Iterator[Finding]:
+    """Compare finalized levels with the highest that every broker supports."""
+    brokers = [broker for broker in facts.brokers if broker.features]
+    for name in _FINALIZED:
+        known = [each for broker in brokers for each in broker.features if each.name == name]
+        if not known or len(known) < len(brokers):
+            continue
+        possible = min(each.highest for each in known)
+        finalized = max((each.finalized or 0) for each in known)
+        if finalized < possible:
+            yield Finding(
+                Severity.WARNING,
+                name,
+                f"{name} is at level {finalized}, and every broker supports {possible}: what is new stays off.",
+                "ApiVersions tells what is finalized and what is supported.",
+                "If the upgrade is to stay: kafka-features upgrade --feature"
+                f" {name}={possible} (metadata.version first). There may be no way back.",
+            )

@@ -1,0 +1,254 @@
+"""Replication: partitions without leader or replicas, too few copies, min.insync.replicas that stops producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kbroker.client.transactions import TRANSACTIONS_TOPIC
+from kbroker.client.troubles import MISSING, Trouble, topic_troubles
+from kbroker.tools.doctor.facts import (
+    OFFSETS_TOPIC,
+    SHARE_TOPIC,
+    ClusterFacts,
+    Facts,
+    number_of,
+)
+from kbroker.tools.doctor.findings import Finding, Severity, check
+
+_MIN_ISR: Final = "min.insync.replicas"
+
+INTERNAL: Final = {
+    OFFSETS_TOPIC: ("offsets.topic.replication.factor", "groups cannot commit offsets"),
+    TRANSACTIONS_TOPIC: ("transaction.state.log.replication.factor", "transactional producers cannot start"),
+    SHARE_TOPIC: ("share.coordinator.state.topic.replication.factor", "share groups cannot work"),
+}
+"""Internal topic -> the property with its replication factor, and what fails without the topic."""
+
+_SHOWN: Final = 8
+
+
+def _troubles(facts: Facts, kind: str) -> Iterator[tuple[str, Trouble]]:
+    """(topic, trouble) of one kind, by the rules of the console."""
+    if facts.cluster is None:
+        return
+    topics = facts.topics
+    min_isr = {topic.name: least for topic in topics if (least := topic.number(_MIN_ISR)) is not None}
+    for trouble in topic_troubles([topic.description for topic in topics], facts.cluster.alive, min_isr):
+        if trouble.key.startswith(kind):
+            yield trouble.key.removeprefix(kind), trouble
+
+
+def _findings(facts: Facts, kind: str, severity: Severity) -> Iterator[Finding]:
+    for topic, trouble in _troubles(facts, kind):
+        yield Finding(severity, f"topic {topic}", trouble.text, "The metadata lists replicas and ISR.", trouble.advice)
+
+
+@check("offline-partitions", "A partition has no leader", see="replication")
+def offline_partitions(facts: Facts) -> Iterator[Finding]:
+    """Report partitions that nobody can read or write."""
+    yield from _findings(facts, "leaderless-", Severity.ERROR)
+
+
+@check(
+    "under-min-isr", "Fewer replicas are in sync than min.insync.replicas: acks=all is refused now", see="replication"
+)
+def under_min_isr(facts: Facts) -> Iterator[Finding]:
+    """Report partitions that refuse records with acks=all, though enough replicas are assigned."""
+    for topic, trouble in _troubles(facts, "min-isr-"):
+        if topic not in _impossible(facts):
+            evidence = "The metadata lists replicas and ISR."
+            yield Finding(Severity.ERROR, f"topic {topic}", trouble.text, evidence, trouble.advice)
+
+
+@check("under-replicated", "A replica is not in sync", see="replication")
+def under_replicated(facts: Facts) -> Iterator[Finding]:
+    """Report partitions whose ISR lacks a replica."""
+    yield from _findings(facts, "short-", Severity.WARNING)
+    for brokers, trouble in _troubles(facts, MISSING):
+        subject = f"broker {brokers}" if brokers.isdecimal() else f"brokers {brokers.replace('-', ', ')}"
+        yield Finding(Severity.WARNING, subject, trouble.text, "The metadata lists replicas and ISR.", trouble.advice)
+
+
+def _impossible(facts: Facts) -> dict[str, tuple[int, int]]:
+    """Topic -> (min.insync.replicas, replication factor), where the first is larger."""
+    found = {}
+    for topic in facts.topics:
+        least = topic.number(_MIN_ISR)
+        fewest = min((len(each.replicas) for each in topic.description.partitions), default=0)
+        if least is not None and fewest and least > fewest:
+            found[topic.name] = (least, fewest)
+    return found
+
+
+@check(
+    "min-isr",
+    "min.insync.replicas is more than the replicas, or as many, so that one lost node stops producers",
+    see="replication",
+)
+def min_isr(facts: Facts) -> Iterator[Finding]:
+    """Compare ``min.insync.replicas`` with how many replicas there are."""
+    for name, (least, fewest) in _impossible(facts).items():
+        yield Finding(
+            Severity.ERROR,
+            f"topic {name}",
+            f"Topic {name}: {_MIN_ISR}={least} and {_replicas(fewest)}: every record with acks=all is refused.",
+            "DescribeConfigs and the metadata say so.",
+            f"Lower it (kbroker config set topic {name} {_MIN_ISR}=1), or give the topic more replicas"
+            " (kafka-reassign-partitions).",
+        )
+    exact = [
+        topic.name
+        for topic in facts.topics
+        if (wanted := topic.number(_MIN_ISR)) is not None
+        and wanted > 1
+        and any(len(each.replicas) == wanted for each in topic.description.partitions)
+    ]
+    if exact:
+        yield Finding(
+            Severity.WARNING,
+            _names(exact),
+            f"{_names(exact)}: {_MIN_ISR} is as large as the replication factor: when one node is down, restarts too,"
+            " records with acks=all are refused.",
+            "DescribeConfigs and the metadata say so.",
+            f"Have one replica more than {_MIN_ISR}: 3 and 2 are usual.",
+        )
+    if facts.configuration is not None and not facts.configuration.problem:
+        values = facts.configuration.values
+        wanted, factor = number_of(values, _MIN_ISR), number_of(values, "default.replication.factor") or 1
+        if wanted is not None and wanted > factor:
+            yield Finding(
+                Severity.WARNING,
+                facts.configuration.source,
+                f"{_MIN_ISR}={wanted} and default.replication.factor={factor}: records with acks=all are refused in"
+                " topics that are created with the defaults.",
+                "The file says so.",
+                "Set default.replication.factor to one more.",
+            )
+
+
+@check("single-copy", "A topic has one replica in a cluster of several brokers", see="replication")
+def single_copy(facts: Facts) -> Iterator[Finding]:
+    """Report topics that are away, or lost, with one node; internal ones have a check of their own."""
+    if facts.cluster is None or len(facts.cluster.brokers) < 2:
+        return
+    single = [
+        topic.name
+        for topic in facts.topics
+        if topic.name not in INTERNAL and any(len(each.replicas) == 1 for each in topic.description.partitions)
+    ]
+    if single:
+        yield Finding(
+            Severity.WARNING,
+            _names(single),
+            f"{_names(single)}: one replica only. While its node is down nobody reads or writes, and with its disk the"
+            " records are lost.",
+            f"The metadata lists one replica, and there are {len(facts.cluster.brokers)} brokers.",
+            "Create topics with --replicas 3; an existing one gets more by kafka-reassign-partitions.",
+        )
+
+
+@check("replication-factor", "A default replication factor is larger than the number of brokers", see="replication")
+def replication_factor(facts: Facts) -> Iterator[Finding]:
+    """Compare ``default.replication.factor`` with how many brokers there are."""
+    cluster = facts.cluster
+    if cluster is None or not cluster.brokers:
+        return
+    count = len(cluster.brokers)
+    large = {broker.id: number_of(broker.configs, "default.replication.factor") for broker in cluster.brokers}
+    wrong = {broker: factor for broker, factor in large.items() if factor is not None and factor > count}
+    if wrong:
+        factor = max(wrong.values())
+        yield Finding(
+            Severity.ERROR,
+            "default.replication.factor",
+            f"default.replication.factor={factor}, and there {_are(count)}: topics created without a replication factor"
+            " are refused.",
+            f"Broker {min(wrong)} says so in DescribeConfigs.",
+            f"Set default.replication.factor={min(count, 3)}, or add brokers.",
+        )
+
+
+@check("internal-topics", "Internal topics have too few replicas, or cannot be created", see="groups-and-transactions")
+def internal_topics(facts: Facts) -> Iterator[Finding]:
+    """Judge the topics that groups and transactions live in."""
+    cluster = facts.cluster
+    if cluster is None or not cluster.brokers:
+        return
+    count = len(cluster.brokers)
+    there = {topic.name: topic for topic in facts.topics}
+    for name, (key, fails) in INTERNAL.items():
+        topic = there.get(name)
+        if topic is not None:
+            fewest = min((len(each.replicas) for each in topic.description.partitions), default=0)
+            if 0 < fewest < min(count, 3):
+                yield Finding(
+                    Severity.WARNING,
+                    f"topic {name}",
+                    f"{name} has {_replicas(fewest)}, and there {_are(count)}: {fails} while one of them is down.",
+                    "The metadata lists its replicas.",
+                    f"Give it {min(count, 3)} replicas by kafka-reassign-partitions, and set {key} for new clusters.",
+                )
+            continue
+        factors = [number_of(broker.configs, key) for broker in cluster.brokers]
+        factor = max((each for each in factors if each is not None), default=0)
+        if cluster.topics is not None and factor > count and not _is_lowered(cluster):
+            yield Finding(
+                Severity.ERROR if name == OFFSETS_TOPIC else Severity.WARNING,
+                key,
+                f"{key}={factor}, and there {_are(count)}: {name} cannot be created, and {fails}.",
+                "DescribeConfigs says so, and the topic is not there yet.",
+                f"Set {key}={count} on every broker, or add brokers.",
+            )
+
+
+def _is_lowered(cluster: ClusterFacts) -> bool:
+    """Whether internal topics get fewer replicas by themselves: on a node of kbroker that is alone."""
+    is_kbroker = all(broker.is_kbroker for broker in cluster.brokers)
+    voters = 0 if cluster.quorum is None else sum(node.role == "voter" for node in cluster.quorum.nodes)
+    return is_kbroker and len(cluster.brokers) == 1 and voters <= 1
+
+
+@check(
+    "unclean-election",
+    "A replica that is not in sync may become leader: acknowledged records may be lost",
+    see="replication",
+)
+def unclean_election(facts: Facts) -> Iterator[Finding]:
+    """Report ``unclean.leader.election.enable``."""
+    key = "unclean.leader.election.enable"
+    open_to = [topic.name for topic in facts.topics if topic.configs.get(key) == "true"]
+    if open_to:
+        yield Finding(
+            Severity.WARNING,
+            _names(open_to),
+            f"{_names(open_to)}: {key} is true. When all replicas in sync are down, one that lacks records takes over,"
+            " and what it lacks is lost.",
+            "DescribeConfigs says so.",
+            f"Set {key}=false, unless being there is worth more than each record.",
+        )
+    elif facts.configuration is not None and facts.configuration.values.get(key, "").strip() == "true":
+        yield Finding(
+            Severity.WARNING,
+            facts.configuration.source,
+            f"{key}=true: acknowledged records of all topics may be lost when nodes fail.",
+            "The file says so.",
+            "Take it out, and set it for single topics where it is meant.",
+        )
+
+
+def _names(topics: list[str]) -> str:
+    """``topic a``, or ``topics a, b and 3 others``."""
+    if len(topics) == 1:
+        return f"topic {topics[0]}"
+    if len(topics) <= _SHOWN:
+        return f"topics {', '.join(topics[:-1])} and {topics[-1]}"
+    return f"topics {', '.join(topics[:_SHOWN])} and {len(topics) - _SHOWN} others"
+
+
+def _replicas(count: int) -> str:
+    return "one replica" if count == 1 else f"{count} replicas"
+
+
+def _are(count: int) -> str:
+    return "is one broker" if count == 1 else f"are {count} brokers"

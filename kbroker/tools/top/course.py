@@ -1,0 +1,245 @@
+"""Rates and lags, from one look at a cluster to the next. Pure: ``course.after(look)`` is the next course."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeVar
+
+from kbroker.base.rates import Sample, rates_after, rates_of_counters
+from kbroker.tools.top.facts import Look, Offsets, Scrape
+from kbroker.types import TopicPartition
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+HISTORY: Final = 64
+"""Looks at the end of a partition that are remembered, to tell when a record was written."""
+
+MAX_HISTORIES: Final = 20_000
+"""Partitions of groups that have a history."""
+
+MAX_TIMES: Final = 8
+"""Records whose time is asked for in one look."""
+
+
+class Age(NamedTuple):
+    """The time that a record has waited, in seconds; ``exact`` is false where it is longer than that."""
+
+    seconds: float
+    exact: bool = True
+
+
+class GroupLag(NamedTuple):
+    """The part that a group has not committed: records, and how long the oldest has waited. None: nobody can tell."""
+
+    records: int | None
+    age: Age | None
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """All that is known, and how fast it changes. Rates are for one second."""
+
+    look: Look
+    ends: Mapping[TopicPartition, Sample] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, Sample] = field(default_factory=dict)
+    records_in: Mapping[TopicPartition, float] = field(default_factory=dict)
+    log_growth: Mapping[TopicPartition, float] = field(default_factory=dict)
+    """Bytes that a leader's log grows by; of a log that has just shrunk (retention, compaction) as before."""
+
+    committed: Mapping[str, Offsets] = field(default_factory=dict)
+    share_lags: Mapping[str, int | None] = field(default_factory=dict)
+    history: Mapping[TopicPartition, tuple[Sample, ...]] = field(default_factory=dict)
+    """Ends of partitions that groups have committed for, the oldest first."""
+
+    record_times: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    lags: Mapping[str, GroupLag] = field(default_factory=dict)
+    scrapes: Mapping[str, Scrape] = field(default_factory=dict)
+    """URL -> the latest page."""
+
+    bytes_in: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """URL -> topic -> bytes appended, by the pages of metrics."""
+
+    bytes_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """URL -> topic -> bytes sent to consumers."""
+
+    request_rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(URL, API) -> requests."""
+
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    """URL -> processors that are busy."""
+
+    def after(self, look: Look) -> Course:
+        """The course with one more look."""
+        existing = {TopicPartition(topic.name, entry.partition) for topic in look.topics for entry in topic.partitions}
+        ends, records_in = _advance(self.ends, self.records_in, look.ends, look.at, existing)
+        sizes, growth = _advance(self.sizes, self.log_growth, look.sizes, look.at, existing)
+        names = {group.group_id for group in look.groups}
+        committed = _kept({**self.committed, **look.committed}, names)
+        share_lags = _kept({**self.share_lags, **look.share_lags}, names)
+        wanted = {partition for offsets in committed.values() for partition in offsets}
+        history = _remember(self.history, look.ends, look.at, wanted)
+        times = {**self.record_times, **look.record_times}
+        following = replace(
+            self,
+            look=look,
+            ends=ends,
+            sizes=sizes,
+            records_in=records_in,
+            log_growth=growth,
+            committed=committed,
+            share_lags=share_lags,
+            history=history,
+            record_times={partition: found for partition, found in times.items() if partition in wanted},
+        )
+        following = _with_scrapes(following, look.scrapes)
+        return replace(following, lags=_lags(following))
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of the cluster."""
+        return sum(len(topic.partitions) for topic in self.look.topics)
+
+    def wanted_times(self) -> list[tuple[TopicPartition, int]]:
+        """Partitions and offsets of records whose time would tell how long a group is behind, the worst lag first.
+
+        At most ``MAX_TIMES``: each costs the bytes of a batch.
+        """
+        by_page = {group for scrape in self.scrapes.values() for group in scrape.lag_seconds}
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for group, offsets in self.committed.items():
+            if group in by_page:
+                continue
+            for partition, offset in offsets.items():
+                lag = self._lag_of(partition, offset)
+                age = self._age_of(partition, offset)
+                if lag and (age is None or not age.exact) and lag > found.get(partition, (0, 0))[0]:
+                    found[partition] = (lag, offset)
+        worst = sorted(found.items(), key=lambda item: -item[1][0])[:MAX_TIMES]
+        return [(partition, offset) for partition, (_, offset) in worst]
+
+    def _lag_of(self, partition: TopicPartition, offset: int) -> int | None:
+        end = self.ends.get(partition)
+        return None if end is None else max(int(end.value) - offset, 0)
+
+    def _age_of(self, partition: TopicPartition, offset: int) -> Age | None:
+        """Seconds that the record at an offset has waited; 0 if there is none yet, None if nobody can tell."""
+        end = self.ends.get(partition)
+        if end is None:
+            return None
+        if end.value <= offset:
+            return Age(0.0)
+        known = self.record_times.get(partition)
+        if known is not None and known[0] == offset:
+            return Age(max(self.look.now_ms - known[1], 0) / 1000)
+        return age_by_history(self.history.get(partition, ()), offset, self.look.at)
+
+
+def first(look: Look) -> Course:
+    """The course after the first look, which has no rates yet."""
+    return Course(look).after(look)
+
+
+def age_by_history(history: tuple[Sample, ...], offset: int, now: float) -> Age | None:
+    """The time since the record at an offset was written, by when the partition's end passed it.
+
+    Between two looks it is taken to grow evenly. None without a history.
+    """
+    if not history or history[-1].value <= offset:
+        return None
+    before: Sample | None = None
+    for sample in history:
+        if sample.value > offset:
+            if before is None:
+                return Age(now - sample.at, exact=False)
+            share = (offset - before.value) / (sample.value - before.value)
+            return Age(now - (before.at + share * (sample.at - before.at)))
+        before = sample
+    return None
+
+
+def _advance(
+    known: Mapping[TopicPartition, Sample],
+    rates: Mapping[TopicPartition, float],
+    told: Offsets,
+    at: float,
+    existing: set[TopicPartition],
+) -> tuple[dict[TopicPartition, Sample], dict[TopicPartition, float]]:
+    """Samples and rates of the partitions that exist, with what was told now."""
+    return rates_after(_kept(known, existing), _kept(rates, existing), _kept(told, existing), at)
+
+
+def _kept(values: Mapping[K, T], keys: set[K]) -> dict[K, T]:
+    return {key: value for key, value in values.items() if key in keys}
+
+
+def _remember(
+    history: Mapping[TopicPartition, tuple[Sample, ...]], told: Offsets, at: float, wanted: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[Sample, ...]]:
+    following: dict[TopicPartition, tuple[Sample, ...]] = {}
+    for partition in sorted(wanted)[:MAX_HISTORIES]:
+        samples = history.get(partition, ())
+        end = told.get(partition)
+        if end is not None and (not samples or at > samples[-1].at):
+            if samples and end < samples[-1].value:  # the topic is a new one of the same name, or was cut
+                samples = ()
+            samples = (*samples, Sample(at, end))[-HISTORY:]
+        if samples:
+            following[partition] = samples
+    return following
+
+
+# --- Lags -----------------------------------------------------------------------------------------------------------
+
+
+def _lags(course: Course) -> dict[str, GroupLag]:
+    by_page: dict[str, float] = {}
+    for scrape in course.scrapes.values():
+        for group, seconds in scrape.lag_seconds.items():
+            by_page[group] = max(seconds, by_page.get(group, 0.0))
+    found: dict[str, GroupLag] = {group: GroupLag(lag, None) for group, lag in course.share_lags.items()}
+    for group, offsets in course.committed.items():
+        known = [lag for partition, offset in offsets.items() if (lag := course._lag_of(partition, offset)) is not None]
+        records = sum(known) if known else None
+        age = Age(by_page[group]) if group in by_page else _oldest(course, offsets)
+        found[group] = GroupLag(records, age, len(offsets))
+    return found
+
+
+def _oldest(course: Course, offsets: Offsets) -> Age | None:
+    """The longest wait of a group's partitions; not exact if one whose wait is not known may be longer."""
+    longest: Age | None = None
+    is_whole = True
+    for partition, offset in offsets.items():
+        age = course._age_of(partition, offset)
+        if age is None:
+            is_whole = False
+            continue
+        is_whole = is_whole and age.exact
+        if longest is None or age.seconds > longest.seconds:
+            longest = age
+    return None if longest is None else Age(longest.seconds, is_whole)
+
+
+# --- Pages of metrics -----------------------------------------------------------------------------------------------
+
+
+def _with_scrapes(course: Course, scrapes: Iterable[Scrape]) -> Course:
+    known = dict(course.scrapes)
+    bytes_in, bytes_out = dict(course.bytes_in), dict(course.bytes_out)
+    requests, cpu = dict(course.request_rates), dict(course.cpu)
+    for scrape in scrapes:
+        before = known.get(scrape.url)
+        if before is not None and scrape.at > before.at:
+            seconds = scrape.at - before.at
+            bytes_in[scrape.url] = rates_of_counters(before.bytes_in, scrape.bytes_in, seconds)
+            bytes_out[scrape.url] = rates_of_counters(before.bytes_out, scrape.bytes_out, seconds)
+            counts = [{entry.api: entry.count for entry in page.requests} for page in (before, scrape)]
+            for api, rate in rates_of_counters(counts[0], counts[1], seconds).items():
+                requests[scrape.url, api] = rate
+            if before.cpu_seconds is not None and scrape.cpu_seconds is not None:
+                cpu[scrape.url] = max(scrape.cpu_seconds - before.cpu_seconds, 0.0) / seconds
+        known[scrape.url] = scrape
+    return replace(course, scrapes=known, bytes_in=bytes_in, bytes_out=bytes_out, request_rates=requests, cpu=cpu)

@@ -1,0 +1,128 @@
+"""One look at a cluster: what its brokers have told, as values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kbroker.client.groups import GroupListing
+from kbroker.client.nodes import ClusterBroker
+from kbroker.client.topics import TopicDescription
+from kbroker.tools.cli.cluster_state import NodeState
+from kbroker.types import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+"""Partition -> an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that has not ended. ``started_ms`` is None where the coordinator does not tell."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+    started_ms: int | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Requests of one API at one node, by its page of metrics; milliseconds of the slowest hundredth, by stage."""
+
+    api: str
+    count: float
+    """Requests, ever."""
+
+    middle: float | None
+    """Milliseconds that half of the requests take at most."""
+
+    slow: float | None
+    """Milliseconds that 99 of 100 requests take at most."""
+
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> the same for a part of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """One page of metrics. ``node`` is the broker whose page it is, None if the page does not tell."""
+
+    url: str
+    node: int | None
+    at: float
+    """Seconds, of a clock that does not jump."""
+
+    bytes_in: Mapping[str, float] = field(default_factory=dict)
+    """Topic -> bytes appended, ever."""
+
+    bytes_out: Mapping[str, float] = field(default_factory=dict)
+    """Topic -> bytes sent to consumers, ever."""
+
+    lag_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Group -> seconds that its oldest record has waited which the group has not committed."""
+
+    requests: tuple[RequestTimes, ...] = ()
+    connections: float | None = None
+    memory: float | None = None
+    """Bytes of the process."""
+
+    cpu_seconds: float | None = None
+    """Seconds of processor time, ever."""
+
+    turn_ms: float | None = None
+    """Milliseconds that 99 of 100 turns of the event loop take at most (kbroker alone)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The answers of one look. What was not asked in it is not in it: ``Course`` remembers what was told before."""
+
+    at: float
+    """Seconds, of a clock that does not jump."""
+
+    now_ms: int
+    """Milliseconds since 1970."""
+
+    cluster_id: str | None = None
+    controller: int | None = None
+    """The active controller, -1 without one, None where the cluster does not tell."""
+
+    brokers: tuple[ClusterBroker, ...] = ()
+    nodes: Mapping[int, NodeState] = field(default_factory=dict)
+    topics: tuple[TopicDescription, ...] = ()
+    """All topics by name, as of at most a few seconds ago."""
+
+    ends: Offsets = field(default_factory=dict)
+    """Ends of the partitions that were asked for."""
+
+    sizes: Offsets = field(default_factory=dict)
+    """Bytes on the leaders' disks, of the same partitions."""
+
+    groups: tuple[GroupListing, ...] = ()
+    committed: Mapping[str, Offsets] = field(default_factory=dict)
+    """Group -> its committed offsets, of the groups that were asked for."""
+
+    share_lags: Mapping[str, int | None] = field(default_factory=dict)
+    """Share group -> records that are not done with, None where the broker cannot tell."""
+
+    record_times: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """Partition -> an offset and the time of the record there, in ms since 1970."""
+
+    transactions: tuple[OpenTransaction, ...] = ()
+    transactions_count: int = 0
+    """Open transactions, those that were not described included."""
+
+    held: Offsets = field(default_factory=dict)
+    """Partition -> records that ``read_committed`` does not see yet, of the partitions of open transactions."""
+
+    scrapes: tuple[Scrape, ...] = ()
+    silent: Mapping[int, str] = field(default_factory=dict)
+    """Brokers that do not answer, with what was tried."""
+
+    problems: tuple[str, ...] = ()
+    """Parts that are not shown, and why; a line each."""
+
+    requests: int = 0
+    """Requests that this look took."""

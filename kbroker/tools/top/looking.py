@@ -1,0 +1,364 @@
+"""Asks a cluster what ``kbroker top`` shows, with few requests however large the cluster is.
+
+A look takes at most ``REQUESTS`` requests for the cluster and ``REQUESTS_A_NODE`` for each broker. Of the partitions
+and groups it asks for a part, and for the next part in the next look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
+from kbroker.client.groups import GroupListing, committed_by_node, groups_of_node
+from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.client.open_transactions import OPEN_STATES
+from kbroker.client.patience import patience
+from kbroker.client.record_times import times_of_records
+from kbroker.client.share_groups import SHARE, share_lags
+from kbroker.client.topics import (
+    LATEST,
+    TopicDescription,
+    list_topics,
+    listed_offsets,
+    offsets_request,
+    sizes_request,
+)
+from kbroker.client.transactions import describe_transactions_of_node, transactions_of_node
+from kbroker.tools.cli.cluster_state import summarise
+from kbroker.tools.top.facts import Look, OpenTransaction, Scrape
+from kbroker.tools.top.scraping import CannotScrape, scrape
+from kbroker.types import TopicPartition
+
+T = TypeVar("T")
+
+PARTITIONS: Final = 2000
+"""Partitions whose ends and sizes are asked for in one look."""
+
+GROUPS: Final = 100
+"""Groups whose offsets are asked for in one look."""
+
+TRANSACTIONS: Final = 50
+"""Open transactions that are described."""
+
+REQUESTS: Final = 3
+"""Requests of one look beside those to each node: DescribeCluster, DescribeQuorum, Metadata."""
+
+REQUESTS_A_NODE: Final = 11
+"""ListOffsets three times, DescribeLogDirs, ListGroups, OffsetFetch, DescribeShareGroupOffsets, ListTransactions,
+DescribeTransactions, Fetch, and a page of metrics. Brokers before Apache Kafka 3.0 take an OffsetFetch a group."""
+
+PATIENCE: Final = 2.0
+"""Seconds that one broker is waited for."""
+
+TOPICS_SECONDS: Final = 5.0
+TIMES_AS_LONG: Final = 20
+"""All topics are asked for again after so many seconds, or as many times the time that asking took."""
+
+SCRAPE_SECONDS: Final = 5.0
+"""Pages of metrics are asked for no more often: a node forgets half of its quantiles with each."""
+
+
+ONCE: Final = 10
+"""Times as many partitions and groups are asked for by somebody who looks twice and never again."""
+
+
+class Rotation:
+    """Takes a part of a list in each turn, and the next part in the next turn."""
+
+    def __init__(self, most: int, *, moves: bool = True) -> None:
+        """With ``moves`` false it takes the same part each time."""
+        self._most = most
+        self._moves = moves
+        self._next = 0
+
+    def take(self, items: Sequence[T]) -> Sequence[T]:
+        """The next part; all if it is not more than one part."""
+        if len(items) <= self._most:
+            return items
+        begin = self._next % len(items)
+        part = list(items[begin : begin + self._most])
+        part += items[: self._most - len(part)]
+        if self._moves:
+            self._next = begin + self._most
+        return part
+
+
+class Observer:
+    """Looks at one cluster again and again, or with ``once`` twice. ``metrics`` are addresses of pages of metrics."""
+
+    def __init__(
+        self,
+        client: Client,
+        metrics: Sequence[str] = (),
+        *,
+        once: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.partitions = Rotation(PARTITIONS * (ONCE if once else 1), moves=not once)
+        self.groups = Rotation(GROUPS * (ONCE if once else 1), moves=not once)
+        self.turn = 0
+        self._metrics = metrics
+        self._scrape_seconds = 0.0 if once else SCRAPE_SECONDS
+        self._scrape_problems: Sequence[str] = ()
+        self._topics: tuple[TopicDescription, ...] = ()
+        self._topics_stale = 0.0
+        self._scrape_at = 0.0
+
+    def look(self, wanted_times: Sequence[tuple[TopicPartition, int]] = ()) -> Look:
+        """Ask once. ``wanted_times``: partitions and offsets of records whose times would help.
+
+        ``ClientError`` if nobody answers at all.
+        """
+        return _OneLook(self, wanted_times).run()
+
+    # --- Parts that are remembered from look to look ----------------------------------------------------------------
+
+    def topics(self, count: Callable[[], None]) -> tuple[TopicDescription, ...]:
+        """All topics, at most a little old."""
+        began = self.clock()
+        if began >= self._topics_stale:
+            count()
+            self._topics = tuple(list_topics(self.client))
+            now = self.clock()
+            self._topics_stale = now + max(TOPICS_SECONDS, TIMES_AS_LONG * (now - began))
+        return self._topics
+
+    def scrapes(self) -> tuple[list[Scrape], Sequence[str]]:
+        """The pages of metrics if it is time for them, and what is wrong with them."""
+        pages: list[Scrape] = []
+        problems: list[str] = []
+        began = self.clock()
+        if began >= self._scrape_at:
+            for url in self._metrics:
+                try:
+                    pages.append(scrape(url, self.clock()))
+                except CannotScrape as error:
+                    problems.append(str(error))
+            now = self.clock()
+            self._scrape_at = began + max(
+                self._scrape_seconds, 0 if not self._scrape_seconds else TIMES_AS_LONG * (now - began)
+            )
+            self._scrape_problems = problems
+        return pages, self._scrape_problems
+
+
+class _OneLook:
+    """The questions of one look. A broker that does not answer is asked no more in it."""
+
+    def __init__(self, observer: Observer, wanted_times: Sequence[tuple[TopicPartition, int]]) -> None:
+        self._observer = observer
+        self._client = observer.client
+        self._wanted_times = wanted_times
+        self._requests = 0
+        self._silent: dict[int, str] = {}
+        self._problems: list[str] = []
+
+    def run(self) -> Look:
+        """All answers."""
+        observer, client = self._observer, self._client
+        self._count()
+        cluster = describe_cluster(client)
+        controller = self._controller()
+        topics = observer.topics(self._count)
+        nodes = [broker.id for broker in cluster.brokers if not broker.fenced]
+        led: dict[int, list[TopicPartition]] = {}
+        part = observer.partitions.take([each for topic in topics for each in _led(topic)])
+        for partition, leader in part:
+            led.setdefault(leader, []).append(partition)
+        at = observer.clock()
+        ends, sizes = self._ends(led), self._sizes(led)
+        groups = self._groups(nodes)
+        committed, lags = self._committed(groups)
+        transactions, count = self._transactions(nodes)
+        scrapes, problems = observer.scrapes()
+        leaders = {partition: leader for topic in topics for partition, leader in _led(topic)}
+        return Look(
+            at=at,
+            now_ms=time.time_ns() // 1_000_000,
+            cluster_id=cluster.cluster_id,
+            controller=controller,
+            brokers=cluster.brokers,
+            nodes=summarise(
+                cluster.cluster_id,
+                controller,
+                {broker.id: bool(broker.fenced) for broker in cluster.brokers},
+                len(topics),
+                [
+                    (-1 if entry.leader is None else entry.leader, list(entry.replicas), list(entry.isr))
+                    for topic in topics
+                    for entry in topic.partitions
+                ],
+            ).nodes,
+            topics=topics,
+            ends=ends,
+            sizes=sizes,
+            groups=tuple(listing for _, listing in groups),
+            committed=committed,
+            share_lags=lags,
+            record_times=self._times(leaders),
+            transactions=transactions,
+            transactions_count=count,
+            held=self._held(transactions, leaders, ends),
+            scrapes=tuple(scrapes),
+            silent=dict(self._silent),
+            problems=tuple(dict.fromkeys([*self._problems, *problems])),
+            requests=self._requests,
+        )
+
+    def _count(self) -> None:
+        self._requests += 1
+
+    def _ask(self, node: int, question: Callable[[], T]) -> T | None:
+        """The answer of one broker; None, with the reason noted, if there is none."""
+        if node in self._silent:
+            return None
+        self._count()
+        try:
+            with patience(self._client, PATIENCE):
+                return question()
+        except (ApiNotServed, ResponseError) as error:
+            self._problems.append(str(error))
+        except ClientError as error:
+            self._silent[node] = str(error)
+        return None
+
+    def _controller(self) -> int | None:
+        self._count()
+        try:
+            with patience(self._client, PATIENCE):
+                leader = int(describe_quorum(self._client).topics[0].partitions[0].leader_id)
+        except ClientError:  # not served, or not for us: then nobody is marked
+            return None
+        return leader
+
+    def _ends(
+        self, led: Mapping[int, Sequence[TopicPartition]], *, committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for node, partitions in _parts(led):
+            request = offsets_request(dict.fromkeys(partitions, LATEST), int(PATIENCE * 1000), read_committed=committed)
+            response = self._ask(node, partial(self._client.ask_node, node, request))
+            if response is not None:
+                found |= {each: listed.offset for each, code, listed in listed_offsets(response) if not code}
+        return found
+
+    def _sizes(self, led: Mapping[int, Sequence[TopicPartition]]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for node, partitions in _parts(led):
+            request = sizes_request(partitions)
+            response = self._ask(node, partial(self._client.ask_node, node, request))
+            for directory in () if response is None else response.results:
+                for topic in directory.topics:
+                    for entry in topic.partitions:
+                        if not entry.is_future_key:
+                            found[TopicPartition(topic.name, entry.partition_index)] = entry.partition_size
+        return found
+
+    def _groups(self, nodes: Iterable[int]) -> list[tuple[int, GroupListing]]:
+        """Each group with its coordinator, by name."""
+        found: dict[str, tuple[int, GroupListing]] = {}
+        for node in nodes:
+            listed = self._ask(node, partial(groups_of_node, self._client, node))
+            found |= {group.group_id: (node, group) for group in listed or ()}
+        return [found[name] for name in sorted(found)]
+
+    def _committed(
+        self, groups: Sequence[tuple[int, GroupListing]]
+    ) -> tuple[dict[str, Mapping[TopicPartition, int]], dict[str, int | None]]:
+        by_node: dict[tuple[int, bool], list[str]] = {}
+        for node, group in self._observer.groups.take(groups):
+            by_node.setdefault((node, group.type == SHARE), []).append(group.group_id)
+        committed: dict[str, Mapping[TopicPartition, int]] = {}
+        lags: dict[str, int | None] = {}
+        for (node, is_share), names in by_node.items():
+            if is_share:
+                lags |= self._ask(node, partial(share_lags, self._client, node, names)) or {}
+                continue
+            told = self._ask(node, partial(committed_by_node, self._client, node, names))
+            committed |= told or {}
+        return committed, lags
+
+    def _transactions(self, nodes: Iterable[int]) -> tuple[tuple[OpenTransaction, ...], int]:
+        listed: dict[int, list[Any]] = {}
+        for node in nodes:
+            found = self._ask(node, partial(transactions_of_node, self._client, node, OPEN_STATES))
+            if found:
+                listed[node] = found
+        count = sum(map(len, listed.values()))
+        left = TRANSACTIONS
+        result: list[OpenTransaction] = []
+        for node, transactions in listed.items():
+            part = transactions[:left]
+            left -= len(part)
+            names = [each.transactional_id for each in part]
+            described = (
+                self._ask(node, partial(describe_transactions_of_node, self._client, node, names)) if names else None
+            )
+            for each in part:
+                more = (described or {}).get(each.transactional_id)
+                result.append(
+                    OpenTransaction(
+                        each.transactional_id,
+                        each.producer_id,
+                        each.state,
+                        node,
+                        None if more is None else more.start_timestamp,
+                        () if more is None else more.partitions,
+                    )
+                )
+        return tuple(sorted(result, key=lambda each: (each.started_ms or 0, each.transactional_id))), count
+
+    def _held(
+        self,
+        transactions: Iterable[OpenTransaction],
+        leaders: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """Records after the last stable offset, of the partitions that open transactions have written to."""
+        led: dict[int, list[TopicPartition]] = {}
+        missing: dict[int, list[TopicPartition]] = {}
+        partitions = sorted({each for transaction in transactions for each in transaction.partitions} & leaders.keys())
+        for partition in partitions[:PARTITIONS]:
+            led.setdefault(leaders[partition], []).append(partition)
+            if partition not in ends:
+                missing.setdefault(leaders[partition], []).append(partition)
+        known = {**ends, **self._ends(missing)}
+        stable = self._ends(led, committed=True)
+        return {each: max(known[each] - offset, 0) for each, offset in stable.items() if each in known}
+
+    def _times(self, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """Times of the wanted records. Another partition comes first in each look: the first one gets a whole batch."""
+        wanted = [(each, offset) for each, offset in self._wanted_times if each in leaders]
+        turn = self._observer.turn = self._observer.turn + 1
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        for index in range(len(wanted)):
+            partition, offset = wanted[(index + turn) % len(wanted)]
+            by_node.setdefault(leaders[partition], {})[partition] = offset
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for node, offsets in by_node.items():
+            times = self._ask(node, partial(times_of_records, self._client, node, offsets))
+            found |= {each: (offsets[each], time_ms) for each, time_ms in (times or {}).items()}
+        return found
+
+
+def _parts(led: Mapping[int, Sequence[TopicPartition]]) -> Iterable[tuple[int, Sequence[TopicPartition]]]:
+    """Each broker with partitions that it leads, not too many for one request."""
+    return (
+        (node, partitions[begin : begin + PARTITIONS])
+        for node, partitions in led.items()
+        for begin in range(0, len(partitions), PARTITIONS)
+    )
+
+
+def _led(topic: TopicDescription) -> Iterable[tuple[TopicPartition, int]]:
+    """The partitions of a topic that somebody leads, each with its leader."""
+    return (
+        (TopicPartition(topic.name, entry.partition), entry.leader)
+        for entry in topic.partitions
+        if entry.leader is not None
+    )
