@@ -5,8 +5,8 @@ Served: 4 (isolation level, aborted transactions) to 18. 5: log_start_offset; 7:
 current_leader; 13: topic ids (KIP-516); 14: as 13 (tiered storage's error); 15: replica_state; 16: node_endpoints
 (KIP-951); 17: replica directory id (KIP-853); 18: high_watermark of the replica (KIP-1166).
 
-The session cache says which partitions a request reads (``replication.fetch_session``), ``node.fetch_reader`` reads
-them and waits, and this module shapes the answer.
+The session cache says which partitions a request reads (``cores.replication.fetch_session``),
+``node.replicas.fetch_reader`` reads them and waits, and this module shapes the answer.
 """
 
 from __future__ import annotations

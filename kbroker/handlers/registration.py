@@ -44,7 +44,7 @@ class Forwarding(enum.Enum):
     NONE = enum.auto()
     """Not at all: every broker answers it."""
     BY_CONNECTION = enum.auto()
-    """The connection passes it on, before its handler (``node.dispatcher``)."""
+    """The connection passes it on, before its handler (``node.serving.dispatcher``)."""
     BY_HANDLER = enum.auto()
     """The handler passes it on, after checks that only the broker that was asked can make."""
 

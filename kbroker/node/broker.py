@@ -5,7 +5,7 @@ is long enough to be cut by a kill (flushing the logs) comes last and leaves the
 long to open are opened while the controller works already, and the broker is registered (Kafka's ``BrokerServer``).
 
 Some parts are made in modules of their own: those that only properties ask for in ``node.optional_parts``, the
-coordinators in ``node.coordinators``, what other brokers are for in ``node.replication``.
+coordinators in ``node.coordinators.coordinators``, what other brokers are for in ``node.replication``.
 """
 
 from __future__ import annotations

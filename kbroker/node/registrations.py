@@ -1,6 +1,7 @@
 """A node is registered with the active controller as what it is: a controller, a broker, or both.
 
-What is said comes from the node's listeners and log directories; ``node.broker_lifecycle`` asks, and insists.
+What is said comes from the node's listeners and log directories; ``node.controller.broker_lifecycle`` asks, and
+insists.
 """
 
 from __future__ import annotations

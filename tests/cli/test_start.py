@@ -319,7 +319,7 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
         "import sys, trio, trio.testing\n"
         "from kbroker.tools.cli import start\n"
         "import kbroker.node.broker\n"
-        "names = ('handlers.fetch', 'handlers.quorum', 'groups.group_coordinator', 'handlers.share_fetch')\n"
+        "names = ('handlers.fetch', 'handlers.quorum', 'cores.groups.group_coordinator', 'handlers.share_fetch')\n"
         "def loaded(): return [name for name in names if f'kbroker.{name}' in sys.modules]\n"
         "before = loaded()\n"
         "from kbroker.handlers.registration import Preload\n"
@@ -328,7 +328,7 @@ def test_what_nobody_asked_for_is_imported_later() -> None:
         "print(before, loaded())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.stdout == "[] ['handlers.fetch', 'handlers.quorum', 'groups.group_coordinator']\n", done.stderr
+    assert done.stdout == "[] ['handlers.fetch', 'handlers.quorum', 'cores.groups.group_coordinator']\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """A Fetch as a view of partitions: the watched ones, those with news, and the bytes that are ready.
 
-Pure: it knows neither logs nor time. ``node.fetch_reader`` reads the partitions of a view, and
-``replication.purgatory`` notifies it of their events. A Fetch outside a session is a view that lives for one request; a
-fetch session (KIP-227, ``replication.fetch_session``) keeps its view from request to request.
+Pure: it knows neither logs nor time. ``node.replicas.fetch_reader`` reads the partitions of a view, and
+``cores.replication.purgatory`` notifies it of their events. A Fetch outside a session is a view that lives for one
+request; a fetch session (KIP-227, ``cores.replication.fetch_session``) keeps its view from request to request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A follower's decisions on its leader's answers: append, truncate its log, restart it elsewhere, or fetch again later.
 
-Pure: it decides from the follower's offsets and epochs; ``node.replica_fetcher`` acts. The rules are those of KIP-101
-(truncate where the epochs diverge, not at the high watermark), KIP-279 (epochs that only one side knows) and KIP-320
-(the Fetch response reports that the logs diverge), as in Kafka's ``AbstractFetcherThread``.
+Pure: it decides from the follower's offsets and epochs; ``node.replicas.replica_fetcher`` acts. The rules are those of
+KIP-101 (truncate where the epochs diverge, not at the high watermark), KIP-279 (epochs that only one side knows) and
+KIP-320 (the Fetch response reports that the logs diverge), as in Kafka's ``AbstractFetcherThread``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests that wait until partitions reach an offset: Produce with acks=all, DeleteRecords, a coordinator's loading.
 
-Pure: the time is an argument, and whoever sees an offset move says so (``replication.purgatory``).
+Pure: the time is an argument, and whoever sees an offset move says so (``cores.replication.purgatory``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Results = dict[Key, "ErrorCode | None"]
 
 
 class LedPartition(Protocol):
-    """The part of a partition (``node.partition.Partition``) that an append is judged by later."""
+    """The part of a partition (``node.replicas.partition.Partition``) that an append is judged by later."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...

@@ -1,8 +1,8 @@
 """The purgatory: which requests watch which partition, and what an event of a partition does to them.
 
-One table holds the views of all Fetch requests and sessions (``replication.fetch_view``), two more the requests that
-wait for an offset (``replication.offset_waiter``). An event costs the watchers of its own partition, and not all
-requests that wait on the node. Deadlines belong to those who wait; nothing here knows the time.
+One table holds the views of all Fetch requests and sessions (``cores.replication.fetch_view``), two more the requests
+that wait for an offset (``cores.replication.offset_waiter``). An event costs the watchers of its own partition, and not
+all requests that wait on the node. Deadlines belong to those who wait; nothing here knows the time.
 """
 
 from __future__ import annotations

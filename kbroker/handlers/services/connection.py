@@ -23,7 +23,7 @@ class Awaited(Protocol):
 
 
 class Connection(Protocol):
-    """The connection that a request came on (``node.connection``)."""
+    """The connection that a request came on (``node.serving.connection``)."""
 
     listener_name: str
     is_controller: bool

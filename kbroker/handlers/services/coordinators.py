@@ -100,7 +100,7 @@ class Descriptions(Protocol):
 
 
 class Groups(Coordinator[GroupCoordinator], Protocol):
-    """The group coordinator (``node.group_driver``)."""
+    """The group coordinator (``node.coordinators.group_driver``)."""
 
     descriptions: Descriptions | None
     """None on a node that keeps no descriptions of topologies."""
@@ -119,7 +119,7 @@ class Groups(Coordinator[GroupCoordinator], Protocol):
 
 
 class Transactions(Coordinator[TransactionCoordinator], Protocol):
-    """The transaction coordinator (``node.transaction_driver``)."""
+    """The transaction coordinator (``node.coordinators.transaction_driver``)."""
 
     settings: TransactionSettings
 
@@ -167,7 +167,7 @@ class Transactions(Coordinator[TransactionCoordinator], Protocol):
 
 
 class Markers(Protocol):
-    """Writes the markers that end transactions (``node.transaction_markers``)."""
+    """Writes the markers that end transactions (``node.coordinators.transaction_markers``)."""
 
     def write(
         self,
@@ -180,7 +180,7 @@ class Markers(Protocol):
 
 
 class ProducerIds(Protocol):
-    """Producer ids that the controller has granted this node (``node.producer_ids``)."""
+    """Producer ids that the controller has granted this node (``node.coordinators.producer_ids``)."""
 
     async def ensure(self) -> None:
         """Have at least one at hand. ``ApiError`` COORDINATOR_LOAD_IN_PROGRESS."""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Metadata(Protocol):
-    """The cluster's metadata, and the way to its controller (``node.metadata_plane``)."""
+    """The cluster's metadata, and the way to its controller (``node.controller.metadata_plane``)."""
 
     @property
     def image(self) -> MetadataImage:

@@ -131,7 +131,7 @@ class ThrottledReplication(Protocol):
 
 
 class DescribedLogDirs(Protocol):
-    """The node's log directories (``node.replica_log_dirs``)."""
+    """The node's log directories (``node.replicas.replica_log_dirs``)."""
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Each directory with its logs: those of some partitions, or all for None."""
@@ -139,7 +139,7 @@ class DescribedLogDirs(Protocol):
 
 
 class LogMover(Protocol):
-    """Moves logs between the node's log directories (``node.log_mover``)."""
+    """Moves logs between the node's log directories (``node.replicas.log_mover``)."""
 
     def alter(self, topic: str, index: int, path: str) -> None:
         """Have a replica's log moved to another directory. ``ApiError``."""
@@ -155,7 +155,7 @@ class ReplicaFetchers(Protocol):
 
 
 class Partitions(Protocol):
-    """The partitions of which this node has a replica (``node.replica_manager``)."""
+    """The partitions of which this node has a replica (``node.replicas.replica_manager``)."""
 
     purgatory: Purgatory
 
@@ -214,7 +214,7 @@ class Partitions(Protocol):
 
 
 class FetchReader(Protocol):
-    """Reads the partitions of Fetch requests (``node.fetch_reader``)."""
+    """Reads the partitions of Fetch requests (``node.replicas.fetch_reader``)."""
 
     async def fetch(self, params: FetchParams, view: FetchView, connection: Connection) -> FetchResult:
         """Read the partitions of a view; if that is less than ``min_bytes``, wait for events and read again."""

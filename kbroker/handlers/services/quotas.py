@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RequestMeter(Protocol):
-    """Measures a request of a client with a quota (``node.client_quotas``)."""
+    """Measures a request of a client with a quota (``node.serving.client_quotas``)."""
 
     is_exempt: bool
 
@@ -27,7 +27,7 @@ class RequestMeter(Protocol):
 
 
 class MutationQuota(Protocol):
-    """The quota of one request that creates or deletes partitions (``node.client_quotas``)."""
+    """The quota of one request that creates or deletes partitions (``node.serving.client_quotas``)."""
 
     def record(self, partitions: int) -> None:
         """Count changes of so many partitions. ``ApiError`` THROTTLING_QUOTA_EXCEEDED if there may be none now."""
@@ -64,7 +64,7 @@ class DispatchedMeter(RequestMeter, Protocol):
 
 
 class Quotas(Protocol):
-    """The quotas of users and client ids (``node.client_quotas``)."""
+    """The quotas of users and client ids (``node.serving.client_quotas``)."""
 
     @property
     def state(self) -> object:
@@ -88,7 +88,7 @@ class Quotas(Protocol):
 
 
 class ConnectionRates(Protocol):
-    """Limits the rate of connections (``node.connection_rates``)."""
+    """Limits the rate of connections (``node.serving.connection_rates``)."""
 
     def wait_ms(self, listener: str) -> int:
         """Count a connection. For how long its listener is to wait with it."""

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TimestampLookupQueue(Protocol):
-    """Look-ups by timestamp, in turns with everything else (``node.timestamp_lookup_queue``)."""
+    """Look-ups by timestamp, in turns with everything else (``node.serving.timestamp_lookup_queue``)."""
 
     def add(self, connection: Connection, steps: Iterator[None], count: int, on_done: Callable[[], None]) -> bool:
         """Run ``count`` steps, then call ``on_done``. False if too much waits."""
@@ -23,7 +23,7 @@ class TimestampLookupQueue(Protocol):
 
 
 class LongSteps(Protocol):
-    """Keeps changes of very many parts, which clients ask the controller for, apart (``node.long_steps``)."""
+    """Keeps changes of very many parts, which clients ask the controller for, apart (``node.serving.long_steps``)."""
 
     large_answers: trio.Lock
     """Held by the request whose large answer is made."""
@@ -34,7 +34,7 @@ class LongSteps(Protocol):
 
 
 class ProduceQueue(Protocol):
-    """Produce requests that cannot be appended in one go, and those behind them (``node.produce_queue``)."""
+    """Produce requests that cannot be appended in one go, and those behind them (``node.serving.produce_queue``)."""
 
     @property
     def waiting(self) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""Asks the controller for the ISR changes that ``node.isr`` proposes (AlterPartition, KIP-497).
+"""Asks the controller for the ISR changes that ``node.replicas.isr`` proposes (AlterPartition, KIP-497).
 
 One request is under way at a time and takes all partitions that are to be changed.
 """

@@ -1,7 +1,7 @@
 """Consumers and followers: how far each may read, what counts as news for it, and how much is held back.
 
-A policy lives for one request. ``node.fetch_reader`` asks it about each partition, and calls `count_sent` once at the
-end.
+A policy lives for one request. ``node.replicas.fetch_reader`` asks it about each partition, and calls `count_sent` once
+at the end.
 """
 
 from __future__ import annotations

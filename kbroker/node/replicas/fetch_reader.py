@@ -1,7 +1,7 @@
 """Reads the partitions of Fetch requests, and waits until there is enough (``ReplicaManager.fetchMessages``).
 
-``node.fetch_policies`` says how far a consumer or a follower may see, what counts as news, and how much is held back.
-Record bytes never enter Python: a partition's records are a file region that the connection sends.
+``node.replicas.fetch_policies`` says how far a consumer or a follower may see, what counts as news, and how much is
+held back. Record bytes never enter Python: a partition's records are a file region that the connection sends.
 """
 
 from __future__ import annotations

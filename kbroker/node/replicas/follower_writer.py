@@ -1,6 +1,6 @@
 """Writes a follower's log: appends what the leader sent, and cuts back what the leader does not have.
 
-``replication.follower_state`` decides what to do.
+``cores.replication.follower_state`` decides what to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Proposes which followers join or leave the ISR of the partitions that this node leads (KIP-497).
 
 A follower that has caught up is proposed to join, one that lags for longer than ``replica.lag.time.max.ms`` to leave.
-``node.alter_partition_manager`` asks the controller, which decides.
+``node.replicas.alter_partition_manager`` asks the controller, which decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class LocalPartition(Protocol):
-    """A partition of which this node has a replica (``node.partition.Partition``)."""
+    """A partition of which this node has a replica (``node.replicas.partition.Partition``)."""
 
     topic_partition: TopicPartition
     topic_id: Uuid

@@ -30,7 +30,7 @@ _NEVER = 2**63 - 1  # flush.messages by default
 
 
 class LogStorage(Protocol):
-    """The log dirs, as a partition uses them (``node.replica_log_dirs``)."""
+    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``)."""
 
     def open_log(self, partition: Partition) -> None:
         """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""

@@ -11,7 +11,7 @@ from kbroker.types import TopicPartition, Uuid
 
 
 class PartitionTable:
-    """Finds partitions. ``node.metadata_follower`` adds and removes them, and sets ``image`` with them."""
+    """Finds partitions. ``node.replicas.metadata_follower`` adds and removes them, and sets ``image`` with them."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id

@@ -26,7 +26,7 @@ ALL_BYTES = 2**63 - 1
 
 
 class CheckpointRequests:
-    """A flag and its waiter: the checkpoint files on disk are out of date. ``node.log_flusher`` waits."""
+    """A flag and its waiter: the checkpoint files on disk are out of date. ``node.logs.log_flusher`` waits."""
 
     def __init__(self) -> None:
         self.pending = False

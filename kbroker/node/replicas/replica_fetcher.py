@@ -2,7 +2,7 @@
 
 All partitions followed from one leader share one incremental fetch session (KIP-227), whatever ``num.replica.fetchers``
 says: batches are passed on as they are, so one task for each leader keeps up. What to do with an answer is decided in
-``replication.follower_state``.
+``cores.replication.follower_state``.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _DENIED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUT
 
 
 class FetcherOwner(Protocol):
-    """The node's parts that a fetcher acts on, and the calls by which it reports (``node.replica_fetchers``)."""
+    """The node's parts that a fetcher acts on, and the calls by which it reports (``replica_fetchers``)."""
 
     env: Env
     network: Network

@@ -25,7 +25,7 @@ SUSPICION_SECONDS = 0.3
 
 
 class ReplicaFetchers:
-    """The fetchers, in step with the metadata (``node.metadata_follower`` calls)."""
+    """The fetchers, in step with the metadata (``node.replicas.metadata_follower`` calls)."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """This node's replicas, as handlers and coordinators see them: find a partition, and wait until it is replicated.
 
-Puts the parts together: the partition table, what follows the metadata (``node.metadata_follower``), what happens to a
-partition (``node.progress``), the log dirs under it (``node.replica_log_dirs``), and, where there are other brokers,
-replication from and to them (``node.replication``). All of it runs on the event loop; only cold reads and flushes leave
-it.
+Puts the parts together: the partition table, what follows the metadata (``node.replicas.metadata_follower``), what
+happens to a partition (``node.replicas.progress``), the log dirs under it (``node.replicas.replica_log_dirs``), and,
+where there are other brokers, replication from and to them (``node.replication``). All of it runs on the event loop;
+only cold reads and flushes leave it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The node's replication throttles, in step with the metadata: rates of brokers, throttled replicas of topics (KIP-73).
 
-Readers and fetchers decide what they hold back; ``replication.replication_quota`` counts.
+Readers and fetchers decide what they hold back; ``cores.replication.replication_quota`` counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One replica of the metadata log in a simulation: the real core and log, a driver that takes simulated time.
 
-Its driver does the same as ``node.raft_runner``: it carries out a ``Ready`` field by field, and calls the core again
-only when all of it is done. A node may die between any two fields.
+Its driver does the same as ``node.controller.raft_runner``: it carries out a ``Ready`` field by field, and calls the
+core again only when all of it is done. A node may die between any two fields.
 """
 
 from __future__ import annotations
