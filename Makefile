@@ -22,7 +22,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run console test test-py313 gate everything soak check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
+.PHONY: help run console test test-py313 steady gate everything soak check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ else ifeq ($(origin ONLY),file)
 else
 	$(PY) -m pytest $(ONLY) $(ARGS)
 endif
+
+steady: $(VENV)/.dev ## Your new and changed tests, three times beside a load
+	@$(PY) -m tests.gate.steady $(ARGS)
 
 test-py313: ## The same tests on Python 3.13, if there is one
 	@python=$$(for candidate in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \

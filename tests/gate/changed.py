@@ -69,15 +69,24 @@ def _imports(path: Path) -> set[str]:
     return names
 
 
-def changes() -> list[str]:
+def changes(root: Path = ROOT) -> list[str]:
     """Returns the paths that differ from the commit at which the branch left `main`, new files included."""
+    return _git(root, "diff", "--name-only", branched_at(root)) + _git(
+        root, "ls-files", "--others", "--exclude-standard"
+    )
 
-    def git(*words: str) -> list[str]:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
 
-    [base] = git("merge-base", "HEAD", "main")
-    return git("diff", "--name-only", base) + git("ls-files", "--others", "--exclude-standard")
+def branched_at(root: Path = ROOT) -> str:
+    """Returns the commit at which the branch left `main`; on `main`, what was fetched of it last, if it was."""
+    for upstream in ("origin/main", "main"):
+        found = subprocess.run(["git", "merge-base", "HEAD", upstream], cwd=root, capture_output=True, text=True)
+        if found.returncode == 0:
+            return found.stdout.strip()
+    raise SystemExit("there is no branch `main` to compare with")
+
+
+def _git(root: Path, *words: str) -> list[str]:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 
 from tests.gate.__main__ import Run, run, run_again
 from tests.gate.changed import dependents
+from tests.gate.steady import changed_tests, run_thrice
 from tests.gate.steps import FIRST, REST, ROOT, Step, part_of
 
 STEP = Step("some tests", ("test",), minutes=1)
@@ -146,3 +147,36 @@ def test_a_change_has_the_tests_run_that_depend_on_it() -> None:
     assert "tests/test_testing_page.py" in of_a_page
     assert "tests/log/test_recovery.py" not in of_a_page
     assert "tests/log/test_recovery.py" in dependents(["tests/conftest.py"])
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Returns the root of a repository whose tests have changed in a branch."""
+
+    def git(*words: str) -> None:
+        names = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
+        subprocess.run(["git", *names, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "--initial-branch", "main")
+    files = {name: tmp_path / "tests" / f"test_{name}.py" for name in ("same", "one", "helped", "new")}
+    files["same"].parent.mkdir()
+    for file in list(files.values())[:3]:
+        file.write_text("SIZE = 1\n\n\ndef test_first():\n    pass\n\n\ndef test_second():\n    pass\n")
+    git("add", ".")
+    git("commit", "-m", "tests")
+    git("checkout", "-b", "branch")
+    files["same"].write_text("# A comment.\n" + files["same"].read_text())
+    files["one"].write_text(files["one"].read_text() + "    assert SIZE\n")
+    files["helped"].write_text(files["helped"].read_text().replace("SIZE = 1", "SIZE = 2"))
+    files["new"].write_text("def test_third():\n    with open('rounds', 'a') as file:\n        file.write('.')\n")
+    return tmp_path
+
+
+def test_new_and_changed_tests_are_run_three_times(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    tests = changed_tests(repository)
+    assert tests == ["tests/test_helped.py", "tests/test_new.py::test_third", "tests/test_one.py::test_second"]
+    assert run_thrice(tests, ["-q"], repository) == 0
+    assert (repository / "rounds").read_text() == "..."
+    (repository / "tests" / "test_new.py").write_text("def test_third():\n    assert not 1\n")
+    assert run_thrice(tests, ["-q"], repository) == 1
