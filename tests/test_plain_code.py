@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import kbroker
@@ -11,11 +11,15 @@ import kbroker
 PACKAGE = Path(kbroker.__file__).parent
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    """Each node of each module, and the place where it stands."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            yield f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}", node
+@cache
+def nodes() -> list[tuple[str, ast.Assign | ast.ClassDef]]:
+    """Returns each assignment and class of each module, and the place where it stands."""
+    return [
+        (f"{path.relative_to(PACKAGE)}:{node.lineno}", node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Assign | ast.ClassDef)
+    ]
 
 
 def test_nothing_is_cut_by_a_call_that_uses_it_while_it_is_assigned() -> None:

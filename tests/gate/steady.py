@@ -47,12 +47,9 @@ def _parts(text: str) -> dict[str, str]:
 
 
 @contextmanager
-def load() -> Iterator[None]:
-    """Keep each processor busy with two processes, which end with this one."""
-    busy = [
-        subprocess.Popen([sys.executable, "-c", _BUSY.format(parent=os.getpid())])
-        for _ in range(2 * (os.cpu_count() or 1))
-    ]
+def load(processes: int) -> Iterator[None]:
+    """Keep processors busy with `processes`, which end with this one."""
+    busy = [subprocess.Popen([sys.executable, "-c", _BUSY.format(parent=os.getpid())]) for _ in range(processes)]
     try:
         yield
     finally:
@@ -61,10 +58,13 @@ def load() -> Iterator[None]:
             process.wait()
 
 
-def run_thrice(tests: Sequence[str], options: Sequence[str] = (), root: Path = ROOT) -> int:
-    """Run `tests` three times beside a load; returns the first exit code of pytest that is not 0, or 0."""
+def run_thrice(tests: Sequence[str], options: Sequence[str], root: Path = ROOT, load_processes: int = 0) -> int:
+    """Run `tests` three times beside a load, of two processes a processor unless `load_processes` says otherwise.
+
+    Returns the first exit code of pytest that is not 0, or 0.
+    """
     suites = [each for folder in ("tests/", "compat_tests/") if (each := [t for t in tests if t.startswith(folder)])]
-    with load():
+    with load(load_processes or 2 * (os.cpu_count() or 1)):
         for number in range(1, ROUNDS + 1):
             for suite in suites:
                 print(f"== round {number} of {ROUNDS}", flush=True)

@@ -176,7 +176,7 @@ def test_new_and_changed_tests_are_run_three_times(repository: Path, monkeypatch
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     tests = changed_tests(repository)
     assert tests == ["tests/test_helped.py", "tests/test_new.py::test_third", "tests/test_one.py::test_second"]
-    assert run_thrice(tests, ["-q"], repository) == 0
+    assert run_thrice(tests, ["-q"], repository, load_processes=1) == 0
     assert (repository / "rounds").read_text() == "..."
     (repository / "tests" / "test_new.py").write_text("def test_third():\n    assert not 1\n")
-    assert run_thrice(tests, ["-q"], repository) == 1
+    assert run_thrice(tests, ["-q"], repository, load_processes=1) == 1
