@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import trio
@@ -149,12 +150,17 @@ def _content(disk: FakeDisk, path: str) -> Iterator[tuple[str, bytes | None]]:
         yield from _content(disk, inner)
 
 
-@scenario(log_dirs=",".join(DIRECTORIES))
+@scenario(
+    log_dirs=",".join(DIRECTORIES),
+    log_roll_ms="1000",
+    log_flush_offset_checkpoint_interval_ms="500",
+    replica_high_watermark_checkpoint_interval_ms="500",
+)
 async def directories_gone(cluster: SimCluster) -> None:
     """A running node's directory is moved away, perhaps for another: it says so, uses neither, and has it again."""
     rng = cluster.rng
     partitions = await begin(cluster, partitions=4)
-    for _ in range(3):
+    for number in range(3):
         await cluster.await_full_isr(cluster.all_partitions())
         node = rng.choice(cluster.serving)
         gone, instead = rng.choice(DIRECTORIES), rng.choice(("nothing", "an empty one", "another's"))
@@ -168,6 +174,8 @@ async def directories_gone(cluster: SimCluster) -> None:
         cluster.trace.note(f"{node.name}: {gone} is away, and there is {instead}")
         node.may_refuse, node.last_word = True, None
         before = [disk.exists(gone), *_content(disk, gone)]
+        client = cluster.client()
+        cluster.run_client(partial(client.create_topic, f"new{number}", 4, 3, {}, None))
         await _until_noticed(cluster, node, gone)
         if node.running:
             node.kill()
