@@ -66,10 +66,11 @@ async def _run_other(node: SimNode, properties: Mapping[str, str], formats: Mapp
         config = node.config(properties)
         for directory, cluster_id in formats.items():
             _format(node, directory, cluster_id, config.node_id)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(Broker(config, env).run)
-            await trio.sleep(5)
-            nursery.cancel_scope.cancel()
+        with trio.move_on_after(60):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(Broker(config, env).run)
+                await trio.sleep(5)
+                nursery.cancel_scope.cancel()
 
     word = None
     disk.on_operation = watch
