@@ -102,9 +102,7 @@ class SimNode:
         self.broker: Broker | None = None
         """Once the node serves."""
         self.may_refuse = False
-        """Whether its process may end by itself with a word: a directory is gone, or another's."""
-        self.last_word: str | None = None
-        """What it said when it did."""
+        """Whether its process may end by itself, with a line: a directory is gone, or another's."""
         self._scope: trio.CancelScope | None = None
         self._ended: trio.Event | None = None
 
@@ -178,8 +176,7 @@ class SimNode:
             # Of a process that is gone, this is only how its tasks end.
             if env.dead:
                 pass
-            elif self.may_refuse and (fatal := find_fatal(errors)) is not None:
-                self.last_word = str(fatal)
+            elif self.may_refuse and (fatal := find_fatal(errors)) is not None and "\n" not in str(fatal):
                 self.cluster.trace.note(f"{self.name} has ended: {fatal}")
                 self._gone(power=False)
             elif env.machine.failing is not None:

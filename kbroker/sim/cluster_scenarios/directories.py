@@ -173,7 +173,7 @@ async def directories_gone(cluster: SimCluster) -> None:
         elif instead == "another's":
             _format(node, gone, CLUSTER_ID, 9)
         cluster.trace.note(f"{node.name}: {gone} is away, and there is {instead}")
-        node.may_refuse, node.last_word = True, None
+        node.may_refuse = True
         before = [disk.exists(gone), *_content(disk, gone)]
         client = cluster.client()
         cluster.run_client(partial(client.create_topic, f"new{number}", 4, 3, {}, None))
