@@ -30,7 +30,7 @@ class PowerCut(Exception):
     """The simulated machine stopped in the middle of an operation; nothing works until ``restart``."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _File:
     data: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
@@ -132,14 +132,14 @@ class _FakeLock:
     def __init__(self, disk: FakeDisk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._node = disk._file(path)
+        self.node = disk._file(path)
 
     def check(self) -> None:
-        if self._disk._file(self._path) is not self._node:
+        if self._disk._file(self._path) is not self.node:
             raise FileNotFoundError(errno.ENOENT, "another file has its name", self._path)
 
     def release(self) -> None:
-        self._disk.locks.discard(self._path)
+        self._disk.locks.discard(self.node)
 
 
 class FakeDisk:
@@ -161,7 +161,8 @@ class FakeDisk:
         self.on_operation: Callable[[str, str], None] | None = None
         """Called as ``(operation, path)`` before each; may raise ``OSError`` to make it fail. Operations:
         read write truncate sync create mkdir rename remove sync_dir."""
-        self.locks: set[str] = set()
+        self.locks: set[_File] = set()
+        """Those that are held, whatever names they have by now."""
         self._stopped = False
         self._root = _Dir()
 
@@ -443,8 +444,9 @@ class FakeDisk:
         return DiskUsage(total, max(0, total - used))
 
     def lock(self, path: str) -> _FakeLock:
-        if path in self.locks:
-            raise BlockingIOError(f"{path} is locked by another process")
         self.open(path, create=True)
-        self.locks.add(path)
-        return _FakeLock(self, path)
+        lock = _FakeLock(self, path)
+        if lock.node in self.locks:
+            raise BlockingIOError(f"{path} is locked by another process")
+        self.locks.add(lock.node)
+        return lock

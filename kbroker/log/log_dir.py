@@ -151,19 +151,19 @@ class LogDir:
             elif not disk.is_dir(path):
                 disk.make_dirs(path)
                 disk.sync_dir(os.path.dirname(path) or ".")
+            self._read_owner(cluster_id, node_id)  # a directory of someone else gets no lock file either
             try:
                 self.lock = disk.lock(os.path.join(path, LOCK_FILE))
             except BlockingIOError:
                 raise FatalError(
                     f"log dir {path} is in use by another broker (its {LOCK_FILE} file is locked)"
                 ) from None
-            properties = read_meta_properties(disk, path)
+            properties = self._read_owner(cluster_id, node_id)
             if properties is None and cluster_id is not None and node_id is not None:
                 check_unclaimed(disk, path)
                 properties = MetaProperties(cluster_id, node_id, random_uuid(rng))
                 write_meta_properties(disk, path, properties)
             if properties is not None:
-                self._check_owner(properties, cluster_id, node_id)
                 self.directory_id = properties.directory_id
                 self.room.fill_reserve()
             epoch = read_clean_shutdown(disk, path)
@@ -174,11 +174,13 @@ class LogDir:
         except OSError as error:
             self.mark_offline(error)
 
-    def _check_owner(self, properties: MetaProperties, cluster_id: str | None, node_id: int | None) -> None:
-        if cluster_id is not None and properties.cluster_id != cluster_id:
-            raise FatalError(f"log dir {self.path} belongs to cluster {properties.cluster_id}, not to {cluster_id}")
-        if node_id is not None and properties.node_id != node_id:
-            raise FatalError(f"log dir {self.path} belongs to node {properties.node_id}, not to node {node_id}")
+    def _read_owner(self, cluster_id: str | None, node_id: int | None) -> MetaProperties | None:
+        found = read_meta_properties(self.disk, self.path)
+        if found is not None and cluster_id is not None and found.cluster_id != cluster_id:
+            raise FatalError(f"log dir {self.path} belongs to cluster {found.cluster_id}, not to {cluster_id}")
+        if found is not None and node_id is not None and found.node_id != node_id:
+            raise FatalError(f"log dir {self.path} belongs to node {found.node_id}, not to node {node_id}")
+        return found
 
     def unlock(self) -> None:
         """Let others have it."""

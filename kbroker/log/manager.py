@@ -417,7 +417,6 @@ class LogManager:
         """Take log dirs offline that are gone; whether any is. ``FatalError`` if the node cannot go on without."""
         found = self._mark_gone()
         if found:
-            self.check_metadata_dir()
             self.check_any_online()
         return found
 
@@ -443,7 +442,8 @@ class LogManager:
             raise LogDirFailure(f"the log dir of the metadata log has failed: {self.metadata_dir.offline}")
 
     def check_any_online(self) -> None:
-        """``FatalError`` when every log dir has failed: there is nothing left to serve from."""
+        """``FatalError`` when every log dir has failed, or that of the metadata log: there is nothing to serve from."""
+        self.check_metadata_dir()
         if all(log_dir.offline is not None for log_dir in self.log_dirs):
             raise LogDirFailure("no log dir works any more: " + "; ".join(str(d.offline) for d in self.log_dirs))
 

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from contextvars import ContextVar
+from copy import copy
 from math import inf
 from typing import Any, TypeVar
 
@@ -64,6 +65,12 @@ class Machine:
         self.disk.on_operation = self._on_operation
         self._env = SimEnv(self)
         return self._env
+
+    def beside(self, name: str) -> SimEnv:
+        """Returns the world of another program on this machine: the same disk and clock, and an address of its own."""
+        other = copy(self)
+        other.host = self.net.host(name)
+        return SimEnv(other)
 
     def _on_operation(self, operation: str, path: str) -> None:
         if operation == self.failing and path.startswith(self.failing_below):

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import trio
 
+from kbroker.cli.start import find_fatal
 from kbroker.config import BrokerConfig
 from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
 from kbroker.log.file_names import SET_ASIDE_SUFFIX
@@ -100,6 +101,8 @@ class SimNode:
         """That of the life going on; None while the node is down."""
         self.broker: Broker | None = None
         """Once the node serves."""
+        self.may_refuse = False
+        """Whether its process may end by itself, with a line: a directory is gone, or another's."""
         self._scope: trio.CancelScope | None = None
         self._ended: trio.Event | None = None
 
@@ -113,8 +116,8 @@ class SimNode:
         """Whether the process runs (it may be paused)."""
         return self.env is not None
 
-    def config(self) -> BrokerConfig:
-        """The node's properties."""
+    def config(self, other: Mapping[str, str] | None = None) -> BrokerConfig:
+        """The node's properties; with ``other`` those of another program on its machine."""
         voters = self.cluster.controller_ids
         roles, listeners = [], []
         if self.id in self.cluster.ids:
@@ -131,6 +134,7 @@ class SimNode:
                 "listeners": ",".join(listeners),
                 "controller.quorum.voters": ",".join(f"{n}@node{n}:{CONTROLLER_PORT}" for n in voters),
                 **self.cluster.properties,
+                **(other or {}),
             }
         )
 
@@ -172,6 +176,9 @@ class SimNode:
             # Of a process that is gone, this is only how its tasks end.
             if env.dead:
                 pass
+            elif self.may_refuse and (fatal := find_fatal(errors)) is not None and "\n" not in str(fatal):
+                self.cluster.trace.note(f"{self.name} has ended: {fatal}")
+                self._gone(power=False)
             elif env.machine.failing is not None:
                 self.cluster.trace.note(f"{self.name} has ended with its disk: {describe_error(errors)}")
                 self._gone(power=False)

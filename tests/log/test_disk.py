@@ -94,6 +94,24 @@ def test_a_lock_is_held_once(place: tuple[Disk, str]) -> None:
     disk.lock(f"{base}/.lock").release()
 
 
+def test_a_lock_is_that_of_a_file_whatever_its_name(place: tuple[Disk, str]) -> None:
+    disk, base = place
+    lock = disk.lock(f"{base}/.lock")
+    lock.check()
+    disk.rename(f"{base}/.lock", f"{base}/away")
+    with pytest.raises(FileNotFoundError):
+        lock.check()
+    other = disk.lock(f"{base}/.lock")
+    with pytest.raises(FileNotFoundError):
+        lock.check()
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{base}/away")
+    lock.release()
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{base}/.lock")
+    other.release()
+
+
 def test_log_dirs_are_private(tmp_path: Path) -> None:
     OsDisk().make_dirs(f"{tmp_path}/logs")
     assert os.stat(f"{tmp_path}/logs").st_mode & 0o077 == 0

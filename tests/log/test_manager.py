@@ -108,13 +108,14 @@ def test_the_owner_of_a_directory_is_checked() -> None:
     disk = FakeDisk()
     disk.make_dirs("/data")
     write_meta_properties(disk, "/data", MetaProperties("abc=", 3, ID))
-    manager = start(disk, cluster_id="abc=", node_id=3)
-    assert manager.log_dirs[0].directory_id == ID
-    manager.close()
     with pytest.raises(FatalError, match=r"/data belongs to cluster abc=, not to other"):
         start(disk, cluster_id="other", node_id=3)
     with pytest.raises(FatalError, match="/data belongs to node 3, not to node 4"):
         start(disk, cluster_id="abc=", node_id=4)
+    assert disk.list_dir("/data") == ["meta.properties"], "nothing is made there, no lock file either"
+    manager = start(disk, cluster_id="abc=", node_id=3)
+    assert manager.log_dirs[0].directory_id == ID
+    manager.close()
     disk.write_bytes("/data/meta.properties", b"version=1\nnode.id=x\ncluster.id=abc=\n")
     with pytest.raises(FatalError, match=r"/data/meta.properties: invalid literal"):
         start(disk)

@@ -383,7 +383,24 @@ def test_a_log_that_cannot_be_read_takes_its_own_dir_offline_and_not_the_one_tha
         assert failed == {source.name}
         assert await produce(client, "t", 0, b"after") == ErrorCode.KAFKA_STORAGE_ERROR
 
-    scenario(tmp_path, test, disk=disk)
+    scenario(tmp_path, test, disk=disk, metadata_log_dir=str(tmp_path / "metadata"))
+
+
+def test_a_node_ends_whose_metadata_log_is_in_a_dir_that_fails(tmp_path: Path) -> None:
+    """Also when another log showed it."""
+    disk = FaultyDisk()
+
+    async def test(node: Node) -> None:
+        await node.create_topic("t", 4)
+        client = await node.connect()
+        partition = min(held((await describe(client))[ONE]))[1]
+        disk.broken[("write", f"/{ONE}/t-")] = errno.EIO
+        await client.send(produce_request("t", batch(b"x"), partition=partition), 12)
+        await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as ended:
+        scenario(tmp_path, test, disk=disk)
+    assert isinstance(find_fatal(ended.value), LogDirFailure)
 
 
 def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_path: Path) -> None:
@@ -406,14 +423,14 @@ def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_pa
         assert await produce(client, "t", 0, b"after") == 0
         assert await consume(client, "t", 0) == written
 
-    scenario(tmp_path, test, disk=disk)
+    scenario(tmp_path, test, disk=disk, metadata_log_dir=str(tmp_path / "metadata"))
     disk.broken.clear()
 
     async def again(node: Node) -> None:
         """There are two of it now."""
         assert await consume(await node.connect(), "t", 0) == written
 
-    scenario(tmp_path, again)
+    scenario(tmp_path, again, metadata_log_dir=str(tmp_path / "metadata"))
 
 
 def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it_was_in(tmp_path: Path) -> None:
@@ -452,7 +469,7 @@ def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it
         assert await consume(client, "t", 0) == [b"x", b"y", b"z"]
 
     try:
-        scenario(tmp_path, test, disk=disk)
+        scenario(tmp_path, test, disk=disk, metadata_log_dir=str(tmp_path / "metadata"))
     finally:
         go.set()
 

@@ -24,6 +24,9 @@ from kbroker.cores.share_partitions.runs import Run
 from kbroker.cores.share_state import DeliveryState, StateBatch
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
+from kbroker.log.dirs.found_logs import FoundLogs
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_dir import LogDir
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.node.broker import Broker
 from kbroker.node.controller.controller_channel import ControllerChannels
@@ -339,6 +342,41 @@ def _waits_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionDriver, "_run_later", blindly)
 
 
+def _takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory is everybody's."""
+    lock = FakeDisk.lock
+
+    def anybody(self: FakeDisk, path: str) -> Any:
+        self.locks.clear()
+        return lock(self, path)
+
+    monkeypatch.setattr(FakeDisk, "lock", anybody)
+
+
+def _takes_a_name_for_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory is a log of this node when it has the name of one."""
+    monkeypatch.setattr("kbroker.log.dirs.start_up.is_log_dir", lambda names: False)
+    monkeypatch.setattr("kbroker.log.dirs.start_up.SEGMENT_SUFFIXES", ("",))
+    monkeypatch.setattr(
+        FoundLogs, "_put_away", lambda self, log, log_dir: self._marked.set_aside(log, log_dir, "-stray")
+    )
+
+
+def _misses_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that is gone is written on."""
+    monkeypatch.setattr(LogDir, "check_present", lambda self: None)
+
+
+def _locks_before_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of someone else gets a lock file."""
+    read_owner = LogDir._read_owner
+
+    def when_locked(self: LogDir, *owner: Any) -> Any:
+        return None if self.lock is None else read_owner(self, *owner)
+
+    monkeypatch.setattr(LogDir, "_read_owner", when_locked)
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -363,6 +401,10 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_signs_each_attempt_anew, "cluster-share-dead-letters"),
     (_says_nothing_when_idle, "cluster-idle-controller"),
     (_waits_without_a_look, "cluster-prompt"),
+    (_takes_no_lock, "cluster-other-programs"),
+    (_takes_a_name_for_proof, "cluster-other-programs"),
+    (_misses_no_directory, "cluster-directories-gone"),
+    (_locks_before_it_looks, "cluster-directories-gone"),
 ]
 
 

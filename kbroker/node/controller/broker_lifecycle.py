@@ -164,9 +164,9 @@ class BrokerLifecycle:
         """Send heartbeats until the node leaves; started when this broker is unfenced, or the node leaves.
 
         The controller hears one every ``broker.heartbeat.interval.ms``; but a broker that is alone has nobody to
-        convince, and sends one only when it has something to say. :class:`FatalError` when every log dir has failed:
-        another broker can do better; or when the controller cannot be told of one that has failed for
-        ``log.dir.failure.timeout.ms`` (KIP-858): it would have this broker lead what is lost.
+        convince, and sends one only when it has something to say. :class:`FatalError` when every log dir has failed, or
+        that of the metadata log: another broker can do better; or when the controller cannot be told of one that has
+        failed for ``log.dir.failure.timeout.ms`` (KIP-858): it would have this broker lead what is lost.
         """
         self._runs = True
         self._log_manager.on_offline.append(lambda: self._wanted.set())

@@ -6,6 +6,7 @@ A family of scenarios is a module; :mod:`~kbroker.sim.cluster_scenarios.registry
 from __future__ import annotations
 
 from kbroker.sim.cluster_scenarios import (
+    directories,
     foolish,
     groups,
     machines,
@@ -21,6 +22,7 @@ from kbroker.sim.cluster_scenarios.registry import CLUSTER_SCENARIOS, ClusterSce
 __all__ = [
     "CLUSTER_SCENARIOS",
     "ClusterScenario",
+    "directories",
     "foolish",
     "groups",
     "machines",
