@@ -8,7 +8,6 @@ from typing import Protocol
 
 import trio
 
-from kbroker.cli.start import find_fatal
 from kbroker.config import BrokerConfig
 from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
 from kbroker.log.file_names import SET_ASIDE_SUFFIX
@@ -20,6 +19,7 @@ from kbroker.sim.clock import Pauser, current_node
 from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
 from kbroker.sim.tcp import SimNet
 from kbroker.sim.world import Trace, Violation
+from kbroker.tools.cli.start import find_fatal
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER = "CONTROLLER"

@@ -8,7 +8,6 @@ from typing import Final
 
 import trio
 
-from kbroker.cli.start import find_fatal
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.node.broker import Broker
 from kbroker.raft_metadata.storage import format_log_dirs
@@ -19,6 +18,7 @@ from kbroker.sim.cluster_scenarios.steps import await_progress, begin
 from kbroker.sim.sim_env import EPOCH_MS, SECOND_DIR, current_env
 from kbroker.sim.sim_node import CLUSTER_ID, SimNode, describe_error
 from kbroker.sim.world import Violation
+from kbroker.tools.cli.start import find_fatal
 
 PARENT: Final = "/up"
 DIRECTORIES: Final = (f"{PARENT}/node-1", SECOND_DIR)
