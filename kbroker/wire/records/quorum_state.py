@@ -7,8 +7,6 @@ from kbroker.wire.schema import Int32, Int64, Str, UuidField, field, message, st
 
 @struct
 class Voter:
-    """Part of QuorumStateData."""
-
     voter_id: Int32 = field("0")
 
 
