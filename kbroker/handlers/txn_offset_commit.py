@@ -18,7 +18,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
-from kbroker.log.verification_guard import VerificationGuard
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import NO_SEQUENCE

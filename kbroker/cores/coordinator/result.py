@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.verification_guard import VerificationGuard
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
