@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import trio
 
-from kbroker.cores.coordinator.core import append_error_for_client
-from kbroker.cores.coordinator.result import TransactionalWriter
+from kbroker.cores.coordinator.result import TransactionalWriter, append_error_for_client
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group, require_transactional_id
