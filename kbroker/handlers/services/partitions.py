@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from kbroker.cores.replication.fetch_params import FetchParams, FetchResult
@@ -15,38 +15,15 @@ from kbroker.cores.replication.replication_quota import ReplicationQuota
 from kbroker.errors import ApiError
 from kbroker.handlers.services.connection import Connection
 from kbroker.log.log_config import LogConfig
+from kbroker.log.log_dir import LogDirDescription
 from kbroker.log.partition_log import AppendInfo, PartitionLog
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.observe.metrics.traffic import TopicTraffic
 from kbroker.runtime.round import Round
 from kbroker.types import TopicPartition, Uuid
-from kbroker.value_types import NamedTuple
 
 Placed = tuple[int, int, int, int]
 """Of a gathered batch: first and last offset, log append time (-1 without one), log start offset."""
-
-
-class LogDescription(NamedTuple):
-    """A log in a log directory; one that ``is_future`` is on its way there, and lacks ``offset_lag`` records."""
-
-    topic_partition: TopicPartition
-    size: int
-    offset_lag: int = 0
-    is_future: bool = False
-
-
-class LogDirDescription(NamedTuple):
-    """A log directory: its file system's bytes, the logs in it, and whether it gets no new ones.
-
-    ``logs`` are described as they are read, once: a node with 100,000 of them serves others in between.
-    """
-
-    path: str
-    offline: bool
-    total_bytes: int
-    usable_bytes: int
-    logs: Iterable[LogDescription]
-    cordoned: bool = False
 
 
 class Partition(Protocol):
