@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kbroker.wire.schema import Bytes, Int16, Request, field, message
+from kbroker.wire.schema import Bool, Bytes, Int16, Request, Str, field, message
 
 
 @message(api_key=58, versions="0", flexible="0+")
@@ -14,3 +14,12 @@ class EnvelopeRequest(Request["EnvelopeResponse"]):
 class EnvelopeResponse:
     response_data: Bytes | None = field(nullable="0+", default=None)
     error_code: Int16 = 0
+
+
+@message(versions="0", flexible="0+")
+class DefaultPrincipalData:
+    """A principal as Kafka's default builder serializes it."""
+
+    type: Str = ""
+    name: Str = ""
+    token_authenticated: Bool = False
