@@ -6,7 +6,7 @@ blocks, and every call is bounded by a deadline. Requests to several brokers go 
 - ``connection.py``: one connection, version negotiation, pipelined requests.
 - ``cluster.py``: bootstrap, metadata, routing to nodes and coordinators, retries; ``leaders.py``: routing to leaders.
 - ``topics.py``, ``groups.py``, ``configs.py``, ``nodes.py``: administrators' questions, as values.
-- ``partitioner.py``, ``producer.py``, ``reader.py``: records in and out.
+- ``producer.py``, ``reader.py``: records in and out.
 """
 
 from kbroker.client.cluster import Client
