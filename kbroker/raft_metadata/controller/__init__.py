@@ -5,7 +5,6 @@ them changes anything: ``node/`` appends the records, the :class:`Controller` re
 response goes out when they are committed (`kbroker.node.controller`). Begin with ``view``, then ``topics``.
 """
 
-from kbroker.raft_metadata.controller.controller import Controller
-from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.view import Controller, ControllerResult, ControllerView
 
 __all__ = ["Controller", "ControllerResult", "ControllerView"]

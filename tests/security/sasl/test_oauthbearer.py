@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.oauthbearer.compact import decode_json, encode_json, split_token
 from kbroker.security.sasl.oauthbearer.http import ProviderError
 from kbroker.security.sasl.oauthbearer.messages import (

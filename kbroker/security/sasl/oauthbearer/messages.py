@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.oauthbearer.token import OAUTHBEARER, BearerToken, TokenRefused, Validator
 from kbroker.security.shown import shown
 
