@@ -2,8 +2,8 @@
 
 `stores` and `jks` read what people have, `material` is a listener's TLS as it is now, `names` says who a certificate
 belongs to, `authority` makes certificates. All of it needs the package ``cryptography``, the extra ``kbroker[tls]``:
-without it the import is an :class:`InvalidConfig`. Bytes are encrypted in `kbroker.node.security.tls_stream`. Begin with
-`contexts`, which makes contexts from properties.
+without it the import is an :class:`InvalidConfig`. Bytes are encrypted in `kbroker.node.security.tls_stream`. Begin
+with `contexts`, which makes contexts from properties.
 """
 
 from __future__ import annotations
