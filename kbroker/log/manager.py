@@ -19,10 +19,9 @@ from kbroker.log.checkpoint_files import (
     RECOVERY_POINTS,
 )
 from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, write_all
-from kbroker.log.dirs.due_flushes import DueFlushes
+from kbroker.log.dirs.due_flushes import DueFlushes, close_logs, leave_markers
 from kbroker.log.dirs.log_move import LogMoves
 from kbroker.log.dirs.removals import MarkedDirectories, Removals, RemovalTask
-from kbroker.log.dirs.shutdown import close_logs, leave_markers
 from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, OpeningProgress, load_logs, of_another_history
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
