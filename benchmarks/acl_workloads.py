@@ -9,7 +9,7 @@ import time
 
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
-from kbroker.raft_metadata.image.acls import acl_of, acl_record
+from kbroker.raft_metadata.controller.acls import acl_of, acl_record
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType

@@ -26,7 +26,7 @@ from kbroker.node.listeners import Listeners
 from kbroker.node.logs.log_cleaner import CleanerSettings
 from kbroker.raft_metadata.config_entries import broker_entries
 from kbroker.raft_metadata.config_schema import ConfigSchema, broker_value, group_config
-from kbroker.raft_metadata.controller.config_validation import validate_broker_config
+from kbroker.raft_metadata.controller.configs import validate_broker_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, ResourceType
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import ConfigRecord

@@ -1,4 +1,4 @@
-"""Batches of a partition as they are in its log: headers and bytes, records undecoded."""
+"""Batches of a partition as they are in its log, and the time of the record at an offset by its batch's header."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kbroker.client.cluster import Client
 from kbroker.client.errors import known
 from kbroker.client.leaders import ask_leaders
 from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import BatchHeader, walk_headers
+from kbroker.wire.batch_header import BatchHeader, TimestampType, walk_headers
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 _NAMES_UP_TO: Final = 12
@@ -72,3 +72,39 @@ def fetch_batches(client: Client, partition: TopicPartition, offset: int, max_by
                 )
 
     return known(ask_leaders(client, {partition: offset}, make, read, highest=_NAMES_UP_TO))[partition]
+
+
+_BYTES: Final = 16 << 10
+"""Bytes of each partition: a header is enough. The first partition's batch comes whole, whatever its size."""
+
+
+def times_of_records(client: Client, node_id: int, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Partition -> ms since 1970 of the first record at or after an offset, of partitions that one broker leads.
+
+    One request. All records of a batch count as old as its first one. A partition whose batch does not fit into the
+    answer, or has no time, is left out.
+    """
+    topics: dict[str, list[FetchPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        entry = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BYTES)
+        topics.setdefault(topic, []).append(entry)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=_BYTES * len(offsets),
+        topics=[FetchTopic(topic=topic, partitions=entries) for topic, entries in topics.items()],
+    )
+    response = client.ask_node(node_id, request, highest=_NAMES_UP_TO)
+    found: dict[TopicPartition, int] = {}
+    for answer in response.responses:
+        for data in answer.partitions:
+            place = TopicPartition(answer.topic, data.partition_index)
+            for _, header in walk_headers(received_records(data)):
+                if header.is_control or header.last_offset < offsets.get(place, 0):
+                    continue
+                is_append = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+                time_ms = header.max_timestamp if is_append else header.base_timestamp
+                if time_ms >= 0:
+                    found[place] = time_ms
+                break
+    return found

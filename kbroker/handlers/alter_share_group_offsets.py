@@ -10,8 +10,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_group_state import persister_of
-from kbroker.handlers.share_groups import check_share_groups_enabled
+from kbroker.handlers.share_groups import check_share_groups_enabled, persister_of
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire.messages.alter_share_group_offsets import (

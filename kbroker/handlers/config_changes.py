@@ -19,8 +19,7 @@ from kbroker.handlers.fair_share import FairShare, portions
 from kbroker.handlers.forwarding import by_controller
 from kbroker.handlers.metadata_common import error_fields, standard_message
 from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation
 from kbroker.security.authorizer.types import ResourceType as Resources

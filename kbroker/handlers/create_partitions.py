@@ -9,8 +9,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import duplicates, error_fields
-from kbroker.handlers.mutation_quotas import mutation_quota
+from kbroker.handlers.metadata_common import duplicates, error_fields, mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import create_partitions
 from kbroker.raft_metadata.topics import NewPartitions

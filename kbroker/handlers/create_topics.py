@@ -12,7 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, may
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.mutation_quotas import mutation_quota
+from kbroker.handlers.metadata_common import mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_topics
 from kbroker.raft_metadata.topics import NewTopic

@@ -54,7 +54,7 @@ async def _delete(group_id: str, ctx: RequestContext) -> None:
         group_id, lambda core, now_ms: core.begin_deletion_of_states(group_id)
     )
     if states is not None:
-        from kbroker.handlers.share_group_state import delete_states  # with the first share group
+        from kbroker.handlers.share_groups import delete_states  # with the first share group
 
         # The states first: once the group is gone, nobody knows of them.
         errors = await delete_states(states, ctx)

@@ -9,8 +9,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_group_state import delete_states
-from kbroker.handlers.share_groups import check_share_groups_enabled
+from kbroker.handlers.share_groups import check_share_groups_enabled, delete_states
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_share_group_offsets import (

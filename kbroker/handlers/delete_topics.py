@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, may
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import standard_message
-from kbroker.handlers.mutation_quotas import mutation_quota
+from kbroker.handlers.metadata_common import mutation_quota, standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import delete_topics
 from kbroker.raft_metadata.image import MetadataImage

@@ -13,7 +13,7 @@ from kbroker.handlers.authorization import require_cluster
 from kbroker.handlers.context import CloseConnection, RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.image.acls import acl_of
+from kbroker.raft_metadata.controller.acls import acl_of
 from kbroker.security.authorizer.acls import Acl, AclFilter
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.describe_acls import (

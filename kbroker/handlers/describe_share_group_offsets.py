@@ -15,8 +15,7 @@ from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_siz
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.metadata_common import standard_message
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_group_state import persister_of
-from kbroker.handlers.share_groups import check_share_groups_enabled
+from kbroker.handlers.share_groups import check_share_groups_enabled, persister_of
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.describe_share_group_offsets import (

@@ -7,16 +7,20 @@ Served: 0 to 9. 1: rebalance timeout; 4: member id required (KIP-394); 5: static
 from __future__ import annotations
 
 import ipaddress
+import logging
 from math import inf
 
 from kbroker.cores.groups.client import ClientContext
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.member_reasons import log_reason
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.security.shown import shown
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+logger = logging.getLogger(__name__)
+
 
 _OUTSIDE_THE_GROUP = {
     ErrorCode.NOT_COORDINATOR,
@@ -70,3 +74,9 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     if ctx.api_version < 7 and response.protocol_name is None:
         response.protocol_name = ""  # The field became nullable in version 7.
     return response
+
+
+def log_reason(group_id: str, member_id: str, step: str, reason: str | None) -> None:
+    """Tell why a member took a ``step`` (joins, leaves); nothing if it gave no reason."""
+    if reason:
+        logger.info("group %s: member %s %s: %s", shown(group_id), shown(member_id), step, shown(reason))

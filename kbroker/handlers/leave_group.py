@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import require_group
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.member_reasons import log_reason
+from kbroker.handlers.join_group import log_reason
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.leave_group import (

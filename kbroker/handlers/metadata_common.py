@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from kbroker.value_types import NamedTuple
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.services.quotas import MutationQuota
 
 NOT_ASKED = -(2**31)
 """``..._authorized_operations`` that were not asked for."""
@@ -107,3 +112,27 @@ def duplicates(names: Iterable[str]) -> list[str]:
 def error_fields(error: ApiError | None) -> tuple[int, str | None]:
     """``(error_code, error_message)`` of a result."""
     return (0, None) if error is None else (int(error.code), error.message)
+
+
+class _Unlimited:
+    """The quota of a client that has none."""
+
+    throttle_ms: Final = 0
+
+    def record(self, partitions: int) -> None:
+        """Any number will do."""
+
+
+_UNLIMITED: Final = _Unlimited()
+
+
+def mutation_quota(ctx: RequestContext, *, strict_since: int) -> MutationQuota:
+    """The quota of a request's client, as the active controller counts it.
+
+    From version ``strict_since`` on changes beyond it are refused; before, the client is throttled afterwards. What a
+    node asks on its own account has none.
+    """
+    quotas = ctx.services.quotas
+    if quotas is None or ctx.is_own:
+        return _UNLIMITED
+    return quotas.mutations(ctx, strict_since) or _UNLIMITED

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.authorization import May
     from kbroker.handlers.services.partitions import Partition
     from kbroker.log.partition_log import AppendInfo
-    from kbroker.log.verification_guard import VerificationGuard
+    from kbroker.log.producer_entry import VerificationGuard
     from kbroker.runtime.round import Round
     from kbroker.wire.schema import Records
 

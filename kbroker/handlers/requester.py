@@ -10,7 +10,7 @@ from kbroker.security.principal import KafkaPrincipal, TokenPrincipal
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import RequestHeader
-from kbroker.wire.records.principal import DefaultPrincipalData
+from kbroker.wire.messages.envelope import DefaultPrincipalData
 
 _VERSION = struct.Struct(">h")
 _UNKNOWN_ADDRESS = bytes(4)

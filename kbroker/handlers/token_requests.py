@@ -8,8 +8,7 @@ from typing import Any, Protocol, TypeVar
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import ForwardedContext, RequestContext
 from kbroker.handlers.forwarding import by_controller, error_codes
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.security.delegation_tokens import DelegationTokens
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.security.protocol import SecurityProtocol

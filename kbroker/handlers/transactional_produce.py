@@ -15,8 +15,8 @@ from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.context import CloseConnection, RequestContext, Services
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.validation import only_batch
-from kbroker.log.verification_guard import VerificationGuard
 from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import ATTRIBUTES_AT, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, parse_header

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import Services
-from kbroker.log.verification_guard import VerificationGuard
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:

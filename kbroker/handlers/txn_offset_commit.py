@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import trio
 
-from kbroker.cores.coordinator.core import append_error_for_client
-from kbroker.cores.coordinator.result import TransactionalWriter
+from kbroker.cores.coordinator.result import TransactionalWriter, append_error_for_client
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may_each, require_group, require_transactional_id
@@ -18,7 +17,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
-from kbroker.log.verification_guard import VerificationGuard
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import NO_SEQUENCE

@@ -10,8 +10,8 @@ from functools import partial
 
 import trio
 
-from kbroker.cores.transactions.marker import TransactionMarker
 from kbroker.cores.transactions.records import partitions_by_topic
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.context import RequestContext

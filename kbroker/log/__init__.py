@@ -1,1 +1,5 @@
-"""L2: the segmented log, in plain synchronous Python over the Disk interface."""
+"""Partition logs as files: segments, indexes, producers' state, recovery, and the log dirs that hold the logs.
+
+Plain synchronous Python over `disk.Disk`, without tasks or a clock; the tasks that flush, clean and move logs are in
+`kbroker.node.logs` and `kbroker.node.replicas`. Begin with `partition_log`, then `manager`, which owns all logs.
+"""

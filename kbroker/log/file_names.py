@@ -16,7 +16,7 @@ SWAP_SUFFIX = ".swap"
 """Of files that compaction has written, from the moment on from which they count."""
 TEMPORARY_SUFFIX = ".tmp"
 SET_ASIDE_SUFFIX = ".set-aside"
-"""Of what recovery took out of a log (``segments/set_aside.py``)."""
+"""Of what recovery took out of a log (``segments/segment_recovery.py``)."""
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 

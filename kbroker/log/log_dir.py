@@ -7,7 +7,7 @@ import os
 import random
 import re
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import (
@@ -24,6 +24,7 @@ from kbroker.log.disk import Disk, DiskLock, DiskUsage
 from kbroker.log.room import Room
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid, random_uuid
+from kbroker.value_types import NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -217,3 +218,26 @@ def metadata_directory_id(own: LogDir, log_dirs: Sequence[LogDir], properties: M
     if directory_id is None:
         raise FatalError(f"{os.path.join(log_dirs[0].path, META_PROPERTIES)}: directory.id is missing")
     return directory_id
+
+
+class LogDescription(NamedTuple):
+    """A log in a log directory; one that ``is_future`` is on its way there, and lacks ``offset_lag`` records."""
+
+    topic_partition: TopicPartition
+    size: int
+    offset_lag: int = 0
+    is_future: bool = False
+
+
+class LogDirDescription(NamedTuple):
+    """A log directory: its file system's bytes, the logs in it, and whether it gets no new ones.
+
+    ``logs`` are described as they are read, once: a node with 100,000 of them serves others in between.
+    """
+
+    path: str
+    offline: bool
+    total_bytes: int
+    usable_bytes: int
+    logs: Iterable[LogDescription]
+    cordoned: bool = False

@@ -18,15 +18,11 @@ from kbroker.log.checkpoint_files import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from kbroker.log.compaction.cleaner_offsets import CleanerOffsets
-from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, write_all
-from kbroker.log.dirs.due_flushes import DueFlushes
-from kbroker.log.dirs.found_logs import FoundLogs, IsOwn, of_another_history
-from kbroker.log.dirs.marked_directories import MarkedDirectories
-from kbroker.log.dirs.move_registry import LogMoves
-from kbroker.log.dirs.removals import Removals, RemovalTask
-from kbroker.log.dirs.shutdown import close_logs, leave_markers
-from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress, load_logs
+from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, write_all
+from kbroker.log.dirs.due_flushes import DueFlushes, close_logs, leave_markers
+from kbroker.log.dirs.log_move import LogMoves
+from kbroker.log.dirs.removals import MarkedDirectories, Removals, RemovalTask
+from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, OpeningProgress, load_logs, of_another_history
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
 from kbroker.log.log_config import LogConfig

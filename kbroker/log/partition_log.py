@@ -21,6 +21,7 @@ from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
 from kbroker.log.log_config import LogConfig
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
 from kbroker.log.recovery import LoadedLog
@@ -33,7 +34,6 @@ from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
-from kbroker.log.verification_guard import VerificationGuard
 from kbroker.types import TopicPartition, Uuid
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import CONTROL_FLAG, LOG_OVERHEAD, TRANSACTIONAL_FLAG, BatchHeader, Buffer

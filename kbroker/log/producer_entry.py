@@ -1,4 +1,4 @@
-"""The state of one idempotent or transactional producer in one partition."""
+"""The state of one idempotent or transactional producer in one partition, and of its verification (KIP-890)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,36 @@ NUM_BATCHES_TO_RETAIN = 5
 """Requests that an idempotent client may have in flight."""
 
 _MAX_INT32 = 2**31 - 1
+
+
+class VerificationGuard:
+    """Stands for one question to the transaction coordinator: is the partition in the transaction (KIP-890)?
+
+    Compared by identity: an answer overtaken by the end of its transaction does not fit the next one.
+    """
+
+    __slots__ = ()
+
+
+class VerificationState:
+    """A producer that waits for verification, and the lowest sequence it has tried with."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
+
+    def __init__(self, timestamp: int, sequence: int, epoch: int, supports_epoch_bump: bool) -> None:
+        self.timestamp = timestamp
+        self.guard = VerificationGuard()
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def note(self, sequence: int, epoch: int) -> None:
+        """A lower sequence must come first when retried, so higher ones are to be refused until then."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
 
 
 class BatchMetadata(NamedTuple):

@@ -23,11 +23,9 @@ from types import MappingProxyType
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import Disk
-from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
-from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from kbroker.log.snapshot_files import SnapshotFiles
+from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry, VerificationGuard, VerificationState
+from kbroker.log.producer_snapshot import CorruptSnapshot, SnapshotFiles, decode_snapshot, encode_snapshot
 from kbroker.log.validation import AppendOrigin
-from kbroker.log.verification_guard import VerificationGuard, VerificationState
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import CONTROL_FLAG, NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader

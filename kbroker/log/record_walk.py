@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from kbroker.wire.compression import CorruptRecord
-from kbroker.wire.record_varint import read_uvarint, read_varint, write_varint
+from kbroker.wire.primitives import read_uvarint, read_varint, write_varint
 from kbroker.wire.record_windows import MIN_RECORD_SIZE
 
 STEP_RECORDS = 1024

@@ -6,7 +6,7 @@ is torn, has a wrong checksum or does not follow the one before it: exactly the 
 Below the recovery point everything was flushed; an index there that turns out wrong is rebuilt when it is used.
 
 What is cut off is dropped if it is a torn tail: what an append leaves that was not completed. All else is set aside
-(``segments/set_aside.py``).
+(``segments/segment_recovery.py``).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from kbroker.log.segments.segment_files import (
     open_segments,
     remove_files,
 )
-from kbroker.log.segments.segment_recovery import Cut, recover_segment
-from kbroker.log.segments.set_aside import keep_end, keep_segment
+from kbroker.log.segments.segment_recovery import Cut, keep_end, keep_segment, recover_segment
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.value_types import dataclass, field

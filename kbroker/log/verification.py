@@ -28,9 +28,7 @@ from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
-from kbroker.log.segments.offset_index import OffsetIndex
-from kbroker.log.segments.sparse_index import CorruptIndex, SparseIndex
-from kbroker.log.segments.time_index import TimeIndex
+from kbroker.log.segments.sparse_index import CorruptIndex, OffsetIndex, SparseIndex, TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord

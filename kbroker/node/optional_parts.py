@@ -86,7 +86,7 @@ def make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
     if not config.values.get("authorizer.class.name"):
         return None
     from kbroker.config.security.authorization import has_authorizer
-    from kbroker.security.authorizer.settings import standard_authorizer
+    from kbroker.security.authorizer.standard import standard_authorizer
 
     return standard_authorizer(config) if has_authorizer(config) else None
 

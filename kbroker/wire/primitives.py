@@ -1,7 +1,8 @@
-"""The protocol's varints, and a cache of compiled fixed-width formats.
+"""The varints of the protocol and those of records, and a cache of compiled fixed-width formats.
 
 Everything else (strings, arrays, compact forms, tagged fields) is written out by ``decoder_source.py`` and
-``encoder_source.py`` in the code they generate, because a call per field is what makes Python codecs slow.
+``encoder_source.py`` in the code they generate, because a call per field is what makes Python codecs slow. Loops that
+read records have the short forms of their varints, of which sizes and deltas are all made, inline.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import struct
 from typing import Final
 
+from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.errors import WireError
 
 Buffer = bytes | bytearray | memoryview
@@ -97,3 +99,30 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
         if position > end:
             raise WireError("a tagged field ends beyond the frame")
     return position
+
+
+def read_uvarint(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """A varint of at most ``longest`` bytes (5: int32, 10: int64), unsigned, and the position after it."""
+    result = 0
+    for index in range(longest):
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return result & (0xFFFFFFFF if longest == 5 else 0xFFFFFFFFFFFFFFFF), position
+    raise CorruptRecord(f"a varint has more than {longest} bytes")
+
+
+def read_varint(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """A zigzag varint of at most ``longest`` bytes, and the position after it."""
+    result, position = read_uvarint(data, position, longest)
+    return (result >> 1) ^ -(result & 1), position
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append ``value``, zigzag."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)

@@ -31,7 +31,7 @@ from kbroker.wire.batch_header import (
     parse_header,
 )
 from kbroker.wire.compression import CompressionType, CorruptRecord, DecompressesTooLarge, compress, decompress
-from kbroker.wire.record_varint import read_uvarint, read_varint, write_varint
+from kbroker.wire.primitives import read_uvarint, read_varint, write_varint
 from kbroker.wire.record_windows import MIN_RECORD_SIZE, RecordWindows, Window, run_steps
 
 MAX_RECORD_SIZE = 2**31 - 9

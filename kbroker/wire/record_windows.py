@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer
 from kbroker.wire.compression import PIECE_BYTES, CompressionType, CorruptRecord, unpack
-from kbroker.wire.record_varint import read_uvarint
+from kbroker.wire.primitives import read_uvarint
 
 _T = TypeVar("_T")
 Steps = Generator[Callable[[], Any] | None, Any, _T]

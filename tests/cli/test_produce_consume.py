@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.client.partitioner import partition_for_key
+from kbroker.client.pending_batches import partition_for_key
 from kbroker.testing import RunningBroker
 from tests.cli_command import Run
 

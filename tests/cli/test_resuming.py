@@ -14,7 +14,7 @@ import pytest
 
 from kbroker.client.records_io.sieve import Sieve
 from kbroker.client.schemas.decoder import Decoded
-from kbroker.client.schemas.errors import RegistryError
+from kbroker.client.schemas.wire_format import RegistryError
 from kbroker.testing import RunningBroker
 from kbroker.tools.cli.partial_file import lock
 from kbroker.wire.record_batch import Record

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.log_places import END, START, AtOffset, AtTime
-from kbroker.client.offset_resets import (
+from kbroker.client.group_offsets import (
     CannotReset,
     NewOffset,
     PartitionOffsets,
@@ -19,6 +18,7 @@ from kbroker.client.offset_resets import (
     read_offsets_file,
     write_offsets_file,
 )
+from kbroker.client.log_places import END, START, AtOffset, AtTime
 from kbroker.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.partitioner import murmur2, partition_for_key
+from kbroker.client.pending_batches import murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
-from kbroker.client.partitioner import partition_for_key
-from kbroker.client.pending_batches import Unanswered
+from kbroker.client.pending_batches import Unanswered, partition_for_key
 from kbroker.client.producer import Producer, Refused
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges

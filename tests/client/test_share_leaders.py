@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client, ResponseError, group_offsets
-from kbroker.client.group_offsets import look_at_group, plan_reset
+from kbroker.client.group_offsets import ShiftBy, Strategy, ToCurrent, look_at_group, plan_reset
 from kbroker.client.groups import GroupDescription
 from kbroker.client.log_places import START
 from kbroker.client.lost_records import losses
-from kbroker.client.offset_resets import ShiftBy, Strategy, ToCurrent
 from kbroker.client.share_groups import ShareOffset
 from kbroker.errors import ErrorCode
 from kbroker.tools.cli.share_group import add_in_flight, settled_offsets

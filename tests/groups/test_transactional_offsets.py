@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.groups.client import ClientContext
-from kbroker.cores.groups.pending_offsets import OffsetKey, PendingOffsets
+from kbroker.cores.groups.offsets import OffsetKey, PendingOffsets
 from kbroker.cores.groups.records import OffsetAndMetadata
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import ZERO_UUID, Uuid

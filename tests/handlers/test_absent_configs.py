@@ -11,7 +11,7 @@ import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.config_entries import broker_entries
-from kbroker.raft_metadata.controller.config_validation import validate_broker_config
+from kbroker.raft_metadata.controller.configs import validate_broker_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.messages import describe_configs as dc

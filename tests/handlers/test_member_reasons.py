@@ -39,10 +39,10 @@ async def joined(node: Node, reason: str | None) -> JoinGroupResponse:
 
 
 def test_reasons_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "kbroker.handlers.member_reasons")
+    caplog.set_level(logging.INFO, "kbroker.handlers.join_group")
 
     def told() -> list[str]:
-        return [each.getMessage() for each in caplog.records if each.name == "kbroker.handlers.member_reasons"]
+        return [each.getMessage() for each in caplog.records if each.name == "kbroker.handlers.join_group"]
 
     async def test() -> None:
         async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:

@@ -10,8 +10,8 @@ import cramjam
 
 from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.compression import CompressionType, Compressor
+from kbroker.wire.primitives import write_varint
 from kbroker.wire.record_batch import Record, assemble
-from kbroker.wire.record_varint import write_varint
 
 
 def encoded(record: Record, base_timestamp: int) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_state import (
     BatchMetadata,
     CompletedTxn,
@@ -26,7 +27,6 @@ from kbroker.log.producer_state import (
 )
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.log.validation import AppendOrigin
-from kbroker.log.verification_guard import VerificationGuard
 from kbroker.types import TopicPartition
 from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb

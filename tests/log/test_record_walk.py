@@ -20,8 +20,8 @@ from kbroker.log.record_walk import (
 )
 from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CorruptRecord
+from kbroker.wire.primitives import write_varint
 from kbroker.wire.record_batch import Record, assemble, build_batch, iter_records
-from kbroker.wire.record_varint import write_varint
 
 TIME = 1_700_000_000_000
 headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=200)), max_size=2).map(tuple)

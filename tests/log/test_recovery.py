@@ -13,7 +13,7 @@ from kbroker.log import recovery
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.file_names import file_name
 from kbroker.log.log_config import LogConfig
-from kbroker.log.segments.time_index import TimeIndex
+from kbroker.log.segments.sparse_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, looked_up, open_log, read_all
 

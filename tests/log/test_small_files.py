@@ -11,10 +11,8 @@ from kbroker.log.checkpoint_files import CorruptCheckpoint, MetaProperties
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
-from kbroker.log.segments.offset_index import OffsetIndex
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.sparse_index import BLOCK, PAGE, CorruptIndex, SparseIndex
-from kbroker.log.segments.time_index import TimeIndex
+from kbroker.log.segments.sparse_index import BLOCK, PAGE, CorruptIndex, OffsetIndex, SparseIndex, TimeIndex
 from kbroker.types import TopicPartition, Uuid
 
 

@@ -12,11 +12,10 @@ import trio
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.requester import principal_bytes
 from kbroker.node.security.authorizer import AclLoader
+from kbroker.raft_metadata.controller.acls import acl_of, acl_record
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from kbroker.raft_metadata.image.acls import acl_of, acl_record
 from kbroker.security.authorizer.acls import Acl
-from kbroker.security.authorizer.settings import standard_authorizer
-from kbroker.security.authorizer.standard import StandardAuthorizer
+from kbroker.security.authorizer.standard import StandardAuthorizer, standard_authorizer
 from kbroker.security.authorizer.types import AclOperation, AclPermission, AuthorizerNotReady, PatternType, ResourceType
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import OffsetAndEpoch, Uuid

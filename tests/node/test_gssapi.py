@@ -18,9 +18,9 @@ from kbroker.errors import FatalError
 from kbroker.node.security.security import NodeSecurity
 from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.client import client_mechanism
-from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.exchange import GssapiServer
 from kbroker.security.sasl.kerberos.names import ShortNamer
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.testing.kdc import Kdc, missing_program, running_kdc
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
-from kbroker.cores.transactions.marker import TransactionMarker
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
 from kbroker.node.coordinators.broker_requests import (
     MARKERS,

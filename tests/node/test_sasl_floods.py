@@ -14,8 +14,7 @@ from kbroker.node.security.sasl import admission as sasl_admission
 from kbroker.node.security.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
 from kbroker.node.serving.admission import Admitted, Refused
 from kbroker.security.sasl.conversation import OfferedMechanism
-from kbroker.security.sasl.oauthbearer.messages import initial_response
-from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
+from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer, initial_response
 from kbroker.security.sasl.oauthbearer.token import BearerToken
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -29,11 +29,10 @@ from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism
-from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.exchange import GssapiServer
 from kbroker.security.sasl.kerberos.names import ShortNamer
-from kbroker.security.sasl.oauthbearer.messages import initial_response
-from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
+from kbroker.security.sasl.mechanism import SaslError
+from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer, initial_response
 from kbroker.security.sasl.oauthbearer.token import BearerToken, TokenRefused
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.security.sasl.scram import ScramAccount, ScramCredential, ScramMechanism, ScramServer, UnknownUsers

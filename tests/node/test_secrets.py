@@ -13,7 +13,7 @@ import trio
 
 from kbroker.handlers import alter_user_scram_credentials
 from kbroker.node.security.sasl.threads import LoginThreads
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.oauthbearer.messages import initial_response
 from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.wire.messages import alter_user_scram_credentials as alter

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from kbroker.cores.transactions.coordinator import TransactionCoordinator
-from kbroker.cores.transactions.marker import TransactionMarker
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
 from kbroker.node.coordinators.broker_requests import MARKERS, MOST_CONNECTIONS, BrokerRequests, MarkerQuestion
 from kbroker.types import TopicPartition

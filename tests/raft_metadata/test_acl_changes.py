@@ -6,9 +6,8 @@ import pytest
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller import acls as controller_acls
-from kbroker.raft_metadata.controller.acls import create_acls, delete_acls
+from kbroker.raft_metadata.controller.acls import acl_of, create_acls, delete_acls
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta
-from kbroker.raft_metadata.image.acls import acl_of
 from kbroker.security.authorizer.acls import Acl, AclFilter
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.types import OffsetAndEpoch

@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller import ControllerResult
+from kbroker.raft_metadata.controller.assignments import UsableBroker, place_replicas
 from kbroker.raft_metadata.controller.brokers import (
     BrokerRegistration,
     register_broker,
@@ -25,7 +26,6 @@ from kbroker.raft_metadata.controller.configs import (
     legacy_alter_configs,
 )
 from kbroker.raft_metadata.controller.elections import elect_leaders
-from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_partitions, create_topics

@@ -15,8 +15,8 @@ from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assig
 from kbroker.raft_metadata.controller.elections import balance_leaders
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
-from kbroker.raft_metadata.controller.result import ControllerResult
 from kbroker.raft_metadata.controller.topics import create_partitions, delete_topics
+from kbroker.raft_metadata.controller.view import ControllerResult
 from kbroker.raft_metadata.image import DIR_MIGRATING, ControllerImage, Endpoint, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.metadata_version import METADATA_VERSION_NAMES
 from kbroker.raft_metadata.raft.batches import decode_batches

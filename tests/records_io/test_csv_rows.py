@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.records_io.csv_rows import csv_rows
+from kbroker.client.records_io.csv_records import csv_rows
 from kbroker.client.records_io.items import BadLine
 
 Rows = list[tuple[int, list[str]] | BadLine]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.client.records_io.latest import LatestPerKey
-from kbroker.client.records_io.pace import Pace
 from kbroker.client.records_io.record_filter import parse_filter
+from kbroker.client.records_io.replay import Pace
 from kbroker.client.records_io.sieve import Sieve
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.client.schemas.avro import compile_avro
-from kbroker.client.schemas.errors import PackageMissing, UndecodableRecord
+from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord
 
 fastavro = pytest.importorskip("fastavro")
 

@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from kbroker.client.schemas.decoder import Decoded, PartNote, RecordDecoder
-from kbroker.client.schemas.errors import RegistryError
 from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.client.schemas.settings import registry_settings
+from kbroker.client.schemas.wire_format import RegistryError
 from kbroker.wire.record_batch import Record
 from tests.schemas.registry_server import Registry
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.schemas.errors import PackageMissing, UndecodableRecord
 from kbroker.client.schemas.protobuf import compile_protobuf
+from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord
 
 pytest.importorskip("google.protobuf")
 

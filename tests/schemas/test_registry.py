@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.client.properties import ClientProperties
-from kbroker.client.schemas.errors import RegistryError, UndecodableRecord
 from kbroker.client.schemas.registry import Schema, SchemaRegistry
 from kbroker.client.schemas.settings import registry_settings
+from kbroker.client.schemas.wire_format import RegistryError, UndecodableRecord
 from kbroker.errors import FatalError
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from tests.schemas.registry_server import Registry, running_registry

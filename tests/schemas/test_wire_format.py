@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.schemas.errors import UndecodableRecord
-from kbroker.client.schemas.wire_format import split_frame, split_header, split_message_type
+from kbroker.client.schemas.wire_format import UndecodableRecord, split_frame, split_header, split_message_type
 
 
 @given(st.integers(0, 2**32 - 1), st.binary())

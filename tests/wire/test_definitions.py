@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 from typing import Any
 
 import pytest
 
 from kbroker.log.segments.transaction_index import AbortedTxn
+from kbroker.raft_metadata.raft.election_state import ElectionState, encode_election_state
 from kbroker.types import ZERO_UUID
 from kbroker.wire.registry import API_KEYS, api_named
 from kbroker.wire.schema import (
@@ -60,15 +62,26 @@ def definitions() -> dict[str, dict[str, Any]]:
 ROW_OF_TRANSACTION_INDEX = "AbortedTxn"
 """The definition of a file's rows (4.4 has it first): no message, and written by ``kbroker.log``."""
 
+QUORUM_STATE = "QuorumStateData"
+"""The definition of a file of JSON, written by ``kbroker.raft_metadata.raft.election_state``."""
+
 
 def test_the_same_messages(definitions: dict[str, dict[str, Any]]) -> None:
-    assert {cls.__name__ for cls in message_classes()} == set(definitions) - {ROW_OF_TRANSACTION_INDEX}
+    assert {cls.__name__ for cls in message_classes()} == set(definitions) - {ROW_OF_TRANSACTION_INDEX, QUORUM_STATE}
 
 
 def test_the_rows_of_a_transaction_index(definitions: dict[str, dict[str, Any]]) -> None:
     row = definitions[ROW_OF_TRANSACTION_INDEX]
     assert row["validVersions"] == "0" and {field["type"] for field in row["fields"]} == {"int64"}
     assert AbortedTxn._fields == tuple(snake_case(field["name"]) for field in row["fields"])
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_fields_of_the_file_of_a_nodes_vote(definitions: dict[str, dict[str, Any]], version: int) -> None:
+    written = json.loads(encode_election_state(ElectionState(), version, [1]))
+    assert written.pop("data_version") == version
+    fields = definitions[QUORUM_STATE]["fields"]
+    assert set(written) == {field["name"] for field in fields if version in parse_versions(field["versions"])}
 
 
 def test_every_field(definitions: dict[str, dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from kbroker.client.records_io.csv_rows import csv_rows
+from kbroker.client.records_io.csv_records import csv_rows
 from kbroker.client.records_io.items import BadLine, Item
 from kbroker.client.records_io.json_records import Headers, as_bytes, bytes_of, headers_of, parse_json
 from kbroker.client.records_io.times import parse_moment

@@ -20,8 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kbroker.client.records_io.json_path import MISSING, STEP, JsonPath, Missing, look_up, parse_path
-from kbroker.client.records_io.json_types import Json, load_json
+from kbroker.client.records_io.json_types import MISSING, STEP, Json, JsonPath, Missing, load_json, look_up, parse_path
 from kbroker.wire.record_batch import Record
 
 MAX_LENGTH: Final = 2000

@@ -8,13 +8,27 @@ from typing import Final
 
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader, Skipped
-from kbroker.client.records_io.pace import Pace
 from kbroker.client.records_io.place import Course, source_of
 from kbroker.client.records_io.sieve import Sieve
 
 _WAIT_SECONDS: Final = 1.0
 _FLUSH_SECONDS: Final = 0.05
 """Before a pause of this length what waits is sent: a batch may take minutes to fill at a low rate."""
+
+
+class Pace:
+    """Tells how long to wait. Time that was not used is not made up for beyond a tenth of a second."""
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._per_second = per_second
+        self._next = now
+
+    def wait_for(self, count: int, now: float) -> float:
+        """Seconds to wait before the next ``count`` records."""
+        self._next = max(self._next, now - 0.1)
+        wait = max(0.0, self._next - now)
+        self._next += count / self._per_second
+        return wait
 
 
 class Replay:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kbroker.client.schemas.errors import PackageMissing, UndecodableRecord
+from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord
 
 _WRAPPER: Final = "kbroker_decoded"
 """A record around the schema: its bytes are those of its only field, and any schema can be a field's."""

@@ -6,10 +6,18 @@ import json
 from collections.abc import Callable
 from typing import NoReturn
 
-from kbroker.client.schemas.bounded import BoundedCache
-from kbroker.client.schemas.errors import PackageMissing, RegistryError, UndecodableRecord
-from kbroker.client.schemas.registry import AVRO, JSON, KEPT_SCHEMAS, PROTOBUF, Schema, SchemaRegistry
-from kbroker.client.schemas.wire_format import KEY_HEADER, VALUE_HEADER, Framed, SchemaId, split_frame, split_header
+from kbroker.client.schemas.registry import AVRO, JSON, KEPT_SCHEMAS, PROTOBUF, BoundedCache, Schema, SchemaRegistry
+from kbroker.client.schemas.wire_format import (
+    KEY_HEADER,
+    VALUE_HEADER,
+    Framed,
+    PackageMissing,
+    RegistryError,
+    SchemaId,
+    UndecodableRecord,
+    split_frame,
+    split_header,
+)
 from kbroker.value_types import NamedTuple
 from kbroker.wire.record_batch import Record
 

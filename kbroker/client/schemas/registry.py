@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import binascii
 import json
+import threading
 import time
 from base64 import b64decode
-from collections.abc import Callable
-from typing import Any, Final
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
-from kbroker.client.schemas.bounded import BoundedCache
-from kbroker.client.schemas.errors import RegistryError, UndecodableRecord
 from kbroker.client.schemas.settings import RegistrySettings
-from kbroker.client.schemas.wire_format import SchemaId
+from kbroker.client.schemas.wire_format import RegistryError, SchemaId, UndecodableRecord
 from kbroker.config.schema_registry import TOKEN, USER_INFO
 from kbroker.security.sasl.oauthbearer.http import ProviderError, ask
 from kbroker.value_types import NamedTuple
@@ -35,6 +35,44 @@ _MAX_REFERENCES: Final = 200
 """Schemas that one schema may refer to, directly and by others."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """A cache of ``limit`` values at most; the one unused for longest goes first. Threads may share it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, or None."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
+
+    def put(self, key: K, value: V) -> V:
+        """Keep a value, which is given back."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._limit:
+                self._values.popitem(last=False)
+        return value
+
+    def remove(self, key: K) -> None:
+        """Forget a key, if it is there."""
+        with self._lock:
+            self._values.pop(key, None)
 
 
 class Reference(NamedTuple):

@@ -1,4 +1,4 @@
-"""The form in which serializers of a schema registry write keys and values: which schema, then the bytes. Pure.
+"""The form in which serializers of a schema registry write keys and values, and the errors of decoding it. Pure.
 
 Magic 0, the schema's id in four bytes, the data: Confluent's wire format. Newer serializers put magic 1 and the
 schema's GUID in 16 bytes into a header of the record instead. With Protobuf the place of the message's type follows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from kbroker.client.schemas.errors import UndecodableRecord
+from kbroker.errors import FatalError
 from kbroker.value_types import NamedTuple
 
 KEY_HEADER: Final = "__key_schema_id"
@@ -23,6 +23,21 @@ _MAX_DEPTH: Final = 64
 
 SchemaId = int | UUID
 """The number of a schema, or its GUID."""
+
+
+class UndecodableRecord(Exception):
+    """One key or value cannot be decoded: its schema is not there or is unusable, or its bytes do not fit it."""
+
+
+class RegistryError(FatalError):
+    """The registry cannot be asked at all, so nothing can be decoded."""
+
+
+class PackageMissing(FatalError):
+    """A package of ``kbroker[schemas]`` is not installed."""
+
+    def __init__(self, what: str, package: str) -> None:
+        super().__init__(f"{what} needs the package {package}: pip install 'kbroker[schemas]'")
 
 
 class Framed(NamedTuple):

@@ -1,4 +1,4 @@
-"""The result of a coordinator core's step: records to append, and the replies that wait for them.
+"""The interface of a coordinator's core for its driver, and the result of a step: records to append, and late replies.
 
 A core never holds a future. A reply that cannot be given yet is a `Token`, which a later result
 names in ``completed`` (ARCHITECTURE: determinism, rule c).
@@ -7,10 +7,10 @@ names in ``completed`` (ARCHITECTURE: determinism, rule c).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.verification_guard import VerificationGuard
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -61,3 +61,43 @@ class TransactionalWriter(NamedTuple):
 
 
 NO_TRANSACTION = TransactionalWriter()
+
+
+class CoordinatorCore(Protocol):
+    """The state of a coordinator's partition. It changes only as the two replays are fed its log, in order."""
+
+    def replay(self, record: CoordinatorRecord, now_ms: int, *, offset: int, producer_id: int) -> None:
+        """Apply a record. ``producer_id`` is -1 unless it was written in a transaction. `WireError`: unreadable."""
+
+    def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
+        """Apply the marker that ends a producer's transaction in this partition."""
+
+    def on_loaded(self, now_ms: int) -> None:
+        """Begin to count time: the whole log has been replayed."""
+
+    def on_unloaded(self) -> list[tuple[Token, object]]:
+        """Stop being the coordinator. Returns the replies to all requests that wait."""
+
+    def next_deadline(self) -> int | None:
+        """When `on_deadline` is next due, in ms since the epoch; None if never."""
+
+    def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
+        """Handle one thing whose time has come; None when there is none (left)."""
+
+
+_ERRORS_FOR_CLIENTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def append_error_for_client(error: ErrorCode) -> ErrorCode:
+    """The error for a client when the coordinator's own record could not be stored."""
+    return _ERRORS_FOR_CLIENTS.get(error, error)

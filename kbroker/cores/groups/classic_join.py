@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kbroker.cores.coordinator.core import append_error_for_client
-from kbroker.cores.coordinator.result import CoordinatorResult, Token
+from kbroker.cores.coordinator.result import CoordinatorResult, Token, append_error_for_client
 from kbroker.cores.groups.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, ClassicGroupState, ClassicMember, Timer
 from kbroker.cores.groups.classic_rebalance import (
     ClassicRebalance,

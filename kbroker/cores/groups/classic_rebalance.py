@@ -9,9 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from kbroker.cores.coordinator.core import append_error_for_client
 from kbroker.cores.coordinator.deadlines import DeadlineQueue
-from kbroker.cores.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult, Token
+from kbroker.cores.coordinator.result import (
+    Continuation,
+    CoordinatorRecord,
+    CoordinatorResult,
+    Token,
+    append_error_for_client,
+)
 from kbroker.cores.groups.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, ClassicGroupState, ClassicMember, Timer
 from kbroker.cores.groups.records import group_metadata_record
 from kbroker.cores.groups.settings import GroupSettings

@@ -24,8 +24,8 @@ from kbroker.cores.groups.consumer_protocol import ConsumerProtocol
 from kbroker.cores.groups.group_admin import GroupAdmin
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.offset_requests import OffsetRequests, OffsetsToCommit
+from kbroker.cores.groups.offsets import OffsetKey
 from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
-from kbroker.cores.groups.pending_offsets import OffsetKey
 from kbroker.cores.groups.records import (
     OffsetKeys,
     is_of_share_group,

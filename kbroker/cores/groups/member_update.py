@@ -3,7 +3,7 @@
 Each step adds records; nothing of the group changes before they are replayed, so a step takes the members and epochs
 as the records before it have made them. Rules: Kafka's ``GroupMetadataManager`` (4.3), its
 ``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``, ``updateSubscriptionMetadata``,
-``maybeUpdateTargetAssignment`` and ``maybeReconcile``.
+``maybeUpdateTargetAssignment`` and ``maybeReconcile``; and its ``TargetAssignmentBuilder``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping
 from kbroker.config import GroupConfig
 from kbroker.cores.coordinator.result import CoordinatorRecord
 from kbroker.cores.groups.assignors import ASSIGNORS
-from kbroker.cores.groups.assignors.spec import Assignment, AssignmentKept, AssignorError, NamedTopicsAssignor
+from kbroker.cores.groups.assignors.spec import (
+    Assignment,
+    AssignmentKept,
+    AssignorError,
+    GroupSpec,
+    MemberSpec,
+    NamedTopicsAssignor,
+)
 from kbroker.cores.groups.consumer_group import ConsumerGroup, ConsumerGroupMember, MemberState, ResolvedRegex
 from kbroker.cores.groups.consumer_group_records import (
     current_record,
@@ -23,6 +30,8 @@ from kbroker.cores.groups.consumer_group_records import (
     partition_metadata_tombstone,
     regex_record,
     regex_tombstone,
+    target_epoch_record,
+    target_record,
 )
 from kbroker.cores.groups.modern_group import (
     METADATA_REFRESH_INTERVAL_MS,
@@ -33,7 +42,6 @@ from kbroker.cores.groups.modern_group import (
 from kbroker.cores.groups.reconciliation import OwnedPartitions, Reconciliation
 from kbroker.cores.groups.regex import compile_topic_regex
 from kbroker.cores.groups.settings import GroupSettings
-from kbroker.cores.groups.target_assignment import assign_members, target_records
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
@@ -292,3 +300,43 @@ def owned_partitions(topic_partitions: list[tuple[Uuid, list[int]]]) -> OwnedPar
     for topic_id, partitions in topic_partitions:
         owned.setdefault(topic_id, set()).update(partitions)
     return owned
+
+
+def assign_members(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerGroupMember],
+    assignor: NamedTopicsAssignor,
+    topics: CoordinatorMetadataImage,
+) -> Mapping[str, Assignment]:
+    """The assignor's answer for ``members``, which are the group's after the step under way. `AssignorError`,
+    `AssignmentKept`."""
+    ids: dict[frozenset[str], frozenset[Uuid]] = {}
+    specs = {}
+    for member_id, member in members.items():
+        names = group.topics_of(member)
+        topic_ids = ids.get(names)
+        if topic_ids is None:
+            found = (topics.by_name(name) for name in names)
+            topic_ids = ids[names] = frozenset(topic.id for topic in found if topic is not None)
+        previous_id = member_id
+        if member.instance_id is not None:
+            previous_id = group.static_members.get(member.instance_id, member_id)
+        specs[member_id] = MemberSpec(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            subscribed_topic_ids=topic_ids,
+            assigned=group.target.get(previous_id, NOTHING_ASSIGNED),
+        )
+    return assignor.assign(GroupSpec.of(specs), topics)
+
+
+def target_records(
+    group: ConsumerGroup, target: Mapping[str, Assignment], epoch: int, now_ms: int
+) -> list[CoordinatorRecord]:
+    """The records that make ``target`` the group's: one for each member whose part differs, and the epoch."""
+    records = [
+        target_record(group.group_id, member_id, assignment) for member_id, assignment in group.changed_targets(target)
+    ]
+    records.append(target_epoch_record(group.group_id, epoch, now_ms))
+    return records

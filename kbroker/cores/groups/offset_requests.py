@@ -27,8 +27,7 @@ from kbroker.cores.groups.offset_committers import (
     wrong_epoch,
     wrong_transactional_epoch,
 )
-from kbroker.cores.groups.offsets import CommittedOffsets, expired_offsets
-from kbroker.cores.groups.pending_offsets import OffsetKey, PendingOffsets
+from kbroker.cores.groups.offsets import CommittedOffsets, OffsetKey, PendingOffsets, expired_offsets
 from kbroker.cores.groups.records import (
     OffsetAndMetadata,
     group_metadata_tombstone,

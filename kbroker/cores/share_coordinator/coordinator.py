@@ -9,6 +9,7 @@ leader before it is refused from then on. The state epoch is the group's: it gro
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeVar
 
@@ -22,7 +23,6 @@ from kbroker.cores.share_coordinator.records import (
     tombstone,
     update_record,
 )
-from kbroker.cores.share_coordinator.redundant import NeededOffsets
 from kbroker.cores.share_coordinator.settings import ShareCoordinatorSettings
 from kbroker.cores.share_state import (
     UNINITIALIZED_EPOCH,
@@ -38,6 +38,31 @@ from kbroker.types import Uuid
 R = TypeVar("R")
 
 _NOT_INITIALIZED = StateSummary(UNINITIALIZED_EPOCH, UNINITIALIZED_EPOCH, UNINITIALIZED_START_OFFSET, UNKNOWN_COUNT)
+
+
+class NeededOffsets:
+    """Latest snapshot of each share partition. Offsets only grow, so the first of them is the one written first."""
+
+    def __init__(self) -> None:
+        self._snapshots: OrderedDict[SharePartitionKey, int] = OrderedDict()
+        self._end: int | None = None
+
+    def on_snapshot(self, key: SharePartitionKey, offset: int) -> None:
+        """A snapshot at ``offset`` takes the place of all earlier records of the share partition."""
+        self._snapshots[key] = offset
+        self._snapshots.move_to_end(key)
+        self._end = offset + 1
+
+    def on_tombstone(self, key: SharePartitionKey, offset: int) -> None:
+        """The share partition is forgotten; nobody needs the tombstone once all before it are gone."""
+        self._snapshots.pop(key, None)
+        self._end = offset + 1
+
+    def first_needed(self) -> int | None:
+        """The first offset that is still needed; None if nothing has been written."""
+        if self._snapshots:
+            return next(iter(self._snapshots.values()))
+        return self._end
 
 
 class _Held(NamedTuple):

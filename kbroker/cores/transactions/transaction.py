@@ -28,6 +28,18 @@ TV_2 = 2
 """Transaction version 2 (KIP-890): the epoch is bumped at the end of each transaction."""
 
 
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction, as its coordinator decided it."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    """A marker of an older coordinator is refused."""
+    transaction_version: int
+    """The rule for judging the epoch: from 2 on each transaction has an epoch of its own."""
+
+
 class TransactionState(IntEnum):
     """The states, with the numbers that records hold."""
 

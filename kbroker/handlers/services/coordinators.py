@@ -10,8 +10,8 @@ from kbroker.cores.coordinator.result import CoordinatorResult, Token, Transacti
 from kbroker.cores.groups.group_coordinator import GroupCoordinator
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
-from kbroker.cores.transactions.marker import TransactionMarker
 from kbroker.cores.transactions.settings import TransactionSettings
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
 from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition

@@ -14,10 +14,10 @@ from kbroker.cores.replication.replica_selector import ReplicaSelector
 from kbroker.cores.replication.replication_quota import ReplicationQuota
 from kbroker.errors import ApiError
 from kbroker.handlers.services.connection import Connection
-from kbroker.log.dirs.description import LogDirDescription
 from kbroker.log.log_config import LogConfig
+from kbroker.log.log_dir import LogDirDescription
 from kbroker.log.partition_log import AppendInfo, PartitionLog
-from kbroker.log.verification_guard import VerificationGuard
+from kbroker.log.producer_entry import VerificationGuard
 from kbroker.observe.metrics.traffic import TopicTraffic
 from kbroker.runtime.round import Round
 from kbroker.types import TopicPartition, Uuid

@@ -1,4 +1,4 @@
-"""The content of a log dir's checkpoint files, and the tasks that write them."""
+"""The content of a log dir's checkpoint files, the tasks that write them, and the checkpoints around a compaction."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kbroker.log.checkpoint_files import (
     OFFSET_CHECKPOINTS,
     RECOVERY_POINTS,
 )
+from kbroker.log.dirs.removals import Removals
 from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
@@ -106,6 +107,42 @@ class CheckpointTasks:
             for log in logs
             if log.log_start_offset > log.segments[0].base_offset
         }
+
+
+class CleanerOffsets:
+    """Over ``LogDir.cleaner_offsets`` of the dirs that the logs are in at the time: ``LogManager.cleaner_offsets``."""
+
+    __slots__ = ("_checkpoints", "_dir_of", "_removals")
+
+    def __init__(
+        self, dir_of: Mapping[TopicPartition, LogDir], checkpoints: CheckpointTasks, removals: Removals
+    ) -> None:
+        self._dir_of = dir_of
+        self._checkpoints = checkpoints
+        self._removals = removals
+
+    def of(self, topic_partition: TopicPartition) -> int | None:
+        """The (exclusive) end of the clean part of a log; ``None`` if it was never compacted."""
+        log_dir = self._dir_of.get(topic_partition)
+        return log_dir.cleaner_offsets.get(topic_partition) if log_dir is not None else None
+
+    def before_round(self, log: PartitionLog, first_dirty_offset: int) -> Callable[[], None]:
+        """Before segments of a log are replaced. The result makes two things durable, in any thread (``OSError``).
+
+        From then on offsets may be missing between the log's segments, which otherwise means damage. So it must be
+        known that the log was compacted; and all of what is compacted must lie below the recovery point, so that a
+        recovery can tell the one from the other.
+        """
+        log_dir = self._dir_of[log.topic_partition]
+        log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
+        return self._checkpoints.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)
+
+    def after_round(self, log: PartitionLog, offset: int) -> Callable[[], None]:
+        """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""
+        log_dir = self._dir_of[log.topic_partition]
+        log_dir.cleaner_offsets[log.topic_partition] = offset
+        self._removals.add_log(log)
+        return self._checkpoints.collect(log_dir, CLEANER_OFFSETS)
 
 
 def write_all(tasks: Sequence[tuple[LogDir, Callable[[], None]]]) -> list[tuple[LogDir, OSError]]:

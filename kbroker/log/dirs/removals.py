@@ -1,6 +1,9 @@
-"""Removes whole logs, and segments of logs, ``file.delete.delay.ms`` after they were renamed for it.
+"""Directories of logs that are not in use, and the removal of logs and segments after ``file.delete.delay.ms``.
 
-To unlink a segment of a gigabyte takes a file system half a second when the disk is busy, so it is done in steps that
+A suffix of a directory's name says why it is not in use, as in Apache Kafka. ``-delete``: it is removed. ``-stray``: a
+person is to look at it. ``-future``: its log is on the way here.
+
+To unlink a segment of a gigabyte takes a file system half a second when the disk is busy, so removal goes in steps that
 may run in any thread; only what is to go, and when, is decided where the logs are owned.
 """
 
@@ -8,13 +11,17 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.log.disk import Disk
+from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, LogDir
 
 if TYPE_CHECKING:
+    from kbroker.log.dirs.due_flushes import DueFlushes
     from kbroker.log.partition_log import PartitionLog
+    from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -135,3 +142,47 @@ class Removals:
         if not directories and not files:
             return None
         return RemovalTask(self._disk, directories, files, self._failed)
+
+
+class MarkedDirectories:
+    """Renames the directories of logs that go out of use; their logs are neither flushed nor looked after any more."""
+
+    __slots__ = ("_flushes", "_removals", "_rng")
+
+    def __init__(self, rng: random.Random, flushes: DueFlushes, removals: Removals) -> None:
+        self._rng = rng
+        self._flushes = flushes
+        self._removals = removals
+
+    def future_path(self, topic_partition: TopicPartition, log_dir: LogDir) -> str:
+        """The directory in which a log is written that is moving to this log dir."""
+        return log_dir.marked_path(topic_partition, FUTURE_SUFFIX, self._rng)
+
+    def set_aside(self, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
+        """Rename the directory of a log, if it has one by now; ``OSError``.
+
+        Readers that hold a region of it are not disturbed.
+        """
+        old, is_on_disk = log.directory, log.is_on_disk
+        self.leave(log)
+        if is_on_disk:
+            path = log_dir.marked_path(log.topic_partition, suffix, self._rng)
+            log.directory = path
+            self._rename(log_dir, old, path, log.config.file_delete_delay_ms)
+
+    def leave(self, log: PartitionLog) -> None:
+        """Let a log go, and its directory keep its name."""
+        self._flushes.forget(log)
+        self._removals.forget(log)
+        log.renamed(log.directory)
+
+    def set_directory_aside(
+        self, directory: str, topic_partition: TopicPartition, log_dir: LogDir, suffix: str
+    ) -> None:
+        """Rename a directory that no log uses, and whose removal need not wait; ``OSError``."""
+        self._rename(log_dir, directory, log_dir.marked_path(topic_partition, suffix, self._rng), 0)
+
+    def _rename(self, log_dir: LogDir, directory: str, marked_path: str, delay_ms: int) -> None:
+        log_dir.disk.rename(directory, marked_path)  # a full disk, too, is to lose what is deleted
+        if marked_path.endswith(DELETE_SUFFIX):
+            self._removals.add_directory(marked_path, delay_ms)

@@ -16,8 +16,7 @@ from kbroker.log.file_names import (
     file_name,
 )
 from kbroker.log.segments.indexed_file import CorruptSegment
-from kbroker.log.segments.offset_index import OffsetIndex
-from kbroker.log.segments.time_index import TimeIndex
+from kbroker.log.segments.sparse_index import OffsetIndex, TimeIndex
 from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader, Buffer

@@ -14,10 +14,8 @@ from kbroker.log.file_names import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
-from kbroker.log.segments.offset_index import OffsetIndex
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.sparse_index import CorruptIndex
-from kbroker.log.segments.time_index import TimeIndex
+from kbroker.log.segments.sparse_index import CorruptIndex, OffsetIndex, TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord

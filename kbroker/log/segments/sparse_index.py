@@ -1,4 +1,4 @@
-"""The machinery that ``.index`` and ``.timeindex`` files share: sorted entries of fixed width.
+"""``.index`` and ``.timeindex`` files, and what they share: sorted entries of fixed width.
 
 Entries are added at the end in memory and written out a block at a time, on a roll and on a clean stop; after
 a crash the segments past the recovery point are read anyway, and their indexes built anew. So an append costs
@@ -269,3 +269,38 @@ class SparseIndex:
         if low < count:
             file.truncate(low * self.ENTRY.size)
             self._persisted = low
+
+
+class OffsetIndex(SparseIndex):
+    """Entries of 8 bytes: last offset of a batch, relative to the segment's base offset (int32), and the
+    position at which that batch begins (int32)."""
+
+    __slots__ = ()
+
+    ENTRY = struct.Struct(">ii")
+    KEY_TYPE = "i"
+
+    def plausible(self, key: int, value: int) -> bool:
+        # The first entry comes after index.interval.bytes of batches, so position 0 is never in it: a zero
+        # entry is the padding of a preallocated file.
+        return key >= 0 and value > 0
+
+
+class TimeIndex(SparseIndex):
+    """Entries of 12 bytes: the greatest timestamp so far (int64, milliseconds), and the last offset of the
+    batch that has it, relative to the segment's base offset (int32). The last entry of a segment that is no
+    longer written holds its greatest timestamp, by which it is retained."""
+
+    __slots__ = ()
+
+    ENTRY = struct.Struct(">qi")
+    KEY_TYPE = "q"
+
+    def plausible(self, key: int, value: int) -> bool:
+        return key >= 0 and value >= 0
+
+    def maybe_append(self, timestamp: int, relative_offset: int) -> None:
+        """Add an entry if its timestamp is greater than the last one's."""
+        last = self.last()
+        if timestamp >= 0 and (last is None or timestamp > last[0]):
+            self.append(timestamp, relative_offset)

@@ -20,7 +20,7 @@ from kbroker.handlers.registration import CONTROLLER, registrations
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.raft_metadata.raft.messages import Node
-from kbroker.raft_metadata.raft.quorum_config import controller_listener
+from kbroker.raft_metadata.raft.types import controller_listener
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.runtime.env import Network
 from kbroker.security.principal import ANONYMOUS

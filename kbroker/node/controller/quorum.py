@@ -19,15 +19,15 @@ from kbroker.node.controller.raft_runner import RaftOwner, RaftRunner, failure_o
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import QuorumStateFile
 from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
-from kbroker.raft_metadata.raft.quorum_config import (
+from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.snapshot import SnapshotStore
+from kbroker.raft_metadata.raft.types import (
     bootstrap_nodes,
     controller_listener,
     raft_config,
     static_voters,
 )
-from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
-from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
-from kbroker.raft_metadata.raft.snapshot import SnapshotStore
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterSet
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY
 from kbroker.runtime.env import Env, Network

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
-from kbroker.cores.transactions.marker import TransactionMarker
 from kbroker.cores.transactions.records import partitions_by_topic
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.base import collector
-from kbroker.cores.coordinator.core import CoordinatorCore
-from kbroker.cores.coordinator.result import CoordinatorRecord
+from kbroker.cores.coordinator.result import CoordinatorCore, CoordinatorRecord
 from kbroker.node.coordinators.coordinator_shard import C, Shard
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from kbroker.cores.coordinator.core import CoordinatorCore
-from kbroker.cores.coordinator.result import CoordinatorResult
+from kbroker.cores.coordinator.result import CoordinatorCore, CoordinatorResult
 from kbroker.runtime.later import Later
 
 if TYPE_CHECKING:

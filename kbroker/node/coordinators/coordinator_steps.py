@@ -8,13 +8,13 @@ from weakref import WeakValueDictionary
 import trio
 
 from kbroker.cores.coordinator.batches import coordinator_batches
-from kbroker.cores.coordinator.core import append_error_for_client
 from kbroker.cores.coordinator.result import (
     NO_TRANSACTION,
     CoordinatorRecord,
     CoordinatorResult,
     Token,
     TransactionalWriter,
+    append_error_for_client,
 )
 from kbroker.cores.replication.offset_waiter import Appended, Results
 from kbroker.errors import ApiError, ErrorCode

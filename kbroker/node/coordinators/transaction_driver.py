@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from kbroker.cores.coordinator.result import CoordinatorResult
-from kbroker.cores.transactions.marker import TransactionMarker
 from kbroker.cores.transactions.settings import TransactionSettings
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.broker_requests import BrokerRequests, MarkerQuestion, MembershipQuestion
 from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver

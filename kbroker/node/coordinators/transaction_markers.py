@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.cores.replication.offset_waiter import Appended, Results
-from kbroker.cores.transactions.marker import TransactionMarker
+from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.group_driver import GroupDriver
 from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC

@@ -20,7 +20,7 @@ from kbroker.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import Placed
     from kbroker.log.partition_log import AppendInfo, PartitionLog
-    from kbroker.log.verification_guard import VerificationGuard
+    from kbroker.log.producer_entry import VerificationGuard
     from kbroker.observe.metrics.traffic import TopicTraffic
     from kbroker.runtime.round import Round
 

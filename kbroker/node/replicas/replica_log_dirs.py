@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.dirs.description import LogDescription, LogDirDescription
+from kbroker.log.log_dir import LogDescription, LogDirDescription
 from kbroker.log.room import is_no_room
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.types import TopicPartition, Uuid

@@ -8,7 +8,7 @@ from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Login, Password
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.plain import INVALID_LOGIN, PLAIN, check_authorization_id, parse_plain
 
 

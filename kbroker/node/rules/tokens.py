@@ -9,7 +9,7 @@ from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.node.rules.logins import is_name
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Password, Token, TokenUser
-from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
+from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer
 from kbroker.security.sasl.oauthbearer.token import BearerToken, TokenRefused
 
 

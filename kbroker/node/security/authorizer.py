@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from kbroker.raft_metadata.controller.acls import acl_of
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
-from kbroker.raft_metadata.image.acls import acl_of
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import Uuid

@@ -18,9 +18,8 @@ from kbroker.errors import FatalError
 from kbroker.node.security.tls_stream import PIECE, TlsStream
 from kbroker.node.serving.admission import Admitted, Refused
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
-from kbroker.security.tls.mapping_rules import MappingRules, NoMatchingRule
 from kbroker.security.tls.material import Material, check_replacement, files, handshake_problem, load
-from kbroker.security.tls.names import subject_name
+from kbroker.security.tls.names import MappingRules, NoMatchingRule, subject_name
 from kbroker.security.tls.stores import Instead, Values
 
 if TYPE_CHECKING:

@@ -2,11 +2,9 @@
 
 A module for each subject has its operations as functions: ``create_topics(view, topics) -> ControllerResult``. None of
 them changes anything: ``node/`` appends the records, the :class:`Controller` replays them into its image, and the
-response goes out when they are committed.
+response goes out when they are committed (`kbroker.node.controller`). Begin with ``view``, then ``topics``.
 """
 
-from kbroker.raft_metadata.controller.controller import Controller
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import Controller, ControllerResult, ControllerView
 
 __all__ = ["Controller", "ControllerResult", "ControllerView"]

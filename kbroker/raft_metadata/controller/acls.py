@@ -1,19 +1,22 @@
-"""CreateAcls and DeleteAcls: ACLs in the metadata log (Kafka's ``AclControlManager``)."""
+"""CreateAcls and DeleteAcls: ACLs in the metadata log (Kafka's ``AclControlManager``), and their form as records."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
-from kbroker.raft_metadata.controller.view import ControllerView
-from kbroker.raft_metadata.image.acls import acl_of, acl_record
+from kbroker.raft_metadata.controller.view import (
+    MAX_RECORDS_PER_USER_OP,
+    ControllerResult,
+    ControllerView,
+    too_many_records,
+)
 from kbroker.raft_metadata.metadata_version import CIDR_HOSTS_OF_ACLS
-from kbroker.security.authorizer.acls import Acl, AclFilter
+from kbroker.security.authorizer.acls import Acl, AclFilter, word
 from kbroker.security.authorizer.hosts import AddressRange
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.types import Uuid, random_uuid
-from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
+from kbroker.wire.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 
 def create_acls(view: ControllerView, acls: Sequence[Acl]) -> ControllerResult[list[ApiError | None]]:
@@ -125,3 +128,30 @@ def _filter_problem(each: AclFilter) -> str | None:
 
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def acl_of(record: AccessControlEntryRecord) -> Acl:
+    """The ACL of a record. Codes of a later release are UNKNOWN."""
+    return Acl(
+        word(ResourceType, record.resource_type),
+        record.resource_name,
+        word(PatternType, record.pattern_type),
+        record.principal,
+        record.host,
+        word(AclOperation, record.operation),
+        word(AclPermission, record.permission_type),
+    )
+
+
+def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
+    """The record that adds an ACL."""
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )

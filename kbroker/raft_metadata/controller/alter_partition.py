@@ -13,8 +13,7 @@ from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
 from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules
 from kbroker.raft_metadata.controller.partition_changes import partition_change
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import (
     NO_LEADER_CHANGE,
     RECOVERED,

@@ -1,15 +1,21 @@
-"""Replicas of new partitions: assignments that a client has chosen, and those that the controller places itself."""
+"""Replicas of new partitions: assignments that a client has chosen, and those that the controller places itself.
+
+Places are striped over racks and brokers (Kafka's ``StripedReplicaPlacer``): the leader of each partition is in the
+next rack, and followers continue from the rack after the leader's, so both spread evenly. Fenced brokers take replicas
+only when there are not enough others, and never lead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.placement import UsableBroker, place_replicas
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import DIR_MIGRATING, DIR_UNASSIGNED, PartitionImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
 
 
 def validate_assignment(view: ControllerView, brokers: Sequence[int], factor: int | None = None) -> None:
@@ -111,3 +117,129 @@ def _new_partition(view: ControllerView, replicas: Sequence[int], isr: Sequence[
         leader=isr[0],
         directories=tuple(default_directory(view, broker) for broker in replicas),
     )
+
+
+class UsableBroker(NamedTuple):
+    """A broker that may be given replicas."""
+
+    id: int
+    rack: str | None
+    fenced: bool
+
+
+class _BrokerRing:
+    """Brokers of one kind in one rack; each epoch (partition) starts one further and gives each broker once."""
+
+    def __init__(self) -> None:
+        self.brokers: list[int] = []
+        self._index = 0
+        self._offset = 0
+        self._epoch = 0
+
+    def initialize(self, rng: random.Random) -> None:
+        if self.brokers:
+            self.brokers.sort()
+            self._offset = rng.randrange(len(self.brokers))
+
+    def next(self, epoch: int) -> int:
+        count = len(self.brokers)
+        if not count:
+            return -1
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._index = 0
+            self._offset = (self._offset + 1) % count
+        if self._index >= count:
+            return -1
+        broker = self.brokers[(self._index + self._offset) % count]
+        self._index += 1
+        return broker
+
+
+class _Rack:
+    def __init__(self) -> None:
+        self.fenced = _BrokerRing()
+        self.unfenced = _BrokerRing()
+
+    def next(self, epoch: int) -> int:
+        broker = self.unfenced.next(epoch)
+        return broker if broker >= 0 else self.fenced.next(epoch)
+
+
+def place_replicas(
+    brokers: Iterable[UsableBroker], partitions: int, replication_factor: int, rng: random.Random
+) -> list[list[int]]:
+    """The replicas of each partition, leader first. ``ApiError`` INVALID_REPLICATION_FACTOR if it cannot be done."""
+    racks: dict[str | None, _Rack] = {}
+    total = unfenced = 0
+    for broker in sorted(brokers):
+        rack = racks.setdefault(broker.rack, _Rack())
+        total += 1
+        if broker.fenced:
+            rack.fenced.brokers.append(broker.id)
+        else:
+            rack.unfenced.brokers.append(broker.id)
+            unfenced += 1
+    _check(replication_factor, total, unfenced)
+    if total == 1:
+        only = next(iter(racks.values())).unfenced.brokers
+        return [list(only) for _ in range(partitions)]
+    names = sorted(racks, key=lambda name: (name is not None, name or ""))
+    for name in names:
+        racks[name].unfenced.initialize(rng)
+        racks[name].fenced.initialize(rng)
+    offset = rng.randrange(len(names))
+    epoch = 0
+    placements: list[list[int]] = []
+    for _ in range(partitions):
+        # After as many partitions as there are brokers the pattern would repeat: shuffle. With one broker there is
+        # nothing to shuffle, and the epoch must move on.
+        if epoch == unfenced and unfenced > 1:
+            rng.shuffle(names)
+            for rack in racks.values():
+                rng.shuffle(rack.unfenced.brokers)
+                rng.shuffle(rack.fenced.brokers)
+            epoch = 0
+        if offset == len(names):
+            offset = 0
+        first = offset
+        replicas: list[int] = []
+        while True:
+            leader = racks[names[first]].unfenced.next(epoch)
+            if leader >= 0:
+                replicas.append(leader)
+                break
+            first = (first + 1) % len(names)
+        index = offset
+        skip_once = first
+        while len(replicas) < replication_factor:
+            if index == skip_once:
+                skip_once = -1  # the leader's rack has had its turn in this round
+            else:
+                follower = racks[names[index]].next(epoch)
+                if follower >= 0:
+                    replicas.append(follower)
+            index = (index + 1) % len(names)
+        placements.append(replicas)
+        epoch += 1
+        offset += 1
+    return placements
+
+
+def _check(replication_factor: int, total: int, unfenced: int) -> None:
+    if replication_factor <= 0:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Invalid replication factor {replication_factor}: the replication factor must be positive.",
+        )
+    if unfenced == 0:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "All brokers are currently fenced, or have all their log directories cordoned.",
+        )
+    if replication_factor > total:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The target replication factor of {replication_factor} cannot be reached because only {total} broker(s) "
+            "are registered or some brokers have all their log directories cordoned.",
+        )

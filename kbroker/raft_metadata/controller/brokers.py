@@ -10,8 +10,7 @@ from kbroker.raft_metadata.controller.leadership import (
     records_to_elect_with,
     records_to_leave_isrs,
 )
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import (
     BrokerImage,
     ControllerImage,

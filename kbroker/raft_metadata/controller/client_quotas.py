@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import (
+    MAX_RECORDS_PER_USER_OP,
+    ControllerResult,
+    ControllerView,
+    too_many_records,
+)
 from kbroker.security.quotas.entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.metadata_version import DELEGATION_TOKENS
 from kbroker.security.delegation_tokens import DelegationTokens, has_expired, may_renew
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal

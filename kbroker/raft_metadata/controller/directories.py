@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
 from kbroker.raft_metadata.controller.leadership import record_for_directory, records_to_leave_isrs
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules, every_partition
 from kbroker.raft_metadata.controller.partition_changes import Election, partition_change
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kbroker.types import TopicPartition
 from kbroker.wire.records.metadata import PartitionChangeRecord

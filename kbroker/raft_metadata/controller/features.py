@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.configs import elr_safety_records
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,

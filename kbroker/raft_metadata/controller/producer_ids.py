@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import ProducerIdsRecord
 

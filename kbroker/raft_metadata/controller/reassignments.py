@@ -13,8 +13,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.assignments import validate_assignment
 from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules
 from kbroker.raft_metadata.controller.partition_changes import Election, partition_change
-from kbroker.raft_metadata.controller.result import ControllerResult
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import PartitionImage, TopicImage
 from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import PartitionChangeRecord

@@ -8,8 +8,12 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_entries import ConfigEntry, topic_entries
 from kbroker.raft_metadata.controller.assignments import assigned_partition, place_on_brokers, placed_partition
 from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_records
-from kbroker.raft_metadata.controller.result import MAX_RECORDS_PER_USER_OP, ControllerResult, too_many_records
-from kbroker.raft_metadata.controller.view import ControllerView
+from kbroker.raft_metadata.controller.view import (
+    MAX_RECORDS_PER_USER_OP,
+    ControllerResult,
+    ControllerView,
+    too_many_records,
+)
 from kbroker.raft_metadata.image import ConfigResource, PartitionImage, ResourceType, partition_record
 from kbroker.raft_metadata.topics import (
     NewPartitions,

@@ -1,13 +1,17 @@
-"""The input of every operation of the controller: :class:`ControllerView`."""
+"""The controller's state between two operations, and the input and the output of each operation."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
-from kbroker.raft_metadata.image import MetadataImage
-from kbroker.value_types import dataclass
+from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
+from kbroker.types import OffsetAndEpoch
+from kbroker.value_types import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +32,62 @@ class ControllerView:
         """Whether the broker is registered, unfenced and not in controlled shutdown."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active
+
+
+T = TypeVar("T")
+
+MAX_RECORDS_PER_USER_OP = 10_000
+"""No request may cause more records than this (``QuorumController.MAX_RECORDS_PER_USER_OP``)."""
+
+
+def too_many_records() -> ApiError:
+    """The answer to a request that would cause more than `MAX_RECORDS_PER_USER_OP`."""
+    return ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerResult(Generic[T]):
+    """The records to commit (all or none, in one batch), and the response, which goes out once they are committed."""
+
+    response: T
+    records: Sequence[object] = field(default_factory=list)
+
+
+class Controller:
+    """Holds the image that runs ahead of the committed one: it has every record that this leader has appended.
+
+    Deciding by uncommitted records is safe: responses wait for the commit, and a leader that loses its epoch calls
+    ``reset`` with the committed image before it decides again.
+    """
+
+    def __init__(
+        self, node_id: int, schema: ConfigSchema, rng: random.Random, policies: Policies = NO_POLICIES
+    ) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.node_id = node_id
+        self.schema = schema
+        self._rng = rng
+        self._policies = policies
+
+    def view(self, next_offset: int | None = None) -> ControllerView:
+        """The view for one operation; ``next_offset`` is the end of the metadata log, where its records will go.
+
+        Without it: right behind the image's last record, which is not the end of the log if control records follow.
+        """
+        if self._policies.on_request is not None:
+            self._policies.on_request()
+        if next_offset is None:
+            next_offset = self.image.offset + 1
+        return ControllerView(self.node_id, self.image, next_offset, self.schema, self._rng, self._policies)
+
+    def reset(self, image: MetadataImage) -> None:
+        """Start again from ``image``: the committed one, or the one before records that could not be appended."""
+        self.image = image
+
+    def replay(self, records: Sequence[object], last: OffsetAndEpoch) -> MetadataDelta:
+        """Take in the records of a result; ``last`` is the position of the last of them in the log."""
+        delta = MetadataDelta(self.image)
+        for record in records:
+            delta.replay(record)
+        self.image = delta.apply(last)
+        return delta

@@ -1,7 +1,8 @@
 """The cluster's metadata as a value: an immutable :class:`MetadataImage`, and the :class:`MetadataDelta` to the next.
 
 A module for each subject has its part of the image and the effect of its records; ``delta.py`` has the table of all
-records. Images are shared between all readers: the mappings in them must not be written to.
+records. Images are shared between all readers: the mappings in them must not be written to. The log that the records
+come from is in `kbroker.raft_metadata.raft`. Begin with ``delta``.
 """
 
 from kbroker.raft_metadata.image.cluster import (
@@ -10,21 +11,18 @@ from kbroker.raft_metadata.image.cluster import (
     DIR_UNASSIGNED,
     BrokerImage,
     ControllerImage,
-    register_broker_record,
-    register_controller_record,
-)
-from kbroker.raft_metadata.image.configs import ALL_BROKERS, ConfigResource, ConfigsImage, ResourceType, config_record
-from kbroker.raft_metadata.image.delta import MetadataDelta
-from kbroker.raft_metadata.image.endpoints import (
     Endpoint,
+    FeaturesImage,
+    MetadataReplayError,
     endpoint_entries,
     feature_entries,
     read_endpoints,
     read_features,
+    register_broker_record,
+    register_controller_record,
 )
-from kbroker.raft_metadata.image.errors import MetadataReplayError
-from kbroker.raft_metadata.image.features import FeaturesImage
-from kbroker.raft_metadata.image.metadata import EMPTY_IMAGE, MetadataImage
+from kbroker.raft_metadata.image.configs import ALL_BROKERS, ConfigResource, ConfigsImage, ResourceType, config_record
+from kbroker.raft_metadata.image.delta import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.image.principals import PrincipalsDelta, PrincipalsImage, QuotaEntity
 from kbroker.raft_metadata.image.topics import (
     NO_LEADER,

@@ -1,22 +1,14 @@
-"""Brokers and controllers that have registered."""
+"""Brokers and controllers that have registered, their endpoints, and the finalized feature levels of the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
-from kbroker.raft_metadata.image.endpoints import (
-    Endpoints,
-    Features,
-    endpoint_entries,
-    feature_entries,
-    read_endpoints,
-    read_features,
-)
-from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.raft_metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.value_types import dataclass, field, replace
+from kbroker.value_types import NamedTuple, dataclass, field, replace
 from kbroker.wire.records import metadata as rec
 
 DIR_MIGRATING = ZERO_UUID
@@ -25,6 +17,66 @@ DIR_UNASSIGNED = Uuid(bytes(15) + b"\x01")
 """The directory of a replica whose broker has not assigned one yet."""
 DIR_LOST = Uuid(bytes(15) + b"\x02")
 """The directory of a replica that its broker cannot use, whatever has become of the disk."""
+
+
+class MetadataReplayError(Exception):
+    """A record that cannot follow from the state before it: the log is damaged or its writer had a bug."""
+
+
+class Endpoint(NamedTuple):
+    """The address of one of a node's listeners. ``security_protocol``: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT,
+    3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+Endpoints = Mapping[str, Endpoint]
+"""By listener name."""
+
+Features = Mapping[str, tuple[int, int]]
+"""The lowest and the highest level that a node supports, by the feature's name."""
+
+
+class _EndpointEntry(Protocol):
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class _FeatureEntry(Protocol):
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+E = TypeVar("E")
+
+
+def endpoint_entries(entry: Callable[..., E], endpoints: Iterable[Endpoint]) -> list[E]:
+    """Endpoints as entries of a record or request, of the class ``entry``."""
+    return [entry(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol) for e in endpoints]
+
+
+def feature_entries(entry: Callable[..., E], features: Features) -> list[E]:
+    """Features as entries of a record or request, of the class ``entry``."""
+    return [
+        entry(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in features.items()
+    ]
+
+
+def read_endpoints(entries: Iterable[_EndpointEntry]) -> dict[str, Endpoint]:
+    """The endpoints of a record or request, by listener name; the last of two with one name."""
+    return {e.name: Endpoint(e.name, e.host, e.port, e.security_protocol) for e in entries}
+
+
+def read_features(entries: Iterable[_FeatureEntry]) -> dict[str, tuple[int, int]]:
+    """The feature ranges of a record or request, by name; the last of two with one name."""
+    return {f.name: (f.min_supported_version, f.max_supported_version) for f in entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +255,52 @@ class ClusterDelta:
             self._controllers = dict(self._old_controllers)
         self._controllers.pop(record.controller_id, None)
         self.changed_controllers[record.controller_id] = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesImage:
+    """Finalized feature levels by name (``metadata.version`` among them); a missing name is level 0."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def metadata_version(self) -> int:
+        """The level of ``metadata.version``; 0 before the bootstrap records."""
+        return self.levels.get(METADATA_VERSION, 0)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether the controller keeps eligible leader replicas (KIP-966)."""
+        return self.levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
+
+    def records(self) -> Iterator[rec.FeatureLevelRecord]:
+        """The levels as records; ``metadata.version`` comes first, since it decides how the others are read."""
+        names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
+        for name in names:
+            yield rec.FeatureLevelRecord(name=name, feature_level=self.levels[name])
+
+
+class FeaturesDelta:
+    """The changes of feature levels."""
+
+    def __init__(self, image: FeaturesImage) -> None:
+        self._image = image
+        self._levels: dict[str, int] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether a level was set."""
+        return self._levels is not None
+
+    def apply(self) -> FeaturesImage:
+        """The next image."""
+        return self._image if self._levels is None else FeaturesImage(self._levels)
+
+    def on_feature_level(self, record: rec.FeatureLevelRecord) -> None:
+        """Set a level; 0 removes the feature."""
+        if self._levels is None:
+            self._levels = dict(self._image.levels)
+        if record.feature_level == 0:
+            self._levels.pop(record.name, None)
+        else:
+            self._levels[record.name] = record.feature_level

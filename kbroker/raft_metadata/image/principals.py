@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.raft_metadata.image.cluster import MetadataReplayError
 from kbroker.types import Uuid
 from kbroker.value_types import dataclass, field
 from kbroker.wire.records import metadata as rec

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kbroker.raft_metadata.image.cluster import DIR_MIGRATING, DIR_UNASSIGNED
-from kbroker.raft_metadata.image.errors import MetadataReplayError
+from kbroker.raft_metadata.image.cluster import DIR_MIGRATING, DIR_UNASSIGNED, MetadataReplayError
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.raft_metadata.topics import has_collision_chars, unify_collision_chars
 from kbroker.types import Uuid

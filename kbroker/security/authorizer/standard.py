@@ -9,9 +9,14 @@ whose names begin with a star, so that even a denial for all of them does not ho
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from kbroker.config import BrokerConfig
+from kbroker.config.security.authorization import SUPER_USERS, allows_everyone
+from kbroker.errors import FatalError
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.audit import write_audit
 from kbroker.security.authorizer.hosts import host_matches, java_text
@@ -23,8 +28,11 @@ from kbroker.security.authorizer.types import (
     PatternType,
     ResourceType,
 )
-from kbroker.security.principal import USER_TYPE, KafkaPrincipal
+from kbroker.security.principal import USER_TYPE, KafkaPrincipal, parse_principal
 from kbroker.security.shown import shown
+
+logger = logging.getLogger(__name__)
+
 
 EVERYBODY: Final = KafkaPrincipal(USER_TYPE, WILDCARD)
 """The principal of ACLs that hold for all principals."""
@@ -329,3 +337,23 @@ def _shown_acl(acl: Acl) -> str:
         f"the ACL {acl.permission.name} {acl.operation.name} for {shown(acl.principal)} from {shown(acl.host)} on "
         f"{acl.resource_type.name}:{acl.pattern_type.name}:{shown(acl.resource_name)}"
     )
+
+
+def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer:
+    """An authorizer that knows no ACLs yet (``StandardAuthorizer.configure``). ``FatalError`` for a super user that is
+    no principal."""
+    return StandardAuthorizer(
+        super_users=_super_users(config.raw.get(SUPER_USERS, "")),
+        allow_everyone=allows_everyone(config),
+    )
+
+
+def _super_users(text: str) -> Iterator[KafkaPrincipal]:
+    """``User:a;User:b``. Names may have commas, as those of certificates do."""
+    for each in filter(None, map(str.strip, text.split(";"))):
+        try:
+            yield parse_principal(each)
+        except ValueError as error:
+            raise FatalError(f"{SUPER_USERS}: {error}") from None
+        if re.search(r",\s*User:", each):
+            logger.warning("super.users: %s is one name: several are separated by semicolons", each)

@@ -1,5 +1,6 @@
 """SASL: both sides of each mechanism, without a network.
 
-`jaas` reads lines of ``sasl.jaas.config``; `plain` and `scram` are mechanisms; `client` chooses a client's side.
-`mechanism` says what all of them have in common.
+A node's listeners carry the messages in `kbroker.node.security.sasl`. Begin with `mechanism`, which says what all
+mechanisms have in common; `plain` and `scram` are two of them, `client` chooses a client's side, and `jaas` reads lines
+of ``sasl.jaas.config``.
 """

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kbroker.errors import ErrorCode
-from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.jaas import KERBEROS_FORM, JaasEntry, JaasError, LoginModule, parse_jaas
-from kbroker.security.sasl.mechanism import GSSAPI, SaslClient, Settings
+from kbroker.security.sasl.mechanism import GSSAPI, SaslClient, SaslError, Settings
 from kbroker.security.sasl.plain import PLAIN, PlainClient
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

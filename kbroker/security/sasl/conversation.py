@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
-from kbroker.security.sasl.mechanism import SaslServer
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError, SaslServer
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
 

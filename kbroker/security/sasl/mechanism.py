@@ -1,4 +1,7 @@
-"""The two sides that each mechanism has, as those see them who carry the messages."""
+"""The two sides that each mechanism has, as those see them who carry the messages, and their errors.
+
+None of the errors tells a secret.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,19 @@ from kbroker.security.principal import KafkaPrincipal
 
 GSSAPI = "GSSAPI"
 """The mechanism of Kerberos, which is Kafka's default."""
+
+
+class SaslError(Exception):
+    """An authentication that failed (Java's ``SaslException``). The text is for logs: a client is told less."""
+
+
+class SaslAuthenticationError(SaslError):
+    """An authentication that failed, with a text that the client is told (Kafka's ``SaslAuthenticationException``)."""
+
+    def __init__(self, text: str, detail: str = "") -> None:
+        """``detail`` is what only the log may say beyond ``text``."""
+        super().__init__(text)
+        self.detail = detail
 
 
 class SaslServer(Protocol):

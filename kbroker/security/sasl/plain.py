@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 
 PLAIN = "PLAIN"
 

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384

@@ -1,8 +1,9 @@
 """TLS without a network: key stores, contexts of Python's ``ssl``, the names of principals, a certificate authority.
 
-`stores` and `jks` read what people have, `contexts` makes contexts from properties, `material` is a listener's TLS as
-it is now, `names` and `mapping_rules` say who a certificate belongs to, `authority` makes certificates. All of it needs
-the package ``cryptography``, the extra ``kbroker[tls]``: without it the import is an :class:`InvalidConfig`.
+`stores` and `jks` read what people have, `material` is a listener's TLS as it is now, `names` says who a certificate
+belongs to, `authority` makes certificates. All of it needs the package ``cryptography``, the extra ``kbroker[tls]``:
+without it the import is an :class:`InvalidConfig`. Bytes are encrypted in `kbroker.node.security.tls_stream`. Begin
+with `contexts`, which makes contexts from properties.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tempfile
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.security.tls.ciphers import TLS13_SUITES, openssl_name
 from kbroker.security.tls.stores import KeyStore, Values, read_key_store, read_trust_store, text_of
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -133,3 +133,29 @@ def _load(context: ssl.SSLContext, key_store: KeyStore) -> None:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise InvalidConfig("ssl.keystore: the private key does not belong to the certificate") from None
         raise InvalidConfig(f"ssl.keystore: OpenSSL refuses the certificate or its key ({error.reason})") from None
+
+
+TLS13_SUITES = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
+"""The suites of TLS 1.3 that OpenSSL offers by default. They have the same names everywhere."""
+
+_JAVA_NAME = re.compile(r"(?:TLS|SSL)_([A-Z_]+)_WITH_([A-Z0-9_]+)")
+_KEY_EXCHANGES = {
+    "ECDHE_ECDSA": "ECDHE-ECDSA-",
+    "ECDHE_RSA": "ECDHE-RSA-",
+    "DHE_RSA": "DHE-RSA-",
+    "DHE_DSS": "DHE-DSS-",
+    "RSA": "",
+}
+
+
+def openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite before TLS 1.3; a name that is none of Java's comes back as it is."""
+    found = _JAVA_NAME.fullmatch(name)
+    if found is None or found[1] not in _KEY_EXCHANGES:
+        return name
+    cipher = re.sub(r"^AES_(128|256)", r"AES\1", found[2]).replace("_CBC", "")
+    if cipher.startswith("CHACHA20_POLY1305"):
+        cipher = "CHACHA20_POLY1305"  # its hash is not part of the name
+    elif cipher.startswith(("AES128_CCM", "AES256_CCM")):
+        cipher = cipher.replace("CCM_8", "CCM8")
+    return _KEY_EXCHANGES[found[1]] + cipher.replace("_", "-")

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.log_places import END, START, AtOffset, AtTime
-from kbroker.client.offset_resets import (
+from kbroker.client.group_offsets import (
     CannotReset,
     NewOffset,
     ShiftBy,
@@ -20,6 +19,7 @@ from kbroker.client.offset_resets import (
     read_offsets_file,
     write_offsets_file,
 )
+from kbroker.client.log_places import END, START, AtOffset, AtTime
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
 from kbroker.tools.cli.parser import Action, UsageError

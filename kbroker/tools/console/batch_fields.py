@@ -17,7 +17,7 @@ from kbroker.wire.batch_header import (
 )
 from kbroker.wire.compression import CompressionType, CorruptRecord
 from kbroker.wire.control_batch import ControlRecordType
-from kbroker.wire.record_varint import read_varint
+from kbroker.wire.primitives import read_varint
 from kbroker.wire.record_windows import RecordWindows, run_steps
 
 MAX_RECORDS: Final = 20

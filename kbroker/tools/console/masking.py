@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from kbroker.client.records_io.json_path import JsonPath, parse_path
-from kbroker.client.records_io.json_types import Json, load_json, to_bytes
+from kbroker.client.records_io.json_types import Json, JsonPath, load_json, parse_path, to_bytes
 from kbroker.wire.record_batch import Record
 
 MASK: Final = "•••"

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
+from kbroker.client.batches import times_of_records
 from kbroker.client.groups import GroupListing, committed_by_node, groups_of_node
 from kbroker.client.nodes import describe_cluster, describe_quorum
 from kbroker.client.open_transactions import OPEN_STATES
 from kbroker.client.patience import patience
-from kbroker.client.record_times import times_of_records
 from kbroker.client.share_groups import SHARE, share_lags
 from kbroker.client.topics import (
     LATEST,

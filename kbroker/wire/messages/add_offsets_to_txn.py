@@ -1,5 +1,3 @@
-"""AddOffsetsToTxn (key 25): versions 0-4, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, message
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, message
 
 @message(api_key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
-    """Request of AddOffsetsToTxn (key 25)."""
-
     transactional_id: Str = ""
     producer_id: Int64 = 0
     producer_epoch: Int16 = 0
@@ -17,7 +13,5 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
 @message(api_key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse:
-    """Response to AddOffsetsToTxn (key 25)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,5 +1,3 @@
-"""AddPartitionsToTxn (key 24): versions 0-5, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, 
 
 @struct
 class AddPartitionsToTxnTopic:
-    """Part of AddPartitionsToTxnRequest."""
-
     name: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class AddPartitionsToTxnTransaction:
-    """Part of AddPartitionsToTxnRequest."""
-
     transactional_id: Str = field("4+")
     producer_id: Int64 = field("4+")
     producer_epoch: Int16 = field("4+")
@@ -26,8 +20,6 @@ class AddPartitionsToTxnTransaction:
 
 @message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
-    """Request of AddPartitionsToTxn (key 24)."""
-
     transactions: list[AddPartitionsToTxnTransaction] = field("4+")
     v3_and_below_transactional_id: Str = field("0-3")
     v3_and_below_producer_id: Int64 = field("0-3")
@@ -37,32 +29,24 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """Part of AddPartitionsToTxnResponse."""
-
     partition_index: Int32 = 0
     partition_error_code: Int16 = 0
 
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """Part of AddPartitionsToTxnResponse."""
-
     name: Str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field()
 
 
 @struct
 class AddPartitionsToTxnResult:
-    """Part of AddPartitionsToTxnResponse."""
-
     transactional_id: Str = field("4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = field("4+")
 
 
 @message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
-    """Response to AddPartitionsToTxn (key 24)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = field("4+")

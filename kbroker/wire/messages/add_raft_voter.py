@@ -1,5 +1,3 @@
-"""AddRaftVoter (key 80): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UInt16, UuidFi
 
 @struct
 class Listener:
-    """Part of AddRaftVoterRequest."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -17,8 +13,6 @@ class Listener:
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
-    """Request of AddRaftVoter (key 80)."""
-
     cluster_id: Str | None = field(nullable="0+")
     timeout_ms: Int32 = 0
     voter_id: Int32 = 0
@@ -29,8 +23,6 @@ class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterResponse:
-    """Response to AddRaftVoter (key 80)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", ignorable=True)

@@ -1,5 +1,3 @@
-"""AllocateProducerIds (key 67): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, message
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, message
 
 @message(api_key=67, versions="0", flexible="0+")
 class AllocateProducerIdsRequest(Request["AllocateProducerIdsResponse"]):
-    """Request of AllocateProducerIds (key 67)."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
 
 
 @message(api_key=67, versions="0", flexible="0+")
 class AllocateProducerIdsResponse:
-    """Response to AllocateProducerIds (key 67)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     producer_id_start: Int64 = 0

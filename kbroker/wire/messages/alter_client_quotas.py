@@ -1,5 +1,3 @@
-"""AlterClientQuotas (key 49): versions 0-1, flexible from 1."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Float64, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Float64, Int16, Int32, Request, Str, field
 
 @struct
 class EntityData:
-    """Part of AlterClientQuotasRequest."""
-
     entity_type: Str = ""
     entity_name: Str | None = field(nullable="0+")
 
 
 @struct
 class OpData:
-    """Part of AlterClientQuotasRequest."""
-
     key: Str = ""
     value: Float64 = 0.0
     remove: Bool = False
@@ -24,32 +18,24 @@ class OpData:
 
 @struct
 class EntryData:
-    """Part of AlterClientQuotasRequest."""
-
     entity: list[EntityData] = field()
     ops: list[OpData] = field()
 
 
 @message(api_key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
-    """Request of AlterClientQuotas (key 49)."""
-
     entries: list[EntryData] = field()
     validate_only: Bool = False
 
 
 @struct
 class ResponseEntityData:
-    """Part of AlterClientQuotasResponse."""
-
     entity_type: Str = ""
     entity_name: Str | None = field(nullable="0+")
 
 
 @struct
 class ResponseEntryData:
-    """Part of AlterClientQuotasResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     entity: list[ResponseEntityData] = field()
@@ -57,7 +43,5 @@ class ResponseEntryData:
 
 @message(api_key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasResponse:
-    """Response to AlterClientQuotas (key 49)."""
-
     throttle_time_ms: Int32 = 0
     entries: list[ResponseEntryData] = field()

@@ -1,5 +1,3 @@
-"""AlterConfigs (key 33): versions 0-2, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, m
 
 @struct
 class AlterableConfig:
-    """Part of AlterConfigsRequest."""
-
     name: Str = ""
     value: Str | None = field(nullable="0+")
 
 
 @struct
 class AlterConfigsResource:
-    """Part of AlterConfigsRequest."""
-
     resource_type: Int8 = 0
     resource_name: Str = ""
     configs: list[AlterableConfig] = field()
@@ -24,16 +18,12 @@ class AlterConfigsResource:
 
 @message(api_key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Request["AlterConfigsResponse"]):
-    """Request of AlterConfigs (key 33)."""
-
     resources: list[AlterConfigsResource] = field()
     validate_only: Bool = False
 
 
 @struct
 class AlterConfigsResourceResponse:
-    """Part of AlterConfigsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     resource_type: Int8 = 0
@@ -42,7 +32,5 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=33, versions="0-2", flexible="2+")
 class AlterConfigsResponse:
-    """Response to AlterConfigs (key 33)."""
-
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = field()

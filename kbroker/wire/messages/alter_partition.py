@@ -1,5 +1,3 @@
-"""AlterPartition (key 56): versions 2-3, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, UuidField, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, UuidField, f
 
 @struct
 class BrokerState:
-    """Part of AlterPartitionRequest."""
-
     broker_id: Int32 = field("3+")
     broker_epoch: Int64 = field("3+", default=-1)
 
 
 @struct
 class PartitionData:
-    """Part of AlterPartitionRequest."""
-
     partition_index: Int32 = 0
     leader_epoch: Int32 = 0
     new_isr: list[Int32] = field("0-2")
@@ -27,16 +21,12 @@ class PartitionData:
 
 @struct
 class TopicData:
-    """Part of AlterPartitionRequest."""
-
     topic_id: UuidField = field("2+", ignorable=True)
     partitions: list[PartitionData] = field()
 
 
 @message(api_key=56, versions="2-3", flexible="0+")
 class AlterPartitionRequest(Request["AlterPartitionResponse"]):
-    """Request of AlterPartition (key 56)."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     topics: list[TopicData] = field()
@@ -44,8 +34,6 @@ class AlterPartitionRequest(Request["AlterPartitionResponse"]):
 
 @struct
 class ResponsePartitionData:
-    """Part of AlterPartitionResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     leader_id: Int32 = 0
@@ -57,16 +45,12 @@ class ResponsePartitionData:
 
 @struct
 class ResponseTopicData:
-    """Part of AlterPartitionResponse."""
-
     topic_id: UuidField = field("2+", ignorable=True)
     partitions: list[ResponsePartitionData] = field()
 
 
 @message(api_key=56, versions="2-3", flexible="0+")
 class AlterPartitionResponse:
-    """Response to AlterPartition (key 56)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     topics: list[ResponseTopicData] = field()

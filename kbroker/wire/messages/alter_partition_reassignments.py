@@ -1,5 +1,3 @@
-"""AlterPartitionReassignments (key 45): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, field, message, struct
@@ -7,24 +5,18 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, field, message
 
 @struct
 class ReassignablePartition:
-    """Part of AlterPartitionReassignmentsRequest."""
-
     partition_index: Int32 = 0
     replicas: list[Int32] | None = field(nullable="0+", default=None)
 
 
 @struct
 class ReassignableTopic:
-    """Part of AlterPartitionReassignmentsRequest."""
-
     name: Str = ""
     partitions: list[ReassignablePartition] = field()
 
 
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
-    """Request of AlterPartitionReassignments (key 45)."""
-
     timeout_ms: Int32 = 60000
     allow_replication_factor_change: Bool = field("1+", default=True)
     topics: list[ReassignableTopic] = field()
@@ -32,8 +24,6 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
 
 @struct
 class ReassignablePartitionResponse:
-    """Part of AlterPartitionReassignmentsResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
@@ -41,16 +31,12 @@ class ReassignablePartitionResponse:
 
 @struct
 class ReassignableTopicResponse:
-    """Part of AlterPartitionReassignmentsResponse."""
-
     name: Str = ""
     partitions: list[ReassignablePartitionResponse] = field()
 
 
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsResponse:
-    """Response to AlterPartitionReassignments (key 45)."""
-
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Bool = field("1+", ignorable=True, default=True)
     error_code: Int16 = 0

@@ -1,5 +1,3 @@
-"""AlterShareGroupOffsets (key 91): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,32 +6,24 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, fi
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
-    """Part of AlterShareGroupOffsetsRequest."""
-
     partition_index: Int32 = 0
     start_offset: Int64 = 0
 
 
 @struct
 class AlterShareGroupOffsetsRequestTopic:
-    """Part of AlterShareGroupOffsetsRequest."""
-
     topic_name: Str = ""
     partitions: list[AlterShareGroupOffsetsRequestPartition] = field()
 
 
 @message(api_key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"]):
-    """Request of AlterShareGroupOffsets (key 91)."""
-
     group_id: Str = ""
     topics: list[AlterShareGroupOffsetsRequestTopic] = field()
 
 
 @struct
 class AlterShareGroupOffsetsResponsePartition:
-    """Part of AlterShareGroupOffsetsResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -41,8 +31,6 @@ class AlterShareGroupOffsetsResponsePartition:
 
 @struct
 class AlterShareGroupOffsetsResponseTopic:
-    """Part of AlterShareGroupOffsetsResponse."""
-
     topic_name: Str = ""
     topic_id: UuidField = ZERO_UUID
     partitions: list[AlterShareGroupOffsetsResponsePartition] = field()
@@ -50,8 +38,6 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @message(api_key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse:
-    """Response to AlterShareGroupOffsets (key 91)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

@@ -1,5 +1,3 @@
-"""AlterUserScramCredentials (key 51): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bytes, Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bytes, Int8, Int16, Int32, Request, Str, field, 
 
 @struct
 class ScramCredentialDeletion:
-    """Part of AlterUserScramCredentialsRequest."""
-
     name: Str = ""
     mechanism: Int8 = 0
 
 
 @struct
 class ScramCredentialUpsertion:
-    """Part of AlterUserScramCredentialsRequest."""
-
     name: Str = ""
     mechanism: Int8 = 0
     iterations: Int32 = 0
@@ -26,16 +20,12 @@ class ScramCredentialUpsertion:
 
 @message(api_key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
-    """Request of AlterUserScramCredentials (key 51)."""
-
     deletions: list[ScramCredentialDeletion] = field()
     upsertions: list[ScramCredentialUpsertion] = field()
 
 
 @struct
 class AlterUserScramCredentialsResult:
-    """Part of AlterUserScramCredentialsResponse."""
-
     user: Str = ""
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
@@ -43,7 +33,5 @@ class AlterUserScramCredentialsResult:
 
 @message(api_key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsResponse:
-    """Response to AlterUserScramCredentials (key 51)."""
-
     throttle_time_ms: Int32 = 0
     results: list[AlterUserScramCredentialsResult] = field()

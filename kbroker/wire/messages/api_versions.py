@@ -1,5 +1,3 @@
-"""ApiVersions (key 18): versions 0-5, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, 
 
 @message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
-    """Request of ApiVersions (key 18)."""
-
     client_software_name: Str = field("3+", ignorable=True)
     client_software_version: Str = field("3+", ignorable=True)
     cluster_id: Str | None = field("5+", nullable="5+", ignorable=True, default=None)
@@ -17,8 +13,6 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
 
 @struct
 class ApiVersion:
-    """Part of ApiVersionsResponse."""
-
     api_key: Int16 = 0
     min_version: Int16 = 0
     max_version: Int16 = 0
@@ -26,8 +20,6 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """Part of ApiVersionsResponse."""
-
     name: Str = field("3+")
     min_version: Int16 = field("3+")
     max_version: Int16 = field("3+")
@@ -35,8 +27,6 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """Part of ApiVersionsResponse."""
-
     name: Str = field("3+")
     max_version_level: Int16 = field("3+")
     min_version_level: Int16 = field("3+")
@@ -44,8 +34,6 @@ class FinalizedFeatureKey:
 
 @message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
-    """Response to ApiVersions (key 18)."""
-
     error_code: Int16 = 0
     api_keys: list[ApiVersion] = field()
     throttle_time_ms: Int32 = field("1+", ignorable=True)

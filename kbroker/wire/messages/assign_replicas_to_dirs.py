@@ -1,5 +1,3 @@
-"""AssignReplicasToDirs (key 73): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,31 +6,23 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, UuidField, field, 
 
 @struct
 class PartitionData:
-    """Part of AssignReplicasToDirsRequest."""
-
     partition_index: Int32 = 0
 
 
 @struct
 class TopicData:
-    """Part of AssignReplicasToDirsRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionData] = field()
 
 
 @struct
 class DirectoryData:
-    """Part of AssignReplicasToDirsRequest."""
-
     id: UuidField = ZERO_UUID
     topics: list[TopicData] = field()
 
 
 @message(api_key=73, versions="0", flexible="0+")
 class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"]):
-    """Request of AssignReplicasToDirs (key 73)."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     directories: list[DirectoryData] = field()
@@ -40,32 +30,24 @@ class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"]):
 
 @struct
 class ResponsePartitionData:
-    """Part of AssignReplicasToDirsResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
 
 
 @struct
 class ResponseTopicData:
-    """Part of AssignReplicasToDirsResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[ResponsePartitionData] = field()
 
 
 @struct
 class ResponseDirectoryData:
-    """Part of AssignReplicasToDirsResponse."""
-
     id: UuidField = ZERO_UUID
     topics: list[ResponseTopicData] = field()
 
 
 @message(api_key=73, versions="0", flexible="0+")
 class AssignReplicasToDirsResponse:
-    """Response to AssignReplicasToDirs (key 73)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     directories: list[ResponseDirectoryData] = field()

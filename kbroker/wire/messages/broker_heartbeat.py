@@ -1,5 +1,3 @@
-"""BrokerHeartbeat (key 63): versions 0-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Request, UuidField, field, message
@@ -7,8 +5,6 @@ from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Reques
 
 @message(api_key=63, versions="0-2", flexible="0+")
 class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
-    """Request of BrokerHeartbeat (key 63)."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     current_metadata_offset: Int64 = 0
@@ -21,8 +17,6 @@ class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
 
 @message(api_key=63, versions="0-2", flexible="0+")
 class BrokerHeartbeatResponse:
-    """Response to BrokerHeartbeat (key 63)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     is_caught_up: Bool = False

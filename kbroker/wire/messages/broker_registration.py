@@ -1,5 +1,3 @@
-"""BrokerRegistration (key 62): versions 0-4, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UInt16,
 
 @struct
 class Listener:
-    """Part of BrokerRegistrationRequest."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -18,8 +14,6 @@ class Listener:
 
 @struct
 class Feature:
-    """Part of BrokerRegistrationRequest."""
-
     name: Str = ""
     min_supported_version: Int16 = 0
     max_supported_version: Int16 = 0
@@ -27,8 +21,6 @@ class Feature:
 
 @message(api_key=62, versions="0-4", flexible="0+")
 class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
-    """Request of BrokerRegistration (key 62)."""
-
     broker_id: Int32 = 0
     cluster_id: Str = ""
     incarnation_id: UuidField = ZERO_UUID
@@ -42,8 +34,6 @@ class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
 
 @message(api_key=62, versions="0-4", flexible="0+")
 class BrokerRegistrationResponse:
-    """Response to BrokerRegistration (key 62)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     broker_epoch: Int64 = -1

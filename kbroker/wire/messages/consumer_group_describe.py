@@ -1,5 +1,3 @@
-"""ConsumerGroupDescribe (key 69): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,16 +6,12 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidFiel
 
 @message(api_key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
-    """Request of ConsumerGroupDescribe (key 69)."""
-
     group_ids: list[Str] = field()
     include_authorized_operations: Bool = False
 
 
 @struct
 class TopicPartitions:
-    """Part of ConsumerGroupDescribeResponse."""
-
     topic_id: UuidField = ZERO_UUID
     topic_name: Str = ""
     partitions: list[Int32] = field()
@@ -25,15 +19,11 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """Part of ConsumerGroupDescribeResponse."""
-
     topic_partitions: list[TopicPartitions] = field()
 
 
 @struct
 class Member:
-    """Part of ConsumerGroupDescribeResponse."""
-
     member_id: Str = ""
     instance_id: Str | None = field(nullable="0+", default=None)
     rack_id: Str | None = field(nullable="0+", default=None)
@@ -49,8 +39,6 @@ class Member:
 
 @struct
 class DescribedGroup:
-    """Part of ConsumerGroupDescribeResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
     group_id: Str = ""
@@ -64,7 +52,5 @@ class DescribedGroup:
 
 @message(api_key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse:
-    """Response to ConsumerGroupDescribe (key 69)."""
-
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup] = field()

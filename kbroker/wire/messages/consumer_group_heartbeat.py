@@ -1,5 +1,3 @@
-"""ConsumerGroupHeartbeat (key 68): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,16 +6,12 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, me
 
 @struct
 class TopicPartitions:
-    """Part of ConsumerGroupHeartbeatRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[Int32] = field()
 
 
 @message(api_key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
-    """Request of ConsumerGroupHeartbeat (key 68)."""
-
     group_id: Str = ""
     member_id: Str = ""
     member_epoch: Int32 = 0
@@ -32,23 +26,17 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 @struct
 class ResponseTopicPartitions:
-    """Part of ConsumerGroupHeartbeatResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[Int32] = field()
 
 
 @struct
 class Assignment:
-    """Part of ConsumerGroupHeartbeatResponse."""
-
     topic_partitions: list[ResponseTopicPartitions] = field()
 
 
 @message(api_key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse:
-    """Response to ConsumerGroupHeartbeat (key 68)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

@@ -1,5 +1,3 @@
-"""ControllerRegistration (key 70): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UInt16, UuidFi
 
 @struct
 class Listener:
-    """Part of ControllerRegistrationRequest."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -18,8 +14,6 @@ class Listener:
 
 @struct
 class Feature:
-    """Part of ControllerRegistrationRequest."""
-
     name: Str = ""
     min_supported_version: Int16 = 0
     max_supported_version: Int16 = 0
@@ -27,8 +21,6 @@ class Feature:
 
 @message(api_key=70, versions="0", flexible="0+")
 class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"]):
-    """Request of ControllerRegistration (key 70)."""
-
     controller_id: Int32 = 0
     incarnation_id: UuidField = ZERO_UUID
     zk_migration_ready: Bool = False
@@ -38,8 +30,6 @@ class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"]):
 
 @message(api_key=70, versions="0", flexible="0+")
 class ControllerRegistrationResponse:
-    """Response to ControllerRegistration (key 70)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")

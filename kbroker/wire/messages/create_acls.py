@@ -1,5 +1,3 @@
-"""CreateAcls (key 30): versions 1-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @struct
 class AclCreation:
-    """Part of CreateAclsRequest."""
-
     resource_type: Int8 = 0
     resource_name: Str = ""
     resource_pattern_type: Int8 = field("1+", default=3)
@@ -20,22 +16,16 @@ class AclCreation:
 
 @message(api_key=30, versions="1-3", flexible="2+")
 class CreateAclsRequest(Request["CreateAclsResponse"]):
-    """Request of CreateAcls (key 30)."""
-
     creations: list[AclCreation] = field()
 
 
 @struct
 class AclCreationResult:
-    """Part of CreateAclsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
 
 
 @message(api_key=30, versions="1-3", flexible="2+")
 class CreateAclsResponse:
-    """Response to CreateAcls (key 30)."""
-
     throttle_time_ms: Int32 = 0
     results: list[AclCreationResult] = field()

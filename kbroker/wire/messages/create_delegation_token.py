@@ -1,5 +1,3 @@
-"""CreateDelegationToken (key 38): versions 1-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, Str, field,
 
 @struct
 class CreatableRenewers:
-    """Part of CreateDelegationTokenRequest."""
-
     principal_type: Str = ""
     principal_name: Str = ""
 
 
 @message(api_key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
-    """Request of CreateDelegationToken (key 38)."""
-
     owner_principal_type: Str | None = field("3+", nullable="3+")
     owner_principal_name: Str | None = field("3+", nullable="3+")
     renewers: list[CreatableRenewers] = field()
@@ -25,8 +19,6 @@ class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
 
 @message(api_key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenResponse:
-    """Response to CreateDelegationToken (key 38)."""
-
     error_code: Int16 = 0
     principal_type: Str = ""
     principal_name: Str = ""

@@ -1,5 +1,3 @@
-"""CreatePartitions (key 37): versions 0-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, field, message, struct
@@ -7,15 +5,11 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, field, message
 
 @struct
 class CreatePartitionsAssignment:
-    """Part of CreatePartitionsRequest."""
-
     broker_ids: list[Int32] = field()
 
 
 @struct
 class CreatePartitionsTopic:
-    """Part of CreatePartitionsRequest."""
-
     name: Str = ""
     count: Int32 = 0
     assignments: list[CreatePartitionsAssignment] | None = field(nullable="0+")
@@ -23,8 +17,6 @@ class CreatePartitionsTopic:
 
 @message(api_key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
-    """Request of CreatePartitions (key 37)."""
-
     topics: list[CreatePartitionsTopic] = field()
     timeout_ms: Int32 = 0
     validate_only: Bool = False
@@ -32,8 +24,6 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 @struct
 class CreatePartitionsTopicResult:
-    """Part of CreatePartitionsResponse."""
-
     name: Str = ""
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -41,7 +31,5 @@ class CreatePartitionsTopicResult:
 
 @message(api_key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse:
-    """Response to CreatePartitions (key 37)."""
-
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult] = field()

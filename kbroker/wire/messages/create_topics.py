@@ -1,5 +1,3 @@
-"""CreateTopics (key 19): versions 2-7, flexible from 5."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidField, field, message, struct
@@ -7,24 +5,18 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidFiel
 
 @struct
 class CreatableReplicaAssignment:
-    """Part of CreateTopicsRequest."""
-
     partition_index: Int32 = 0
     broker_ids: list[Int32] = field()
 
 
 @struct
 class CreatableTopicConfig:
-    """Part of CreateTopicsRequest."""
-
     name: Str = ""
     value: Str | None = field(nullable="0+")
 
 
 @struct
 class CreatableTopic:
-    """Part of CreateTopicsRequest."""
-
     name: Str = ""
     num_partitions: Int32 = 0
     replication_factor: Int16 = 0
@@ -34,8 +26,6 @@ class CreatableTopic:
 
 @message(api_key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
-    """Request of CreateTopics (key 19)."""
-
     topics: list[CreatableTopic] = field()
     timeout_ms: Int32 = 60000
     validate_only: Bool = field("1+")
@@ -43,8 +33,6 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
 @struct
 class CreatableTopicConfigs:
-    """Part of CreateTopicsResponse."""
-
     name: Str = field("5+")
     value: Str | None = field("5+", nullable="5+")
     read_only: Bool = field("5+")
@@ -54,8 +42,6 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """Part of CreateTopicsResponse."""
-
     name: Str = ""
     topic_id: UuidField = field("7+", ignorable=True)
     error_code: Int16 = 0
@@ -68,7 +54,5 @@ class CreatableTopicResult:
 
 @message(api_key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse:
-    """Response to CreateTopics (key 19)."""
-
     throttle_time_ms: Int32 = field("2+", ignorable=True)
     topics: list[CreatableTopicResult] = field()

@@ -1,5 +1,3 @@
-"""DeleteAcls (key 31): versions 1-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @struct
 class DeleteAclsFilter:
-    """Part of DeleteAclsRequest."""
-
     resource_type_filter: Int8 = 0
     resource_name_filter: Str | None = field(nullable="0+")
     pattern_type_filter: Int8 = field("1+", default=3)
@@ -20,15 +16,11 @@ class DeleteAclsFilter:
 
 @message(api_key=31, versions="1-3", flexible="2+")
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
-    """Request of DeleteAcls (key 31)."""
-
     filters: list[DeleteAclsFilter] = field()
 
 
 @struct
 class DeleteAclsMatchingAcl:
-    """Part of DeleteAclsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     resource_type: Int8 = 0
@@ -42,8 +34,6 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """Part of DeleteAclsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     matching_acls: list[DeleteAclsMatchingAcl] = field()
@@ -51,7 +41,5 @@ class DeleteAclsFilterResult:
 
 @message(api_key=31, versions="1-3", flexible="2+")
 class DeleteAclsResponse:
-    """Response to DeleteAcls (key 31)."""
-
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsFilterResult] = field()

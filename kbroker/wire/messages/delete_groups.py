@@ -1,5 +1,3 @@
-"""DeleteGroups (key 42): versions 0-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
@@ -7,15 +5,11 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, stru
 
 @message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
-    """Request of DeleteGroups (key 42)."""
-
     groups_names: list[Str] = field()
 
 
 @struct
 class DeletableGroupResult:
-    """Part of DeleteGroupsResponse."""
-
     group_id: Str = ""
     error_code: Int16 = 0
     error_message: Str | None = field("3+", nullable="3+", ignorable=True, default=None)
@@ -23,7 +17,5 @@ class DeletableGroupResult:
 
 @message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsResponse:
-    """Response to DeleteGroups (key 42)."""
-
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult] = field()

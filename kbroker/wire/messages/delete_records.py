@@ -1,5 +1,3 @@
-"""DeleteRecords (key 21): versions 0-2, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,32 +5,24 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, messag
 
 @struct
 class DeleteRecordsPartition:
-    """Part of DeleteRecordsRequest."""
-
     partition_index: Int32 = 0
     offset: Int64 = 0
 
 
 @struct
 class DeleteRecordsTopic:
-    """Part of DeleteRecordsRequest."""
-
     name: Str = ""
     partitions: list[DeleteRecordsPartition] = field()
 
 
 @message(api_key=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
-    """Request of DeleteRecords (key 21)."""
-
     topics: list[DeleteRecordsTopic] = field()
     timeout_ms: Int32 = 0
 
 
 @struct
 class DeleteRecordsPartitionResult:
-    """Part of DeleteRecordsResponse."""
-
     partition_index: Int32 = 0
     low_watermark: Int64 = 0
     error_code: Int16 = 0
@@ -40,15 +30,11 @@ class DeleteRecordsPartitionResult:
 
 @struct
 class DeleteRecordsTopicResult:
-    """Part of DeleteRecordsResponse."""
-
     name: Str = ""
     partitions: list[DeleteRecordsPartitionResult] = field()
 
 
 @message(api_key=21, versions="0-2", flexible="2+")
 class DeleteRecordsResponse:
-    """Response to DeleteRecords (key 21)."""
-
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = field()

@@ -1,5 +1,3 @@
-"""DeleteShareGroupOffsets (key 92): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,23 +6,17 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, me
 
 @struct
 class DeleteShareGroupOffsetsRequestTopic:
-    """Part of DeleteShareGroupOffsetsRequest."""
-
     topic_name: Str = ""
 
 
 @message(api_key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
-    """Request of DeleteShareGroupOffsets (key 92)."""
-
     group_id: Str = ""
     topics: list[DeleteShareGroupOffsetsRequestTopic] = field()
 
 
 @struct
 class DeleteShareGroupOffsetsResponseTopic:
-    """Part of DeleteShareGroupOffsetsResponse."""
-
     topic_name: Str = ""
     topic_id: UuidField = ZERO_UUID
     error_code: Int16 = 0
@@ -33,8 +25,6 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @message(api_key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsResponse:
-    """Response to DeleteShareGroupOffsets (key 92)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

@@ -1,5 +1,3 @@
-"""DeleteTopics (key 20): versions 1-6, flexible from 4."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, me
 
 @struct
 class DeleteTopicState:
-    """Part of DeleteTopicsRequest."""
-
     name: Str | None = field("6+", nullable="6+", default=None)
     topic_id: UuidField = field("6+")
 
 
 @message(api_key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
-    """Request of DeleteTopics (key 20)."""
-
     topics: list[DeleteTopicState] = field("6+")
     topic_names: list[Str] = field("0-5", ignorable=True)
     timeout_ms: Int32 = 0
@@ -24,8 +18,6 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 @struct
 class DeletableTopicResult:
-    """Part of DeleteTopicsResponse."""
-
     name: Str | None = field(nullable="6+")
     topic_id: UuidField = field("6+", ignorable=True)
     error_code: Int16 = 0
@@ -34,7 +26,5 @@ class DeletableTopicResult:
 
 @message(api_key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse:
-    """Response to DeleteTopics (key 20)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     responses: list[DeletableTopicResult] = field()

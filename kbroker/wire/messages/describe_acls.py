@@ -1,5 +1,3 @@
-"""DescribeAcls (key 29): versions 1-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @message(api_key=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest(Request["DescribeAclsResponse"]):
-    """Request of DescribeAcls (key 29)."""
-
     resource_type_filter: Int8 = 0
     resource_name_filter: Str | None = field(nullable="0+")
     pattern_type_filter: Int8 = field("1+", default=3)
@@ -20,8 +16,6 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
 @struct
 class AclDescription:
-    """Part of DescribeAclsResponse."""
-
     principal: Str = ""
     host: Str = ""
     operation: Int8 = 0
@@ -30,8 +24,6 @@ class AclDescription:
 
 @struct
 class DescribeAclsResource:
-    """Part of DescribeAclsResponse."""
-
     resource_type: Int8 = 0
     resource_name: Str = ""
     pattern_type: Int8 = field("1+", default=3)
@@ -40,8 +32,6 @@ class DescribeAclsResource:
 
 @message(api_key=29, versions="1-3", flexible="2+")
 class DescribeAclsResponse:
-    """Response to DescribeAcls (key 29)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")

@@ -1,5 +1,3 @@
-"""DescribeCluster (key 60): versions 0-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, m
 
 @message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
-    """Request of DescribeCluster (key 60)."""
-
     include_cluster_authorized_operations: Bool = False
     endpoint_type: Int8 = field("1+", default=1)
     include_fenced_brokers: Bool = field("2+")
@@ -16,8 +12,6 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
 
 @struct
 class DescribeClusterBroker:
-    """Part of DescribeClusterResponse."""
-
     broker_id: Int32 = 0
     host: Str = ""
     port: Int32 = 0
@@ -27,8 +21,6 @@ class DescribeClusterBroker:
 
 @message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse:
-    """Response to DescribeCluster (key 60)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

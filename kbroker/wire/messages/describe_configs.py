@@ -1,5 +1,3 @@
-"""DescribeConfigs (key 32): versions 1-4, flexible from 4."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, m
 
 @struct
 class DescribeConfigsResource:
-    """Part of DescribeConfigsRequest."""
-
     resource_type: Int8 = 0
     resource_name: Str = ""
     configuration_keys: list[Str] | None = field(nullable="0+")
@@ -16,8 +12,6 @@ class DescribeConfigsResource:
 
 @message(api_key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
-    """Request of DescribeConfigs (key 32)."""
-
     resources: list[DescribeConfigsResource] = field()
     include_synonyms: Bool = field("1+")
     include_documentation: Bool = field("3+")
@@ -25,8 +19,6 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 @struct
 class DescribeConfigsSynonym:
-    """Part of DescribeConfigsResponse."""
-
     name: Str = field("1+")
     value: Str | None = field("1+", nullable="0+")
     source: Int8 = field("1+")
@@ -34,8 +26,6 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """Part of DescribeConfigsResponse."""
-
     name: Str = ""
     value: Str | None = field(nullable="0+")
     read_only: Bool = False
@@ -48,8 +38,6 @@ class DescribeConfigsResourceResult:
 
 @struct
 class DescribeConfigsResult:
-    """Part of DescribeConfigsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     resource_type: Int8 = 0
@@ -59,7 +47,5 @@ class DescribeConfigsResult:
 
 @message(api_key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResponse:
-    """Response to DescribeConfigs (key 32)."""
-
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult] = field()

@@ -1,5 +1,3 @@
-"""DescribeDelegationToken (key 41): versions 1-3, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,31 +5,23 @@ from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, Str, field,
 
 @struct
 class DescribeDelegationTokenOwner:
-    """Part of DescribeDelegationTokenRequest."""
-
     principal_type: Str = ""
     principal_name: Str = ""
 
 
 @message(api_key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
-    """Request of DescribeDelegationToken (key 41)."""
-
     owners: list[DescribeDelegationTokenOwner] | None = field(nullable="0+")
 
 
 @struct
 class DescribedDelegationTokenRenewer:
-    """Part of DescribeDelegationTokenResponse."""
-
     principal_type: Str = ""
     principal_name: Str = ""
 
 
 @struct
 class DescribedDelegationToken:
-    """Part of DescribeDelegationTokenResponse."""
-
     principal_type: Str = ""
     principal_name: Str = ""
     token_requester_principal_type: Str = field("3+")
@@ -46,8 +36,6 @@ class DescribedDelegationToken:
 
 @message(api_key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenResponse:
-    """Response to DescribeDelegationToken (key 41)."""
-
     error_code: Int16 = 0
     tokens: list[DescribedDelegationToken] = field()
     throttle_time_ms: Int32 = 0

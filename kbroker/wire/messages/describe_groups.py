@@ -1,5 +1,3 @@
-"""DescribeGroups (key 15): versions 0-6, flexible from 5."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Request, Str, field, 
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
-    """Request of DescribeGroups (key 15)."""
-
     groups: list[Str] = field()
     include_authorized_operations: Bool = field("3+")
 
 
 @struct
 class DescribedGroupMember:
-    """Part of DescribeGroupsResponse."""
-
     member_id: Str = ""
     group_instance_id: Str | None = field("4+", nullable="4+", ignorable=True, default=None)
     client_id: Str = ""
@@ -27,8 +21,6 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """Part of DescribeGroupsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field("6+", nullable="6+", default=None)
     group_id: Str = ""
@@ -41,7 +33,5 @@ class DescribedGroup:
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse:
-    """Response to DescribeGroups (key 15)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     groups: list[DescribedGroup] = field()

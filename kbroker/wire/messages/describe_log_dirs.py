@@ -1,5 +1,3 @@
-"""DescribeLogDirs (key 35): versions 1-5, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,23 +5,17 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, 
 
 @struct
 class DescribableLogDirTopic:
-    """Part of DescribeLogDirsRequest."""
-
     topic: Str = ""
     partitions: list[Int32] = field()
 
 
 @message(api_key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
-    """Request of DescribeLogDirs (key 35)."""
-
     topics: list[DescribableLogDirTopic] | None = field(nullable="0+")
 
 
 @struct
 class DescribeLogDirsPartition:
-    """Part of DescribeLogDirsResponse."""
-
     partition_index: Int32 = 0
     partition_size: Int64 = 0
     offset_lag: Int64 = 0
@@ -32,16 +24,12 @@ class DescribeLogDirsPartition:
 
 @struct
 class DescribeLogDirsTopic:
-    """Part of DescribeLogDirsResponse."""
-
     name: Str = ""
     partitions: list[DescribeLogDirsPartition] = field()
 
 
 @struct
 class DescribeLogDirsResult:
-    """Part of DescribeLogDirsResponse."""
-
     error_code: Int16 = 0
     log_dir: Str = ""
     topics: list[DescribeLogDirsTopic] = field()
@@ -52,8 +40,6 @@ class DescribeLogDirsResult:
 
 @message(api_key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsResponse:
-    """Response to DescribeLogDirs (key 35)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("3+", ignorable=True)
     results: list[DescribeLogDirsResult] = field()

@@ -1,5 +1,3 @@
-"""DescribeProducers (key 61): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,23 +5,17 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, messag
 
 @struct
 class TopicRequest:
-    """Part of DescribeProducersRequest."""
-
     name: Str = ""
     partition_indexes: list[Int32] = field()
 
 
 @message(api_key=61, versions="0", flexible="0+")
 class DescribeProducersRequest(Request["DescribeProducersResponse"]):
-    """Request of DescribeProducers (key 61)."""
-
     topics: list[TopicRequest] = field()
 
 
 @struct
 class ProducerState:
-    """Part of DescribeProducersResponse."""
-
     producer_id: Int64 = 0
     producer_epoch: Int32 = 0
     last_sequence: Int32 = -1
@@ -34,8 +26,6 @@ class ProducerState:
 
 @struct
 class PartitionResponse:
-    """Part of DescribeProducersResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -44,15 +34,11 @@ class PartitionResponse:
 
 @struct
 class TopicResponse:
-    """Part of DescribeProducersResponse."""
-
     name: Str = ""
     partitions: list[PartitionResponse] = field()
 
 
 @message(api_key=61, versions="0", flexible="0+")
 class DescribeProducersResponse:
-    """Response to DescribeProducers (key 61)."""
-
     throttle_time_ms: Int32 = 0
     topics: list[TopicResponse] = field()

@@ -1,5 +1,3 @@
-"""DescribeQuorum (key 55): versions 0-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UInt16, UuidField, field, message, struct
@@ -7,30 +5,22 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UInt16, UuidF
 
 @struct
 class PartitionData:
-    """Part of DescribeQuorumRequest."""
-
     partition_index: Int32 = 0
 
 
 @struct
 class TopicData:
-    """Part of DescribeQuorumRequest."""
-
     topic_name: Str = ""
     partitions: list[PartitionData] = field()
 
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
-    """Request of DescribeQuorum (key 55)."""
-
     topics: list[TopicData] = field()
 
 
 @struct
 class ReplicaState:
-    """Part of DescribeQuorumResponse."""
-
     replica_id: Int32 = 0
     replica_directory_id: UuidField = field("2+")
     log_end_offset: Int64 = 0
@@ -40,8 +30,6 @@ class ReplicaState:
 
 @struct
 class ResponsePartitionData:
-    """Part of DescribeQuorumResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field("2+", nullable="2+", ignorable=True)
@@ -54,16 +42,12 @@ class ResponsePartitionData:
 
 @struct
 class ResponseTopicData:
-    """Part of DescribeQuorumResponse."""
-
     topic_name: Str = ""
     partitions: list[ResponsePartitionData] = field()
 
 
 @struct
 class Listener:
-    """Part of DescribeQuorumResponse."""
-
     name: Str = field("2+")
     host: Str = field("2+")
     port: UInt16 = field("2+")
@@ -71,16 +55,12 @@ class Listener:
 
 @struct
 class Node:
-    """Part of DescribeQuorumResponse."""
-
     node_id: Int32 = field("2+")
     listeners: list[Listener] = field("2+")
 
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumResponse:
-    """Response to DescribeQuorum (key 55)."""
-
     error_code: Int16 = 0
     error_message: Str | None = field("2+", nullable="2+", ignorable=True)
     topics: list[ResponseTopicData] = field()

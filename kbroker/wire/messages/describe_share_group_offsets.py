@@ -25,24 +25,18 @@ from kbroker.wire.schema import (
 
 @struct
 class DescribeShareGroupOffsetsRequestTopic:
-    """Part of DescribeShareGroupOffsetsRequest."""
-
     topic_name: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """Part of DescribeShareGroupOffsetsRequest."""
-
     group_id: Str = ""
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = field(nullable="0+")
 
 
 @message(api_key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsResponse"]):
-    """Request of DescribeShareGroupOffsets (key 90)."""
-
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field()
     wants_in_flight: Bool = field(tag=FIRST_OWN_TAG, default=False)
 
@@ -69,8 +63,6 @@ class InFlight:
 
 @struct
 class DescribeShareGroupOffsetsResponsePartition:
-    """Part of DescribeShareGroupOffsetsResponse."""
-
     partition_index: Int32 = 0
     start_offset: Int64 = 0
     leader_epoch: Int32 = 0
@@ -82,8 +74,6 @@ class DescribeShareGroupOffsetsResponsePartition:
 
 @struct
 class DescribeShareGroupOffsetsResponseTopic:
-    """Part of DescribeShareGroupOffsetsResponse."""
-
     topic_name: Str = ""
     topic_id: UuidField = ZERO_UUID
     partitions: list[DescribeShareGroupOffsetsResponsePartition] = field()
@@ -91,8 +81,6 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @struct
 class DescribeShareGroupOffsetsResponseGroup:
-    """Part of DescribeShareGroupOffsetsResponse."""
-
     group_id: Str = ""
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field()
     error_code: Int16 = 0
@@ -101,7 +89,5 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @message(api_key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsResponse:
-    """Response to DescribeShareGroupOffsets (key 90)."""
-
     throttle_time_ms: Int32 = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup] = field()

@@ -1,5 +1,3 @@
-"""DescribeTopicPartitions (key 75): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, field, message, struct
@@ -7,23 +5,17 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, fie
 
 @struct
 class TopicRequest:
-    """Part of DescribeTopicPartitionsRequest."""
-
     name: Str = ""
 
 
 @struct
 class Cursor:
-    """Part of DescribeTopicPartitionsRequest."""
-
     topic_name: Str = ""
     partition_index: Int32 = 0
 
 
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
-    """Request of DescribeTopicPartitions (key 75)."""
-
     topics: list[TopicRequest] = field()
     response_partition_limit: Int32 = 2000
     cursor: Cursor | None = field(nullable="0+", default=None)
@@ -31,8 +23,6 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """Part of DescribeTopicPartitionsResponse."""
-
     error_code: Int16 = 0
     partition_index: Int32 = 0
     leader_id: Int32 = 0
@@ -46,8 +36,6 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """Part of DescribeTopicPartitionsResponse."""
-
     error_code: Int16 = 0
     name: Str | None = field(nullable="0+")
     topic_id: UuidField = field(ignorable=True)
@@ -58,16 +46,12 @@ class DescribeTopicPartitionsResponseTopic:
 
 @struct
 class ResponseCursor:
-    """Part of DescribeTopicPartitionsResponse."""
-
     topic_name: Str = ""
     partition_index: Int32 = 0
 
 
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse:
-    """Response to DescribeTopicPartitions (key 75)."""
-
     throttle_time_ms: Int32 = field(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field()
     next_cursor: ResponseCursor | None = field(nullable="0+", default=None)

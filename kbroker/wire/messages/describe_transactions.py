@@ -1,5 +1,3 @@
-"""DescribeTransactions (key 65): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,23 +5,17 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, messag
 
 @message(api_key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
-    """Request of DescribeTransactions (key 65)."""
-
     transactional_ids: list[Str] = field()
 
 
 @struct
 class TopicData:
-    """Part of DescribeTransactionsResponse."""
-
     topic: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class TransactionState:
-    """Part of DescribeTransactionsResponse."""
-
     error_code: Int16 = 0
     transactional_id: Str = ""
     transaction_state: Str = ""
@@ -36,7 +28,5 @@ class TransactionState:
 
 @message(api_key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse:
-    """Response to DescribeTransactions (key 65)."""
-
     throttle_time_ms: Int32 = 0
     transaction_states: list[TransactionState] = field()

@@ -1,5 +1,3 @@
-"""DescribeUserScramCredentials (key 50): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,30 +5,22 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @struct
 class UserName:
-    """Part of DescribeUserScramCredentialsRequest."""
-
     name: Str = ""
 
 
 @message(api_key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
-    """Request of DescribeUserScramCredentials (key 50)."""
-
     users: list[UserName] | None = field(nullable="0+")
 
 
 @struct
 class CredentialInfo:
-    """Part of DescribeUserScramCredentialsResponse."""
-
     mechanism: Int8 = 0
     iterations: Int32 = 0
 
 
 @struct
 class DescribeUserScramCredentialsResult:
-    """Part of DescribeUserScramCredentialsResponse."""
-
     user: Str = ""
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
@@ -39,8 +29,6 @@ class DescribeUserScramCredentialsResult:
 
 @message(api_key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse:
-    """Response to DescribeUserScramCredentials (key 50)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")

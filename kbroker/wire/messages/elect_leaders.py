@@ -1,5 +1,3 @@
-"""ElectLeaders (key 43): versions 0-2, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @struct
 class TopicPartitions:
-    """Part of ElectLeadersRequest."""
-
     topic: Str = ""
     partitions: list[Int32] = field()
 
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request["ElectLeadersResponse"]):
-    """Request of ElectLeaders (key 43)."""
-
     election_type: Int8 = field("1+")
     topic_partitions: list[TopicPartitions] | None = field(nullable="0+")
     timeout_ms: Int32 = 60000
@@ -24,8 +18,6 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
 
 @struct
 class PartitionResult:
-    """Part of ElectLeadersResponse."""
-
     partition_id: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
@@ -33,16 +25,12 @@ class PartitionResult:
 
 @struct
 class ReplicaElectionResult:
-    """Part of ElectLeadersResponse."""
-
     topic: Str = ""
     partition_result: list[PartitionResult] = field()
 
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse:
-    """Response to ElectLeaders (key 43)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("1+")
     replica_election_results: list[ReplicaElectionResult] = field()

@@ -1,5 +1,3 @@
-"""EndQuorumEpoch (key 54): versions 0-1, flexible from 1."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, UInt16, UuidField, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UInt16, UuidField, f
 
 @struct
 class ReplicaInfo:
-    """Part of EndQuorumEpochRequest."""
-
     candidate_id: Int32 = field("1+")
     candidate_directory_id: UuidField = field("1+")
 
 
 @struct
 class PartitionData:
-    """Part of EndQuorumEpochRequest."""
-
     partition_index: Int32 = 0
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
@@ -26,16 +20,12 @@ class PartitionData:
 
 @struct
 class TopicData:
-    """Part of EndQuorumEpochRequest."""
-
     topic_name: Str = ""
     partitions: list[PartitionData] = field()
 
 
 @struct
 class LeaderEndpoint:
-    """Part of EndQuorumEpochRequest."""
-
     name: Str = field("1+")
     host: Str = field("1+")
     port: UInt16 = field("1+")
@@ -43,8 +33,6 @@ class LeaderEndpoint:
 
 @message(api_key=54, versions="0-1", flexible="1+")
 class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
-    """Request of EndQuorumEpoch (key 54)."""
-
     cluster_id: Str | None = field(nullable="0+", default=None)
     topics: list[TopicData] = field()
     leader_endpoints: list[LeaderEndpoint] = field("1+", ignorable=True)
@@ -52,8 +40,6 @@ class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
 
 @struct
 class ResponsePartitionData:
-    """Part of EndQuorumEpochResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     leader_id: Int32 = 0
@@ -62,16 +48,12 @@ class ResponsePartitionData:
 
 @struct
 class ResponseTopicData:
-    """Part of EndQuorumEpochResponse."""
-
     topic_name: Str = ""
     partitions: list[ResponsePartitionData] = field()
 
 
 @struct
 class NodeEndpoint:
-    """Part of EndQuorumEpochResponse."""
-
     node_id: Int32 = field("1+")
     host: Str = field("1+")
     port: UInt16 = field("1+")
@@ -79,8 +61,6 @@ class NodeEndpoint:
 
 @message(api_key=54, versions="0-1", flexible="1+")
 class EndQuorumEpochResponse:
-    """Response to EndQuorumEpoch (key 54)."""
-
     error_code: Int16 = 0
     topics: list[ResponseTopicData] = field()
     node_endpoints: list[NodeEndpoint] = field("1+", tag=0)

@@ -1,5 +1,3 @@
-"""EndTxn (key 26): versions 0-5, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, 
 
 @message(api_key=26, versions="0-5", flexible="3+")
 class EndTxnRequest(Request["EndTxnResponse"]):
-    """Request of EndTxn (key 26)."""
-
     transactional_id: Str = ""
     producer_id: Int64 = 0
     producer_epoch: Int16 = 0
@@ -17,8 +13,6 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
 @message(api_key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """Response to EndTxn (key 26)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     producer_id: Int64 = field("5+", ignorable=True, default=-1)

@@ -1,5 +1,3 @@
-"""Fetch (key 1): versions 4-18, flexible from 12."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import (
@@ -19,16 +17,12 @@ from kbroker.wire.schema import (
 
 @struct
 class ReplicaState:
-    """Part of FetchRequest."""
-
     replica_id: Int32 = field("15+", default=-1)
     replica_epoch: Int64 = field("15+", default=-1)
 
 
 @struct
 class FetchPartition:
-    """Part of FetchRequest."""
-
     partition: Int32 = 0
     current_leader_epoch: Int32 = field("9+", ignorable=True, default=-1)
     fetch_offset: Int64 = 0
@@ -41,8 +35,6 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """Part of FetchRequest."""
-
     topic: Str = field("0-12", ignorable=True)
     topic_id: UuidField = field("13+", ignorable=True)
     partitions: list[FetchPartition] = field()
@@ -50,8 +42,6 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """Part of FetchRequest."""
-
     topic: Str = field("7-12", ignorable=True)
     topic_id: UuidField = field("13+", ignorable=True)
     partitions: list[Int32] = field("7+")
@@ -59,8 +49,6 @@ class ForgottenTopic:
 
 @message(api_key=1, versions="4-18", flexible="12+")
 class FetchRequest(Request["FetchResponse"]):
-    """Request of Fetch (key 1)."""
-
     cluster_id: Str | None = field("12+", nullable="12+", tag=0, ignorable=True, default=None)
     replica_id: Int32 = field("0-14", default=-1)
     replica_state: ReplicaState = field("15+", tag=1)
@@ -77,40 +65,30 @@ class FetchRequest(Request["FetchResponse"]):
 
 @struct
 class EpochEndOffset:
-    """Part of FetchResponse."""
-
     epoch: Int32 = field("12+", default=-1)
     end_offset: Int64 = field("12+", default=-1)
 
 
 @struct
 class LeaderIdAndEpoch:
-    """Part of FetchResponse."""
-
     leader_id: Int32 = field("12+", default=-1)
     leader_epoch: Int32 = field("12+", default=-1)
 
 
 @struct
 class SnapshotId:
-    """Part of FetchResponse."""
-
     end_offset: Int64 = -1
     epoch: Int32 = -1
 
 
 @struct
 class AbortedTransaction:
-    """Part of FetchResponse."""
-
     producer_id: Int64 = field("4+")
     first_offset: Int64 = field("4+")
 
 
 @struct
 class PartitionData:
-    """Part of FetchResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     high_watermark: Int64 = 0
@@ -126,8 +104,6 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
-    """Part of FetchResponse."""
-
     topic: Str = field("0-12", ignorable=True)
     topic_id: UuidField = field("13+", ignorable=True)
     partitions: list[PartitionData] = field()
@@ -135,8 +111,6 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """Part of FetchResponse."""
-
     node_id: Int32 = field("16+")
     host: Str = field("16+")
     port: Int32 = field("16+")
@@ -145,8 +119,6 @@ class NodeEndpoint:
 
 @message(api_key=1, versions="4-18", flexible="12+")
 class FetchResponse:
-    """Response to Fetch (key 1)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = field("7+", ignorable=True)
     session_id: Int32 = field("7+")

@@ -1,5 +1,3 @@
-"""FetchSnapshot (key 59): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import (
@@ -19,16 +17,12 @@ from kbroker.wire.schema import (
 
 @struct
 class SnapshotId:
-    """Part of FetchSnapshotRequest."""
-
     end_offset: Int64 = 0
     epoch: Int32 = 0
 
 
 @struct
 class PartitionSnapshot:
-    """Part of FetchSnapshotRequest."""
-
     partition: Int32 = 0
     current_leader_epoch: Int32 = 0
     snapshot_id: SnapshotId = field()
@@ -38,16 +32,12 @@ class PartitionSnapshot:
 
 @struct
 class TopicSnapshot:
-    """Part of FetchSnapshotRequest."""
-
     name: Str = ""
     partitions: list[PartitionSnapshot] = field()
 
 
 @message(api_key=59, versions="0-1", flexible="0+")
 class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
-    """Request of FetchSnapshot (key 59)."""
-
     cluster_id: Str | None = field(nullable="0+", tag=0, default=None)
     replica_id: Int32 = -1
     max_bytes: Int32 = 2147483647
@@ -56,24 +46,18 @@ class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
 
 @struct
 class ResponseSnapshotId:
-    """Part of FetchSnapshotResponse."""
-
     end_offset: Int64 = 0
     epoch: Int32 = 0
 
 
 @struct
 class LeaderIdAndEpoch:
-    """Part of FetchSnapshotResponse."""
-
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 @struct
 class ResponsePartitionSnapshot:
-    """Part of FetchSnapshotResponse."""
-
     index: Int32 = 0
     error_code: Int16 = 0
     snapshot_id: ResponseSnapshotId = field()
@@ -85,16 +69,12 @@ class ResponsePartitionSnapshot:
 
 @struct
 class ResponseTopicSnapshot:
-    """Part of FetchSnapshotResponse."""
-
     name: Str = ""
     partitions: list[ResponsePartitionSnapshot] = field()
 
 
 @struct
 class NodeEndpoint:
-    """Part of FetchSnapshotResponse."""
-
     node_id: Int32 = field("1+")
     host: Str = field("1+")
     port: UInt16 = field("1+")
@@ -102,8 +82,6 @@ class NodeEndpoint:
 
 @message(api_key=59, versions="0-1", flexible="0+")
 class FetchSnapshotResponse:
-    """Response to FetchSnapshot (key 59)."""
-
     throttle_time_ms: Int32 = field(ignorable=True)
     error_code: Int16 = 0
     topics: list[ResponseTopicSnapshot] = field()

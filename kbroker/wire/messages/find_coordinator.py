@@ -1,5 +1,3 @@
-"""FindCoordinator (key 10): versions 0-6, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
-    """Request of FindCoordinator (key 10)."""
-
     key: Str = field("0-3")
     key_type: Int8 = field("1+")
     coordinator_keys: list[Str] = field("4+")
@@ -16,8 +12,6 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
 @struct
 class Coordinator:
-    """Part of FindCoordinatorResponse."""
-
     key: Str = field("4+")
     node_id: Int32 = field("4+")
     host: Str = field("4+")
@@ -28,8 +22,6 @@ class Coordinator:
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse:
-    """Response to FindCoordinator (key 10)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = field("0-3")
     error_message: Str | None = field("1-3", nullable="1-3", ignorable=True)

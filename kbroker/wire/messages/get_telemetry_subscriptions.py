@@ -1,5 +1,3 @@
-"""GetTelemetrySubscriptions (key 71): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,15 +6,11 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, UuidFiel
 
 @message(api_key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"]):
-    """Request of GetTelemetrySubscriptions (key 71)."""
-
     client_instance_id: UuidField = ZERO_UUID
 
 
 @message(api_key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse:
-    """Response to GetTelemetrySubscriptions (key 71)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     client_instance_id: UuidField = ZERO_UUID

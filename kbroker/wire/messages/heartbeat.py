@@ -1,5 +1,3 @@
-"""Heartbeat (key 12): versions 0-4, flexible from 4."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
 
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest(Request["HeartbeatResponse"]):
-    """Request of Heartbeat (key 12)."""
-
     group_id: Str = ""
     generation_id: Int32 = 0
     member_id: Str = ""
@@ -17,7 +13,5 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse:
-    """Response to Heartbeat (key 12)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = 0

@@ -1,5 +1,3 @@
-"""IncrementalAlterConfigs (key 44): versions 0-1, flexible from 1."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, m
 
 @struct
 class AlterableConfig:
-    """Part of IncrementalAlterConfigsRequest."""
-
     name: Str = ""
     config_operation: Int8 = 0
     value: Str | None = field(nullable="0+")
@@ -16,8 +12,6 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """Part of IncrementalAlterConfigsRequest."""
-
     resource_type: Int8 = 0
     resource_name: Str = ""
     configs: list[AlterableConfig] = field()
@@ -25,16 +19,12 @@ class AlterConfigsResource:
 
 @message(api_key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
-    """Request of IncrementalAlterConfigs (key 44)."""
-
     resources: list[AlterConfigsResource] = field()
     validate_only: Bool = False
 
 
 @struct
 class AlterConfigsResourceResponse:
-    """Part of IncrementalAlterConfigsResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     resource_type: Int8 = 0
@@ -43,7 +33,5 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse:
-    """Response to IncrementalAlterConfigs (key 44)."""
-
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = field()

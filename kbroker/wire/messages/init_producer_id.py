@@ -1,5 +1,3 @@
-"""InitProducerId (key 22): versions 0-6, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, 
 
 @message(api_key=22, versions="0-6", flexible="2+", unstable_last=True)
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
-    """Request of InitProducerId (key 22)."""
-
     transactional_id: Str | None = field(nullable="0+")
     transaction_timeout_ms: Int32 = 0
     producer_id: Int64 = field("3+", default=-1)
@@ -19,8 +15,6 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
 @message(api_key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse:
-    """Response to InitProducerId (key 22)."""
-
     throttle_time_ms: Int32 = field(ignorable=True)
     error_code: Int16 = 0
     producer_id: Int64 = -1

@@ -1,5 +1,3 @@
-"""JoinGroup (key 11): versions 0-9, flexible from 6."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Bytes, Int16, Int32, Request, Str, field, 
 
 @struct
 class JoinGroupRequestProtocol:
-    """Part of JoinGroupRequest."""
-
     name: Str = ""
     metadata: Bytes = b""
 
 
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest(Request["JoinGroupResponse"]):
-    """Request of JoinGroup (key 11)."""
-
     group_id: Str = ""
     session_timeout_ms: Int32 = 0
     rebalance_timeout_ms: Int32 = field("1+", ignorable=True, default=-1)
@@ -29,8 +23,6 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 @struct
 class JoinGroupResponseMember:
-    """Part of JoinGroupResponse."""
-
     member_id: Str = ""
     group_instance_id: Str | None = field("5+", nullable="5+", ignorable=True, default=None)
     metadata: Bytes = b""
@@ -38,8 +30,6 @@ class JoinGroupResponseMember:
 
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """Response to JoinGroup (key 11)."""
-
     throttle_time_ms: Int32 = field("2+", ignorable=True)
     error_code: Int16 = 0
     generation_id: Int32 = -1

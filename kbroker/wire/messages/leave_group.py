@@ -1,5 +1,3 @@
-"""LeaveGroup (key 13): versions 0-5, flexible from 4."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, stru
 
 @struct
 class MemberIdentity:
-    """Part of LeaveGroupRequest."""
-
     member_id: Str = field("3+")
     group_instance_id: Str | None = field("3+", nullable="3+", default=None)
     reason: Str | None = field("5+", nullable="5+", ignorable=True, default=None)
@@ -16,8 +12,6 @@ class MemberIdentity:
 
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
-    """Request of LeaveGroup (key 13)."""
-
     group_id: Str = ""
     member_id: Str = field("0-2")
     members: list[MemberIdentity] = field("3+")
@@ -25,8 +19,6 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 @struct
 class MemberResponse:
-    """Part of LeaveGroupResponse."""
-
     member_id: Str = field("3+")
     group_instance_id: Str | None = field("3+", nullable="3+")
     error_code: Int16 = field("3+")
@@ -34,8 +26,6 @@ class MemberResponse:
 
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """Response to LeaveGroup (key 13)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = 0
     members: list[MemberResponse] = field("3+")

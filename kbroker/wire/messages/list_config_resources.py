@@ -1,5 +1,3 @@
-"""ListConfigResources (key 74): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,23 +5,17 @@ from kbroker.wire.schema import Int8, Int16, Int32, Request, Str, field, message
 
 @message(api_key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
-    """Request of ListConfigResources (key 74)."""
-
     resource_types: list[Int8] = field("1+")
 
 
 @struct
 class ConfigResource:
-    """Part of ListConfigResourcesResponse."""
-
     resource_name: Str = ""
     resource_type: Int8 = field("1+", ignorable=True, default=16)
 
 
 @message(api_key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesResponse:
-    """Response to ListConfigResources (key 74)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: list[ConfigResource] = field()

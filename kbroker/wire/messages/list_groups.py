@@ -1,5 +1,3 @@
-"""ListGroups (key 16): versions 0-5, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, stru
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest(Request["ListGroupsResponse"]):
-    """Request of ListGroups (key 16)."""
-
     states_filter: list[Str] = field("4+")
     types_filter: list[Str] = field("5+")
 
 
 @struct
 class ListedGroup:
-    """Part of ListGroupsResponse."""
-
     group_id: Str = ""
     protocol_type: Str = ""
     group_state: Str = field("4+", ignorable=True)
@@ -25,8 +19,6 @@ class ListedGroup:
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse:
-    """Response to ListGroups (key 16)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = 0
     groups: list[ListedGroup] = field()

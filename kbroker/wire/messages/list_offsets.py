@@ -1,5 +1,3 @@
-"""ListOffsets (key 2): versions 1-11, flexible from 6."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, field, 
 
 @struct
 class ListOffsetsPartition:
-    """Part of ListOffsetsRequest."""
-
     partition_index: Int32 = 0
     current_leader_epoch: Int32 = field("4+", ignorable=True, default=-1)
     timestamp: Int64 = 0
@@ -16,16 +12,12 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    """Part of ListOffsetsRequest."""
-
     name: Str = ""
     partitions: list[ListOffsetsPartition] = field()
 
 
 @message(api_key=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
-    """Request of ListOffsets (key 2)."""
-
     replica_id: Int32 = 0
     isolation_level: Int8 = field("2+")
     topics: list[ListOffsetsTopic] = field()
@@ -34,8 +26,6 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
 @struct
 class ListOffsetsPartitionResponse:
-    """Part of ListOffsetsResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     timestamp: Int64 = field("1+", default=-1)
@@ -45,15 +35,11 @@ class ListOffsetsPartitionResponse:
 
 @struct
 class ListOffsetsTopicResponse:
-    """Part of ListOffsetsResponse."""
-
     name: Str = ""
     partitions: list[ListOffsetsPartitionResponse] = field()
 
 
 @message(api_key=2, versions="1-11", flexible="6+")
 class ListOffsetsResponse:
-    """Response to ListOffsets (key 2)."""
-
     throttle_time_ms: Int32 = field("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field()

@@ -1,5 +1,3 @@
-"""ListPartitionReassignments (key 46): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, struct
@@ -7,24 +5,18 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, field, message, stru
 
 @struct
 class ListPartitionReassignmentsTopics:
-    """Part of ListPartitionReassignmentsRequest."""
-
     name: Str = ""
     partition_indexes: list[Int32] = field()
 
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
-    """Request of ListPartitionReassignments (key 46)."""
-
     timeout_ms: Int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = field(nullable="0+", default=None)
 
 
 @struct
 class OngoingPartitionReassignment:
-    """Part of ListPartitionReassignmentsResponse."""
-
     partition_index: Int32 = 0
     replicas: list[Int32] = field()
     adding_replicas: list[Int32] = field()
@@ -33,16 +25,12 @@ class OngoingPartitionReassignment:
 
 @struct
 class OngoingTopicReassignment:
-    """Part of ListPartitionReassignmentsResponse."""
-
     name: Str = ""
     partitions: list[OngoingPartitionReassignment] = field()
 
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """Response to ListPartitionReassignments (key 46)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")

@@ -1,5 +1,3 @@
-"""ListTransactions (key 66): versions 0-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, field, messag
 
 @message(api_key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
-    """Request of ListTransactions (key 66)."""
-
     state_filters: list[Str] = field()
     producer_id_filters: list[Int64] = field()
     duration_filter: Int64 = field("1+", default=-1)
@@ -17,8 +13,6 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
 
 @struct
 class TransactionState:
-    """Part of ListTransactionsResponse."""
-
     transactional_id: Str = ""
     producer_id: Int64 = 0
     transaction_state: Str = ""
@@ -26,8 +20,6 @@ class TransactionState:
 
 @message(api_key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
-    """Response to ListTransactions (key 66)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     unknown_state_filters: list[Str] = field()

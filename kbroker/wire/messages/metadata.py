@@ -1,5 +1,3 @@
-"""Metadata (key 3): versions 0-13, flexible from 9."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, fie
 
 @struct
 class MetadataRequestTopic:
-    """Part of MetadataRequest."""
-
     topic_id: UuidField = field("10+", ignorable=True)
     name: Str | None = field(nullable="10+")
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
 class MetadataRequest(Request["MetadataResponse"]):
-    """Request of Metadata (key 3)."""
-
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
     allow_auto_topic_creation: Bool = field("4+", default=True)
     include_cluster_authorized_operations: Bool = field("8-10")
@@ -25,8 +19,6 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 @struct
 class MetadataResponseBroker:
-    """Part of MetadataResponse."""
-
     node_id: Int32 = 0
     host: Str = ""
     port: Int32 = 0
@@ -35,8 +27,6 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """Part of MetadataResponse."""
-
     error_code: Int16 = 0
     partition_index: Int32 = 0
     leader_id: Int32 = 0
@@ -48,8 +38,6 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """Part of MetadataResponse."""
-
     error_code: Int16 = 0
     name: Str | None = field(nullable="12+")
     topic_id: UuidField = field("10+", ignorable=True)
@@ -60,8 +48,6 @@ class MetadataResponseTopic:
 
 @message(api_key=3, versions="0-13", flexible="9+")
 class MetadataResponse:
-    """Response to Metadata (key 3)."""
-
     throttle_time_ms: Int32 = field("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = field()
     cluster_id: Str | None = field("2+", nullable="2+", ignorable=True, default=None)

@@ -1,5 +1,3 @@
-"""OffsetCommit (key 8): versions 2-10, flexible from 8."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, fi
 
 @struct
 class OffsetCommitRequestPartition:
-    """Part of OffsetCommitRequest."""
-
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
     committed_leader_epoch: Int32 = field("6+", ignorable=True, default=-1)
@@ -17,8 +13,6 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
-    """Part of OffsetCommitRequest."""
-
     name: Str = field("0-9", ignorable=True)
     topic_id: UuidField = field("10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = field()
@@ -26,8 +20,6 @@ class OffsetCommitRequestTopic:
 
 @message(api_key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
-    """Request of OffsetCommit (key 8)."""
-
     group_id: Str = ""
     generation_id_or_member_epoch: Int32 = field("1+", ignorable=True, default=-1)
     member_id: Str = field("1+", ignorable=True)
@@ -38,16 +30,12 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 @struct
 class OffsetCommitResponsePartition:
-    """Part of OffsetCommitResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
 
 
 @struct
 class OffsetCommitResponseTopic:
-    """Part of OffsetCommitResponse."""
-
     name: Str = field("0-9", ignorable=True)
     topic_id: UuidField = field("10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = field()
@@ -55,7 +43,5 @@ class OffsetCommitResponseTopic:
 
 @message(api_key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse:
-    """Response to OffsetCommit (key 8)."""
-
     throttle_time_ms: Int32 = field("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field()

@@ -1,5 +1,3 @@
-"""OffsetFetch (key 9): versions 1-10, flexible from 6."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UuidFie
 
 @struct
 class OffsetFetchRequestTopic:
-    """Part of OffsetFetchRequest."""
-
     name: Str = field("0-7")
     partition_indexes: list[Int32] = field("0-7")
 
 
 @struct
 class OffsetFetchRequestTopics:
-    """Part of OffsetFetchRequest."""
-
     name: Str = field("8-9", ignorable=True)
     topic_id: UuidField = field("10+", ignorable=True)
     partition_indexes: list[Int32] = field("8+")
@@ -24,8 +18,6 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """Part of OffsetFetchRequest."""
-
     group_id: Str = field("8+")
     member_id: Str | None = field("9+", nullable="9+", ignorable=True, default=None)
     member_epoch: Int32 = field("9+", ignorable=True, default=-1)
@@ -34,8 +26,6 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
-    """Request of OffsetFetch (key 9)."""
-
     group_id: Str = field("0-7")
     topics: list[OffsetFetchRequestTopic] | None = field("0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = field("8+")
@@ -44,8 +34,6 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 @struct
 class OffsetFetchResponsePartition:
-    """Part of OffsetFetchResponse."""
-
     partition_index: Int32 = field("0-7")
     committed_offset: Int64 = field("0-7")
     committed_leader_epoch: Int32 = field("5-7", ignorable=True, default=-1)
@@ -55,16 +43,12 @@ class OffsetFetchResponsePartition:
 
 @struct
 class OffsetFetchResponseTopic:
-    """Part of OffsetFetchResponse."""
-
     name: Str = field("0-7")
     partitions: list[OffsetFetchResponsePartition] = field("0-7")
 
 
 @struct
 class OffsetFetchResponsePartitions:
-    """Part of OffsetFetchResponse."""
-
     partition_index: Int32 = field("8+")
     committed_offset: Int64 = field("8+")
     committed_leader_epoch: Int32 = field("8+", ignorable=True, default=-1)
@@ -74,8 +58,6 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
-    """Part of OffsetFetchResponse."""
-
     name: Str = field("8-9", ignorable=True)
     topic_id: UuidField = field("10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = field("8+")
@@ -83,8 +65,6 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
-    """Part of OffsetFetchResponse."""
-
     group_id: Str = field("8+")
     topics: list[OffsetFetchResponseTopics] = field("8+")
     error_code: Int16 = field("8+")
@@ -92,8 +72,6 @@ class OffsetFetchResponseGroup:
 
 @message(api_key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse:
-    """Response to OffsetFetch (key 9)."""
-
     throttle_time_ms: Int32 = field("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field("0-7")
     error_code: Int16 = field("2-7", ignorable=True)

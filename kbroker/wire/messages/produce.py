@@ -1,5 +1,3 @@
-"""Produce (key 0): versions 3-13, flexible from 9."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Records, Request, Str, UuidField, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Int16, Int32, Int64, Records, Request, Str, Uuid
 
 @struct
 class PartitionProduceData:
-    """Part of ProduceRequest."""
-
     index: Int32 = 0
     records: Records | None = field(nullable="0+", default=None)
 
 
 @struct
 class TopicProduceData:
-    """Part of ProduceRequest."""
-
     name: Str = field("0-12", ignorable=True)
     topic_id: UuidField = field("13+", ignorable=True)
     partition_data: list[PartitionProduceData] = field()
@@ -24,8 +18,6 @@ class TopicProduceData:
 
 @message(api_key=0, versions="3-13", flexible="9+")
 class ProduceRequest(Request["ProduceResponse"]):
-    """Request of Produce (key 0)."""
-
     transactional_id: Str | None = field("3+", nullable="3+", default=None)
     acks: Int16 = 0
     timeout_ms: Int32 = 0
@@ -34,24 +26,18 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 @struct
 class BatchIndexAndErrorMessage:
-    """Part of ProduceResponse."""
-
     batch_index: Int32 = field("8+")
     batch_index_error_message: Str | None = field("8+", nullable="8+", default=None)
 
 
 @struct
 class LeaderIdAndEpoch:
-    """Part of ProduceResponse."""
-
     leader_id: Int32 = field("10+", default=-1)
     leader_epoch: Int32 = field("10+", default=-1)
 
 
 @struct
 class PartitionProduceResponse:
-    """Part of ProduceResponse."""
-
     index: Int32 = 0
     error_code: Int16 = 0
     base_offset: Int64 = 0
@@ -64,8 +50,6 @@ class PartitionProduceResponse:
 
 @struct
 class TopicProduceResponse:
-    """Part of ProduceResponse."""
-
     name: Str = field("0-12", ignorable=True)
     topic_id: UuidField = field("13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = field()
@@ -73,8 +57,6 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """Part of ProduceResponse."""
-
     node_id: Int32 = field("10+")
     host: Str = field("10+")
     port: Int32 = field("10+")
@@ -83,8 +65,6 @@ class NodeEndpoint:
 
 @message(api_key=0, versions="3-13", flexible="9+")
 class ProduceResponse:
-    """Response to Produce (key 0)."""
-
     responses: list[TopicProduceResponse] = field()
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = field("10+", tag=0)

@@ -1,5 +1,3 @@
-"""PushTelemetry (key 72): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Bool, Bytes, Int8, Int16, Int32, Request, UuidFi
 
 @message(api_key=72, versions="0", flexible="0+")
 class PushTelemetryRequest(Request["PushTelemetryResponse"]):
-    """Request of PushTelemetry (key 72)."""
-
     client_instance_id: UuidField = ZERO_UUID
     subscription_id: Int32 = 0
     terminating: Bool = False
@@ -19,7 +15,5 @@ class PushTelemetryRequest(Request["PushTelemetryResponse"]):
 
 @message(api_key=72, versions="0", flexible="0+")
 class PushTelemetryResponse:
-    """Response to PushTelemetry (key 72)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

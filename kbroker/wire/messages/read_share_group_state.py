@@ -1,5 +1,3 @@
-"""ReadShareGroupState (key 84): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,32 +6,24 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, UuidFie
 
 @struct
 class PartitionData:
-    """Part of ReadShareGroupStateRequest."""
-
     partition: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 @struct
 class ReadStateData:
-    """Part of ReadShareGroupStateRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionData] = field()
 
 
 @message(api_key=84, versions="0", flexible="0+")
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
-    """Request of ReadShareGroupState (key 84)."""
-
     group_id: Str = ""
     topics: list[ReadStateData] = field()
 
 
 @struct
 class StateBatch:
-    """Part of ReadShareGroupStateResponse."""
-
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     delivery_state: Int8 = 0
@@ -42,8 +32,6 @@ class StateBatch:
 
 @struct
 class PartitionResult:
-    """Part of ReadShareGroupStateResponse."""
-
     partition: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -54,14 +42,10 @@ class PartitionResult:
 
 @struct
 class ReadStateResult:
-    """Part of ReadShareGroupStateResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionResult] = field()
 
 
 @message(api_key=84, versions="0", flexible="0+")
 class ReadShareGroupStateResponse:
-    """Response to ReadShareGroupState (key 84)."""
-
     results: list[ReadStateResult] = field()

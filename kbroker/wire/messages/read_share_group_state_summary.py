@@ -1,5 +1,3 @@
-"""ReadShareGroupStateSummary (key 87): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,32 +6,24 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, fi
 
 @struct
 class PartitionData:
-    """Part of ReadShareGroupStateSummaryRequest."""
-
     partition: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 @struct
 class ReadStateSummaryData:
-    """Part of ReadShareGroupStateSummaryRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionData] = field()
 
 
 @message(api_key=87, versions="0-1", flexible="0+")
 class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryResponse"]):
-    """Request of ReadShareGroupStateSummary (key 87)."""
-
     group_id: Str = ""
     topics: list[ReadStateSummaryData] = field()
 
 
 @struct
 class PartitionResult:
-    """Part of ReadShareGroupStateSummaryResponse."""
-
     partition: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -45,14 +35,10 @@ class PartitionResult:
 
 @struct
 class ReadStateSummaryResult:
-    """Part of ReadShareGroupStateSummaryResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionResult] = field()
 
 
 @message(api_key=87, versions="0-1", flexible="0+")
 class ReadShareGroupStateSummaryResponse:
-    """Response to ReadShareGroupStateSummary (key 87)."""
-
     results: list[ReadStateSummaryResult] = field()

@@ -1,5 +1,3 @@
-"""RemoveRaftVoter (key 81): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, me
 
 @message(api_key=81, versions="0", flexible="0+")
 class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
-    """Request of RemoveRaftVoter (key 81)."""
-
     cluster_id: Str | None = field(nullable="0+")
     voter_id: Int32 = 0
     voter_directory_id: UuidField = ZERO_UUID
@@ -17,8 +13,6 @@ class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
 
 @message(api_key=81, versions="0", flexible="0+")
 class RemoveRaftVoterResponse:
-    """Response to RemoveRaftVoter (key 81)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", ignorable=True)

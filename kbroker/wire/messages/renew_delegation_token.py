@@ -1,5 +1,3 @@
-"""RenewDelegationToken (key 39): versions 1-2, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, message
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bytes, Int16, Int32, Int64, Request, message
 
 @message(api_key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"]):
-    """Request of RenewDelegationToken (key 39)."""
-
     hmac: Bytes = b""
     renew_period_ms: Int64 = 0
 
 
 @message(api_key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenResponse:
-    """Response to RenewDelegationToken (key 39)."""
-
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0
     throttle_time_ms: Int32 = 0

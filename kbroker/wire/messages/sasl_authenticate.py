@@ -1,5 +1,3 @@
-"""SaslAuthenticate (key 36): versions 0-2, flexible from 2."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bytes, Int16, Int64, Request, Str, field, message
@@ -7,15 +5,11 @@ from kbroker.wire.schema import Bytes, Int16, Int64, Request, Str, field, messag
 
 @message(api_key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
-    """Request of SaslAuthenticate (key 36)."""
-
     auth_bytes: Bytes = b""
 
 
 @message(api_key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse:
-    """Response to SaslAuthenticate (key 36)."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
     auth_bytes: Bytes = b""

@@ -1,5 +1,3 @@
-"""ShareAcknowledge (key 79): versions 1-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, U
 
 @struct
 class AcknowledgementBatch:
-    """Part of ShareAcknowledgeRequest."""
-
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     acknowledge_types: list[Int8] = field()
@@ -17,24 +13,18 @@ class AcknowledgementBatch:
 
 @struct
 class AcknowledgePartition:
-    """Part of ShareAcknowledgeRequest."""
-
     partition_index: Int32 = 0
     acknowledgement_batches: list[AcknowledgementBatch] = field()
 
 
 @struct
 class AcknowledgeTopic:
-    """Part of ShareAcknowledgeRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[AcknowledgePartition] = field()
 
 
 @message(api_key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
-    """Request of ShareAcknowledge (key 79)."""
-
     group_id: Str | None = field(nullable="0+", default=None)
     member_id: Str | None = field(nullable="0+")
     share_session_epoch: Int32 = 0
@@ -44,16 +34,12 @@ class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
 
 @struct
 class LeaderIdAndEpoch:
-    """Part of ShareAcknowledgeResponse."""
-
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 @struct
 class PartitionData:
-    """Part of ShareAcknowledgeResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -62,16 +48,12 @@ class PartitionData:
 
 @struct
 class ShareAcknowledgeTopicResponse:
-    """Part of ShareAcknowledgeResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionData] = field()
 
 
 @struct
 class NodeEndpoint:
-    """Part of ShareAcknowledgeResponse."""
-
     node_id: Int32 = 0
     host: Str = ""
     port: Int32 = 0
@@ -80,8 +62,6 @@ class NodeEndpoint:
 
 @message(api_key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeResponse:
-    """Response to ShareAcknowledge (key 79)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

@@ -1,5 +1,3 @@
-"""ShareFetch (key 78): versions 1-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -21,8 +19,6 @@ from kbroker.wire.schema import (
 
 @struct
 class AcknowledgementBatch:
-    """Part of ShareFetchRequest."""
-
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     acknowledge_types: list[Int8] = field()
@@ -30,8 +26,6 @@ class AcknowledgementBatch:
 
 @struct
 class FetchPartition:
-    """Part of ShareFetchRequest."""
-
     partition_index: Int32 = 0
     partition_max_bytes: Int32 = field("0")
     acknowledgement_batches: list[AcknowledgementBatch] = field()
@@ -39,24 +33,18 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """Part of ShareFetchRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[FetchPartition] = field()
 
 
 @struct
 class ForgottenTopic:
-    """Part of ShareFetchRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[Int32] = field()
 
 
 @message(api_key=78, versions="1-2", flexible="0+")
 class ShareFetchRequest(Request["ShareFetchResponse"]):
-    """Request of ShareFetch (key 78)."""
-
     group_id: Str | None = field(nullable="0+", default=None)
     member_id: Str | None = field(nullable="0+")
     share_session_epoch: Int32 = 0
@@ -73,16 +61,12 @@ class ShareFetchRequest(Request["ShareFetchResponse"]):
 
 @struct
 class LeaderIdAndEpoch:
-    """Part of ShareFetchResponse."""
-
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
 
 
 @struct
 class AcquiredRecords:
-    """Part of ShareFetchResponse."""
-
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     delivery_count: Int16 = 0
@@ -90,8 +74,6 @@ class AcquiredRecords:
 
 @struct
 class PartitionData:
-    """Part of ShareFetchResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -104,16 +86,12 @@ class PartitionData:
 
 @struct
 class ShareFetchableTopicResponse:
-    """Part of ShareFetchResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionData] = field()
 
 
 @struct
 class NodeEndpoint:
-    """Part of ShareFetchResponse."""
-
     node_id: Int32 = 0
     host: Str = ""
     port: Int32 = 0
@@ -122,8 +100,6 @@ class NodeEndpoint:
 
 @message(api_key=78, versions="1-2", flexible="0+")
 class ShareFetchResponse:
-    """Response to ShareFetch (key 78)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

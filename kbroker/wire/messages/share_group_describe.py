@@ -1,5 +1,3 @@
-"""ShareGroupDescribe (key 77): version 1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,16 +6,12 @@ from kbroker.wire.schema import Bool, Int16, Int32, Request, Str, UuidField, fie
 
 @message(api_key=77, versions="1", flexible="0+")
 class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
-    """Request of ShareGroupDescribe (key 77)."""
-
     group_ids: list[Str] = field()
     include_authorized_operations: Bool = False
 
 
 @struct
 class TopicPartitions:
-    """Part of ShareGroupDescribeResponse."""
-
     topic_id: UuidField = ZERO_UUID
     topic_name: Str = ""
     partitions: list[Int32] = field()
@@ -25,15 +19,11 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """Part of ShareGroupDescribeResponse."""
-
     topic_partitions: list[TopicPartitions] = field()
 
 
 @struct
 class Member:
-    """Part of ShareGroupDescribeResponse."""
-
     member_id: Str = ""
     rack_id: Str | None = field(nullable="0+", default=None)
     member_epoch: Int32 = 0
@@ -45,8 +35,6 @@ class Member:
 
 @struct
 class DescribedGroup:
-    """Part of ShareGroupDescribeResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
     group_id: Str = ""
@@ -60,7 +48,5 @@ class DescribedGroup:
 
 @message(api_key=77, versions="1", flexible="0+")
 class ShareGroupDescribeResponse:
-    """Response to ShareGroupDescribe (key 77)."""
-
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup] = field()

@@ -1,5 +1,3 @@
-"""ShareGroupHeartbeat (key 76): version 1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UuidField, field, me
 
 @message(api_key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
-    """Request of ShareGroupHeartbeat (key 76)."""
-
     group_id: Str = ""
     member_id: Str = ""
     member_epoch: Int32 = 0
@@ -19,23 +15,17 @@ class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
 
 @struct
 class TopicPartitions:
-    """Part of ShareGroupHeartbeatResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[Int32] = field()
 
 
 @struct
 class Assignment:
-    """Part of ShareGroupHeartbeatResponse."""
-
     topic_partitions: list[TopicPartitions] = field()
 
 
 @message(api_key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse:
-    """Response to ShareGroupHeartbeat (key 76)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

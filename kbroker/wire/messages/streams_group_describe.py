@@ -1,5 +1,3 @@
-"""StreamsGroupDescribe (key 89): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, UInt16, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, U
 
 @message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
-    """Request of StreamsGroupDescribe (key 89)."""
-
     group_ids: list[Str] = field()
     include_authorized_operations: Bool = False
     include_topology_description: Bool = field("1+")
@@ -16,16 +12,12 @@ class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
 
 @struct
 class KeyValue:
-    """Part of StreamsGroupDescribeResponse."""
-
     key: Str = ""
     value: Str = ""
 
 
 @struct
 class TopicInfo:
-    """Part of StreamsGroupDescribeResponse."""
-
     name: Str = ""
     partitions: Int32 = 0
     replication_factor: Int16 = 0
@@ -34,8 +26,6 @@ class TopicInfo:
 
 @struct
 class Subtopology:
-    """Part of StreamsGroupDescribeResponse."""
-
     subtopology_id: Str = ""
     source_topics: list[Str] = field()
     repartition_sink_topics: list[Str] = field()
@@ -45,24 +35,18 @@ class Subtopology:
 
 @struct
 class Topology:
-    """Part of StreamsGroupDescribeResponse."""
-
     epoch: Int32 = 0
     subtopologies: list[Subtopology] | None = field(nullable="0+", default=None)
 
 
 @struct
 class Endpoint:
-    """Part of StreamsGroupDescribeResponse."""
-
     host: Str = ""
     port: UInt16 = 0
 
 
 @struct
 class TaskOffset:
-    """Part of StreamsGroupDescribeResponse."""
-
     subtopology_id: Str = ""
     partition: Int32 = 0
     offset: Int64 = 0
@@ -70,16 +54,12 @@ class TaskOffset:
 
 @struct
 class TaskIds:
-    """Part of StreamsGroupDescribeResponse."""
-
     subtopology_id: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class Assignment:
-    """Part of StreamsGroupDescribeResponse."""
-
     active_tasks: list[TaskIds] = field()
     standby_tasks: list[TaskIds] = field()
     warmup_tasks: list[TaskIds] = field()
@@ -87,8 +67,6 @@ class Assignment:
 
 @struct
 class Member:
-    """Part of StreamsGroupDescribeResponse."""
-
     member_id: Str = ""
     member_epoch: Int32 = 0
     instance_id: Str | None = field(nullable="0+", default=None)
@@ -108,8 +86,6 @@ class Member:
 
 @struct
 class TopologyDescriptionNode:
-    """Part of StreamsGroupDescribeResponse."""
-
     name: Str = field("1+")
     node_type: Int8 = field("1+")
     source_topics: list[Str] = field("1+")
@@ -120,32 +96,24 @@ class TopologyDescriptionNode:
 
 @struct
 class TopologyDescriptionSubtopology:
-    """Part of StreamsGroupDescribeResponse."""
-
     subtopology_id: Str = field("1+")
     nodes: list[TopologyDescriptionNode] = field("1+")
 
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """Part of StreamsGroupDescribeResponse."""
-
     source: TopologyDescriptionNode = field("1+")
     processor: TopologyDescriptionNode = field("1+")
 
 
 @struct
 class TopologyDescription:
-    """Part of StreamsGroupDescribeResponse."""
-
     subtopologies: list[TopologyDescriptionSubtopology] = field("1+")
     global_stores: list[TopologyDescriptionGlobalStore] = field("1+")
 
 
 @struct
 class DescribedGroup:
-    """Part of StreamsGroupDescribeResponse."""
-
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
     group_id: Str = ""
@@ -162,7 +130,5 @@ class DescribedGroup:
 
 @message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeResponse:
-    """Response to StreamsGroupDescribe (key 89)."""
-
     throttle_time_ms: Int32 = 0
     groups: list[DescribedGroup] = field()

@@ -1,5 +1,3 @@
-"""StreamsGroupHeartbeat (key 88): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, UInt16, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, U
 
 @struct
 class KeyValue:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     key: Str = ""
     value: Str = ""
 
 
 @struct
 class TopicInfo:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     name: Str = ""
     partitions: Int32 = 0
     replication_factor: Int16 = 0
@@ -25,8 +19,6 @@ class TopicInfo:
 
 @struct
 class CopartitionGroup:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     source_topics: list[Int16] = field()
     source_topic_regex: list[Int16] = field()
     repartition_source_topics: list[Int16] = field()
@@ -34,8 +26,6 @@ class CopartitionGroup:
 
 @struct
 class Subtopology:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     subtopology_id: Str = ""
     source_topics: list[Str] = field()
     source_topic_regex: list[Str] = field()
@@ -47,32 +37,24 @@ class Subtopology:
 
 @struct
 class Topology:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     epoch: Int32 = 0
     subtopologies: list[Subtopology] = field()
 
 
 @struct
 class TaskIds:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     subtopology_id: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class Endpoint:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     host: Str = ""
     port: UInt16 = 0
 
 
 @struct
 class TaskOffset:
-    """Part of StreamsGroupHeartbeatRequest."""
-
     subtopology_id: Str = ""
     partition: Int32 = 0
     offset: Int64 = 0
@@ -80,8 +62,6 @@ class TaskOffset:
 
 @message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
-    """Request of StreamsGroupHeartbeat (key 88)."""
-
     group_id: Str = ""
     member_id: Str = ""
     member_epoch: Int32 = 0
@@ -103,40 +83,30 @@ class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
 
 @struct
 class Status:
-    """Part of StreamsGroupHeartbeatResponse."""
-
     status_code: Int8 = 0
     status_detail: Str = ""
 
 
 @struct
 class ResponseTaskIds:
-    """Part of StreamsGroupHeartbeatResponse."""
-
     subtopology_id: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class ResponseEndpoint:
-    """Part of StreamsGroupHeartbeatResponse."""
-
     host: Str = ""
     port: UInt16 = 0
 
 
 @struct
 class TopicPartition:
-    """Part of StreamsGroupHeartbeatResponse."""
-
     topic: Str = ""
     partitions: list[Int32] = field()
 
 
 @struct
 class EndpointToPartitions:
-    """Part of StreamsGroupHeartbeatResponse."""
-
     user_endpoint: ResponseEndpoint = field()
     active_partitions: list[TopicPartition] = field()
     standby_partitions: list[TopicPartition] = field()
@@ -144,8 +114,6 @@ class EndpointToPartitions:
 
 @message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatResponse:
-    """Response to StreamsGroupHeartbeat (key 88)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)

@@ -1,5 +1,3 @@
-"""SyncGroup (key 14): versions 0-5, flexible from 4."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bytes, Int16, Int32, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bytes, Int16, Int32, Request, Str, field, messag
 
 @struct
 class SyncGroupRequestAssignment:
-    """Part of SyncGroupRequest."""
-
     member_id: Str = ""
     assignment: Bytes = b""
 
 
 @message(api_key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest(Request["SyncGroupResponse"]):
-    """Request of SyncGroup (key 14)."""
-
     group_id: Str = ""
     generation_id: Int32 = 0
     member_id: Str = ""
@@ -28,8 +22,6 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
 @message(api_key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse:
-    """Response to SyncGroup (key 14)."""
-
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = 0
     protocol_type: Str | None = field("5+", nullable="5+", ignorable=True, default=None)

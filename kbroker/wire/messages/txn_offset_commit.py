@@ -1,5 +1,3 @@
-"""TxnOffsetCommit (key 28): versions 0-6, flexible from 3."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Int16, Int32, Int64, Request, Str, UuidField, fi
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """Part of TxnOffsetCommitRequest."""
-
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
     committed_leader_epoch: Int32 = field("2+", ignorable=True, default=-1)
@@ -17,8 +13,6 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    """Part of TxnOffsetCommitRequest."""
-
     name: Str = field("0-5", ignorable=True)
     topic_id: UuidField = field("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = field()
@@ -26,8 +20,6 @@ class TxnOffsetCommitRequestTopic:
 
 @message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
-    """Request of TxnOffsetCommit (key 28)."""
-
     transactional_id: Str = ""
     group_id: Str = ""
     producer_id: Int64 = 0
@@ -40,16 +32,12 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """Part of TxnOffsetCommitResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
 
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    """Part of TxnOffsetCommitResponse."""
-
     name: Str = field("0-5", ignorable=True)
     topic_id: UuidField = field("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = field()
@@ -57,7 +45,5 @@ class TxnOffsetCommitResponseTopic:
 
 @message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
-    """Response to TxnOffsetCommit (key 28)."""
-
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = field()

@@ -1,5 +1,3 @@
-"""UnregisterBroker (key 64): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
@@ -7,15 +5,11 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, field, message
 
 @message(api_key=64, versions="0", flexible="0+")
 class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
-    """Request of UnregisterBroker (key 64)."""
-
     broker_id: Int32 = 0
 
 
 @message(api_key=64, versions="0", flexible="0+")
 class UnregisterBrokerResponse:
-    """Response to UnregisterBroker (key 64)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")

@@ -1,5 +1,3 @@
-"""UpdateFeatures (key 57): versions 0-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Request, Str, field, m
 
 @struct
 class FeatureUpdateKey:
-    """Part of UpdateFeaturesRequest."""
-
     feature: Str = ""
     max_version_level: Int16 = 0
     allow_downgrade: Bool = field("0")
@@ -17,8 +13,6 @@ class FeatureUpdateKey:
 
 @message(api_key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
-    """Request of UpdateFeatures (key 57)."""
-
     timeout_ms: Int32 = 60000
     feature_updates: list[FeatureUpdateKey] = field()
     validate_only: Bool = field("1+")
@@ -26,8 +20,6 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
 
 @struct
 class UpdatableFeatureResult:
-    """Part of UpdateFeaturesResponse."""
-
     feature: Str = ""
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
@@ -35,8 +27,6 @@ class UpdatableFeatureResult:
 
 @message(api_key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse:
-    """Response to UpdateFeatures (key 57)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")

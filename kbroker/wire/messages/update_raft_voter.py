@@ -1,5 +1,3 @@
-"""UpdateRaftVoter (key 82): version 0, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Int16, Int32, Request, Str, UInt16, UuidField, f
 
 @struct
 class Listener:
-    """Part of UpdateRaftVoterRequest."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -17,16 +13,12 @@ class Listener:
 
 @struct
 class KRaftVersionFeature:
-    """Part of UpdateRaftVoterRequest."""
-
     min_supported_version: Int16 = 0
     max_supported_version: Int16 = 0
 
 
 @message(api_key=82, versions="0", flexible="0+")
 class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"]):
-    """Request of UpdateRaftVoter (key 82)."""
-
     cluster_id: Str | None = field(nullable="0+")
     current_leader_epoch: Int32 = 0
     voter_id: Int32 = 0
@@ -37,8 +29,6 @@ class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"]):
 
 @struct
 class CurrentLeader:
-    """Part of UpdateRaftVoterResponse."""
-
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
     host: Str = ""
@@ -47,8 +37,6 @@ class CurrentLeader:
 
 @message(api_key=82, versions="0", flexible="0+")
 class UpdateRaftVoterResponse:
-    """Response to UpdateRaftVoter (key 82)."""
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     current_leader: CurrentLeader = field(tag=0)

@@ -1,5 +1,3 @@
-"""Vote (key 52): versions 0-2, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UInt16, UuidField, field, message, struct
@@ -7,8 +5,6 @@ from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, UInt16,
 
 @struct
 class PartitionData:
-    """Part of VoteRequest."""
-
     partition_index: Int32 = 0
     replica_epoch: Int32 = 0
     replica_id: Int32 = 0
@@ -21,16 +17,12 @@ class PartitionData:
 
 @struct
 class TopicData:
-    """Part of VoteRequest."""
-
     topic_name: Str = ""
     partitions: list[PartitionData] = field()
 
 
 @message(api_key=52, versions="0-2", flexible="0+")
 class VoteRequest(Request["VoteResponse"]):
-    """Request of Vote (key 52)."""
-
     cluster_id: Str | None = field(nullable="0+", default=None)
     voter_id: Int32 = field("1+", ignorable=True, default=-1)
     topics: list[TopicData] = field()
@@ -38,8 +30,6 @@ class VoteRequest(Request["VoteResponse"]):
 
 @struct
 class ResponsePartitionData:
-    """Part of VoteResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
     leader_id: Int32 = 0
@@ -49,16 +39,12 @@ class ResponsePartitionData:
 
 @struct
 class ResponseTopicData:
-    """Part of VoteResponse."""
-
     topic_name: Str = ""
     partitions: list[ResponsePartitionData] = field()
 
 
 @struct
 class NodeEndpoint:
-    """Part of VoteResponse."""
-
     node_id: Int32 = field("1+")
     host: Str = field("1+")
     port: UInt16 = field("1+")
@@ -66,8 +52,6 @@ class NodeEndpoint:
 
 @message(api_key=52, versions="0-2", flexible="0+")
 class VoteResponse:
-    """Response to Vote (key 52)."""
-
     error_code: Int16 = 0
     topics: list[ResponseTopicData] = field()
     node_endpoints: list[NodeEndpoint] = field("1+", tag=0)

@@ -1,5 +1,3 @@
-"""WriteShareGroupState (key 85): versions 0-1, flexible from 0."""
-
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
@@ -8,8 +6,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Request, Str, UuidFie
 
 @struct
 class StateBatch:
-    """Part of WriteShareGroupStateRequest."""
-
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     delivery_state: Int8 = 0
@@ -18,8 +14,6 @@ class StateBatch:
 
 @struct
 class PartitionData:
-    """Part of WriteShareGroupStateRequest."""
-
     partition: Int32 = 0
     state_epoch: Int32 = 0
     leader_epoch: Int32 = 0
@@ -30,24 +24,18 @@ class PartitionData:
 
 @struct
 class WriteStateData:
-    """Part of WriteShareGroupStateRequest."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionData] = field()
 
 
 @message(api_key=85, versions="0-1", flexible="0+")
 class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
-    """Request of WriteShareGroupState (key 85)."""
-
     group_id: Str = ""
     topics: list[WriteStateData] = field()
 
 
 @struct
 class PartitionResult:
-    """Part of WriteShareGroupStateResponse."""
-
     partition: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -55,14 +43,10 @@ class PartitionResult:
 
 @struct
 class WriteStateResult:
-    """Part of WriteShareGroupStateResponse."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[PartitionResult] = field()
 
 
 @message(api_key=85, versions="0-1", flexible="0+")
 class WriteShareGroupStateResponse:
-    """Response to WriteShareGroupState (key 85)."""
-
     results: list[WriteStateResult] = field()

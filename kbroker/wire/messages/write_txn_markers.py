@@ -1,5 +1,3 @@
-"""WriteTxnMarkers (key 27): versions 1-2, flexible from 1."""
-
 from __future__ import annotations
 
 from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, field, message, struct
@@ -7,16 +5,12 @@ from kbroker.wire.schema import Bool, Int8, Int16, Int32, Int64, Request, Str, f
 
 @struct
 class WritableTxnMarkerTopic:
-    """Part of WriteTxnMarkersRequest."""
-
     name: Str = ""
     partition_indexes: list[Int32] = field()
 
 
 @struct
 class WritableTxnMarker:
-    """Part of WriteTxnMarkersRequest."""
-
     producer_id: Int64 = 0
     producer_epoch: Int16 = 0
     transaction_result: Bool = False
@@ -27,37 +21,27 @@ class WritableTxnMarker:
 
 @message(api_key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
-    """Request of WriteTxnMarkers (key 27)."""
-
     markers: list[WritableTxnMarker] = field()
 
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """Part of WriteTxnMarkersResponse."""
-
     partition_index: Int32 = 0
     error_code: Int16 = 0
 
 
 @struct
 class WritableTxnMarkerTopicResult:
-    """Part of WriteTxnMarkersResponse."""
-
     name: Str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = field()
 
 
 @struct
 class WritableTxnMarkerResult:
-    """Part of WriteTxnMarkersResponse."""
-
     producer_id: Int64 = 0
     topics: list[WritableTxnMarkerTopicResult] = field()
 
 
 @message(api_key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersResponse:
-    """Response to WriteTxnMarkers (key 27)."""
-
     markers: list[WritableTxnMarkerResult] = field()

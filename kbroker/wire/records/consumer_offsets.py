@@ -7,8 +7,6 @@ from kbroker.wire.schema import Bytes, Int32, Int64, Str, UuidField, field, mess
 
 @message(api_key=0, versions="0")
 class LegacyOffsetCommitKey:
-    """Key of record type 0."""
-
     group: Str = field("0")
     topic: Str = field("0")
     partition: Int32 = field("0")
@@ -16,8 +14,6 @@ class LegacyOffsetCommitKey:
 
 @message(api_key=0, versions="0")
 class LegacyOffsetCommitValue:
-    """Value of record type 0."""
-
     offset: Int64 = field("0")
     metadata: Str = field("0")
     commit_timestamp: Int64 = field("0")
@@ -25,8 +21,6 @@ class LegacyOffsetCommitValue:
 
 @message(api_key=1, versions="0")
 class OffsetCommitKey:
-    """Key of record type 1."""
-
     group: Str = field("0")
     topic: Str = field("0")
     partition: Int32 = field("0")
@@ -34,8 +28,6 @@ class OffsetCommitKey:
 
 @message(api_key=1, versions="0-4", flexible="4+")
 class OffsetCommitValue:
-    """Value of record type 1."""
-
     offset: Int64 = 0
     leader_epoch: Int32 = field("3+", ignorable=True, default=-1)
     metadata: Str = ""
@@ -46,15 +38,11 @@ class OffsetCommitValue:
 
 @message(api_key=2, versions="0")
 class GroupMetadataKey:
-    """Key of record type 2."""
-
     group: Str = field("0")
 
 
 @struct
 class MemberMetadata:
-    """Part of GroupMetadataValue."""
-
     member_id: Str = ""
     group_instance_id: Str | None = field("3+", nullable="3+", ignorable=True, default=None)
     client_id: Str = ""
@@ -67,8 +55,6 @@ class MemberMetadata:
 
 @message(api_key=2, versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """Value of record type 2."""
-
     protocol_type: Str = ""
     generation: Int32 = 0
     protocol: Str | None = field(nullable="0+")

@@ -7,8 +7,6 @@ from kbroker.wire.schema import Bytes, Int32, Str, field, message, struct
 
 @struct
 class TopicPartition:
-    """Part of ConsumerProtocolSubscription."""
-
     topic: Str = field("1+")
     partitions: list[Int32] = field("1+")
 
@@ -26,8 +24,6 @@ class ConsumerProtocolSubscription:
 
 @struct
 class ConsumerProtocolAssignmentTopicPartition:
-    """Part of ConsumerProtocolAssignment."""
-
     topic: Str = ""
     partitions: list[Int32] = field()
 

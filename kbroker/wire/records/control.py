@@ -23,23 +23,17 @@ class ControlRecordTypeSchema:
 
 @message(versions="0")
 class EndTxnMarker:
-    """Control record EndTxnMarker."""
-
     coordinator_epoch: Int32 = 0
 
 
 @struct
 class Voter:
-    """Part of LeaderChangeMessage."""
-
     voter_id: Int32 = 0
     voter_directory_id: UuidField = field("1+")
 
 
 @message(versions="0-1", flexible="0+")
 class LeaderChangeMessage:
-    """Control record LeaderChangeMessage."""
-
     version: Int16 = 0
     leader_id: Int32 = 0
     voters: list[Voter] = field()
@@ -48,31 +42,23 @@ class LeaderChangeMessage:
 
 @message(versions="0", flexible="0+")
 class SnapshotHeaderRecord:
-    """Control record SnapshotHeaderRecord."""
-
     version: Int16 = 0
     last_contained_log_timestamp: Int64 = 0
 
 
 @message(versions="0", flexible="0+")
 class SnapshotFooterRecord:
-    """Control record SnapshotFooterRecord."""
-
     version: Int16 = 0
 
 
 @message(versions="0", flexible="0+")
 class KRaftVersionRecord:
-    """Control record KRaftVersionRecord."""
-
     version: Int16 = 0
     kraft_version: Int16 = 0
 
 
 @struct
 class Endpoint:
-    """Part of VotersRecord."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -80,16 +66,12 @@ class Endpoint:
 
 @struct
 class KRaftVersionFeature:
-    """Part of VotersRecord."""
-
     min_supported_version: Int16 = 0
     max_supported_version: Int16 = 0
 
 
 @struct
 class VotersRecordVoter:
-    """Part of VotersRecord."""
-
     voter_id: Int32 = 0
     voter_directory_id: UuidField = ZERO_UUID
     endpoints: list[Endpoint] = field()
@@ -98,8 +80,6 @@ class VotersRecordVoter:
 
 @message(versions="0", flexible="0+")
 class VotersRecord:
-    """Control record VotersRecord."""
-
     version: Int16 = 0
     voters: list[VotersRecordVoter] = field()
 

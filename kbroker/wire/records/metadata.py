@@ -29,8 +29,6 @@ from kbroker.wire.schema import (
 
 @struct
 class BrokerEndpoint:
-    """Part of RegisterBrokerRecord."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -39,8 +37,6 @@ class BrokerEndpoint:
 
 @struct
 class BrokerFeature:
-    """Part of RegisterBrokerRecord."""
-
     name: Str = ""
     min_supported_version: Int16 = 0
     max_supported_version: Int16 = 0
@@ -48,8 +44,6 @@ class BrokerFeature:
 
 @message(api_key=0, versions="0-4", flexible="0+")
 class RegisterBrokerRecord:
-    """Metadata record of type 0."""
-
     broker_id: Int32 = 0
     is_migrating_zk_broker: Bool = field("2+")
     incarnation_id: UuidField = ZERO_UUID
@@ -65,24 +59,18 @@ class RegisterBrokerRecord:
 
 @message(api_key=1, versions="0", flexible="0+")
 class UnregisterBrokerRecord:
-    """Metadata record of type 1."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = 0
 
 
 @message(api_key=2, versions="0", flexible="0+")
 class TopicRecord:
-    """Metadata record of type 2."""
-
     name: Str = ""
     topic_id: UuidField = ZERO_UUID
 
 
 @message(api_key=3, versions="0-2", flexible="0+")
 class PartitionRecord:
-    """Metadata record of type 3."""
-
     partition_id: Int32 = -1
     topic_id: UuidField = ZERO_UUID
     replicas: list[Int32] = field()
@@ -100,8 +88,6 @@ class PartitionRecord:
 
 @message(api_key=4, versions="0", flexible="0+")
 class ConfigRecord:
-    """Metadata record of type 4."""
-
     resource_type: Int8 = 0
     resource_name: Str = ""
     name: Str = ""
@@ -110,8 +96,6 @@ class ConfigRecord:
 
 @message(api_key=5, versions="0-2", flexible="0+")
 class PartitionChangeRecord:
-    """Metadata record of type 5."""
-
     partition_id: Int32 = -1
     topic_id: UuidField = ZERO_UUID
     isr: list[Int32] | None = field(nullable="0+", tag=0, default=None)
@@ -127,31 +111,23 @@ class PartitionChangeRecord:
 
 @message(api_key=7, versions="0", flexible="0+")
 class FenceBrokerRecord:
-    """Metadata record of type 7."""
-
     id: Int32 = 0
     epoch: Int64 = 0
 
 
 @message(api_key=8, versions="0", flexible="0+")
 class UnfenceBrokerRecord:
-    """Metadata record of type 8."""
-
     id: Int32 = 0
     epoch: Int64 = 0
 
 
 @message(api_key=9, versions="0", flexible="0+")
 class RemoveTopicRecord:
-    """Metadata record of type 9."""
-
     topic_id: UuidField = ZERO_UUID
 
 
 @message(api_key=10, versions="0", flexible="0+")
 class DelegationTokenRecord:
-    """Metadata record of type 10."""
-
     owner: Str = ""
     requester: Str = ""
     renewers: list[Str] = field()
@@ -163,8 +139,6 @@ class DelegationTokenRecord:
 
 @message(api_key=11, versions="0", flexible="0+")
 class UserScramCredentialRecord:
-    """Metadata record of type 11."""
-
     name: Str = ""
     mechanism: Int8 = 0
     salt: Bytes = b""
@@ -175,24 +149,18 @@ class UserScramCredentialRecord:
 
 @message(api_key=12, versions="0", flexible="0+")
 class FeatureLevelRecord:
-    """Metadata record of type 12."""
-
     name: Str = ""
     feature_level: Int16 = 0
 
 
 @struct
 class EntityData:
-    """Part of ClientQuotaRecord."""
-
     entity_type: Str = ""
     entity_name: Str | None = field(nullable="0+")
 
 
 @message(api_key=14, versions="0", flexible="0+")
 class ClientQuotaRecord:
-    """Metadata record of type 14."""
-
     entity: list[EntityData] = field()
     key: Str = ""
     value: Float64 = 0.0
@@ -201,8 +169,6 @@ class ClientQuotaRecord:
 
 @message(api_key=15, versions="0", flexible="0+")
 class ProducerIdsRecord:
-    """Metadata record of type 15."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     next_producer_id: Int64 = 0
@@ -210,8 +176,6 @@ class ProducerIdsRecord:
 
 @message(api_key=17, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """Metadata record of type 17."""
-
     broker_id: Int32 = 0
     broker_epoch: Int64 = 0
     fenced: Int8 = field(tag=0)
@@ -222,8 +186,6 @@ class BrokerRegistrationChangeRecord:
 
 @message(api_key=18, versions="0", flexible="0+")
 class AccessControlEntryRecord:
-    """Metadata record of type 18."""
-
     id: UuidField = ZERO_UUID
     resource_type: Int8 = 0
     resource_name: Str = ""
@@ -236,61 +198,47 @@ class AccessControlEntryRecord:
 
 @message(api_key=19, versions="0", flexible="0+")
 class RemoveAccessControlEntryRecord:
-    """Metadata record of type 19."""
-
     id: UuidField = ZERO_UUID
 
 
 @message(api_key=20, versions="0", flexible="0+")
 class NoOpRecord:
-    """Metadata record of type 20."""
+    pass
 
 
 @message(api_key=21, versions="0", flexible="0+")
 class ZkMigrationStateRecord:
-    """Metadata record of type 21."""
-
     zk_migration_state: Int8 = 0
 
 
 @message(api_key=22, versions="0", flexible="0+")
 class RemoveUserScramCredentialRecord:
-    """Metadata record of type 22."""
-
     name: Str = ""
     mechanism: Int8 = 0
 
 
 @message(api_key=23, versions="0", flexible="0+")
 class BeginTransactionRecord:
-    """Metadata record of type 23."""
-
     name: Str | None = field(nullable="0+", tag=0, default=None)
 
 
 @message(api_key=24, versions="0", flexible="0+")
 class EndTransactionRecord:
-    """Metadata record of type 24."""
+    pass
 
 
 @message(api_key=25, versions="0", flexible="0+")
 class AbortTransactionRecord:
-    """Metadata record of type 25."""
-
     reason: Str | None = field(nullable="0+", tag=0, default=None)
 
 
 @message(api_key=26, versions="0", flexible="0+")
 class RemoveDelegationTokenRecord:
-    """Metadata record of type 26."""
-
     token_id: Str = ""
 
 
 @struct
 class ControllerEndpoint:
-    """Part of RegisterControllerRecord."""
-
     name: Str = ""
     host: Str = ""
     port: UInt16 = 0
@@ -299,8 +247,6 @@ class ControllerEndpoint:
 
 @struct
 class ControllerFeature:
-    """Part of RegisterControllerRecord."""
-
     name: Str = ""
     min_supported_version: Int16 = 0
     max_supported_version: Int16 = 0
@@ -308,8 +254,6 @@ class ControllerFeature:
 
 @message(api_key=27, versions="0", flexible="0+")
 class RegisterControllerRecord:
-    """Metadata record of type 27."""
-
     controller_id: Int32 = 0
     incarnation_id: UuidField = ZERO_UUID
     zk_migration_ready: Bool = False
@@ -319,15 +263,11 @@ class RegisterControllerRecord:
 
 @message(api_key=28, versions="0", flexible="0+")
 class ClearElrRecord:
-    """Metadata record of type 28."""
-
     topic_name: Str = ""
 
 
 @message(api_key=29, versions="0", flexible="0+")
 class UnregisterControllerRecord:
-    """Metadata record of type 29."""
-
     controller_id: Int32 = 0
 
 

@@ -8,16 +8,12 @@ from kbroker.wire.schema import Int8, Int32, Int64, Str, UuidField, field, messa
 
 @message(api_key=10, versions="0")
 class ShareGroupMemberMetadataKey:
-    """Key of record type 10."""
-
     group_id: Str = field("0")
     member_id: Str = field("0")
 
 
 @message(api_key=10, versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
-    """Value of record type 10."""
-
     rack_id: Str | None = field(nullable="0+")
     client_id: Str = ""
     client_host: Str = ""
@@ -26,77 +22,57 @@ class ShareGroupMemberMetadataValue:
 
 @message(api_key=11, versions="0")
 class ShareGroupMetadataKey:
-    """Key of record type 11."""
-
     group_id: Str = field("0")
 
 
 @message(api_key=11, versions="0", flexible="0+")
 class ShareGroupMetadataValue:
-    """Value of record type 11."""
-
     epoch: Int32 = 0
     metadata_hash: Int64 = 0
 
 
 @message(api_key=12, versions="0")
 class ShareGroupTargetAssignmentMetadataKey:
-    """Key of record type 12."""
-
     group_id: Str = field("0")
 
 
 @message(api_key=12, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMetadataValue:
-    """Value of record type 12."""
-
     assignment_epoch: Int32 = 0
     assignment_timestamp: Int64 = field(tag=0, ignorable=True)
 
 
 @message(api_key=13, versions="0")
 class ShareGroupTargetAssignmentMemberKey:
-    """Key of record type 13."""
-
     group_id: Str = field("0")
     member_id: Str = field("0")
 
 
 @struct
 class TopicPartition:
-    """Part of ShareGroupTargetAssignmentMemberValue."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[Int32] = field()
 
 
 @message(api_key=13, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
-    """Value of record type 13."""
-
     topic_partitions: list[TopicPartition] = field()
 
 
 @message(api_key=14, versions="0")
 class ShareGroupCurrentMemberAssignmentKey:
-    """Key of record type 14."""
-
     group_id: Str = field("0")
     member_id: Str = field("0")
 
 
 @struct
 class TopicPartitions:
-    """Part of ShareGroupCurrentMemberAssignmentValue."""
-
     topic_id: UuidField = ZERO_UUID
     partitions: list[Int32] = field()
 
 
 @message(api_key=14, versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
-    """Value of record type 14."""
-
     member_epoch: Int32 = 0
     previous_member_epoch: Int32 = 0
     state: Int8 = 0
@@ -105,15 +81,11 @@ class ShareGroupCurrentMemberAssignmentValue:
 
 @message(api_key=15, versions="0")
 class ShareGroupStatePartitionMetadataKey:
-    """Key of record type 15."""
-
     group_id: Str = field("0")
 
 
 @struct
 class TopicPartitionsInfo:
-    """Part of ShareGroupStatePartitionMetadataValue."""
-
     topic_id: UuidField = ZERO_UUID
     topic_name: Str = ""
     partitions: list[Int32] = field()
@@ -121,16 +93,12 @@ class TopicPartitionsInfo:
 
 @struct
 class TopicInfo:
-    """Part of ShareGroupStatePartitionMetadataValue."""
-
     topic_id: UuidField = ZERO_UUID
     topic_name: Str = ""
 
 
 @message(api_key=15, versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """Value of record type 15."""
-
     initializing_topics: list[TopicPartitionsInfo] = field()
     initialized_topics: list[TopicPartitionsInfo] = field()
     deleting_topics: list[TopicInfo] = field()

@@ -11,8 +11,6 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, UuidField, field
 
 @message(api_key=0, versions="0")
 class ShareSnapshotKey:
-    """Key of record type 0."""
-
     group_id: Str = field("0")
     topic_id: UuidField = field("0", default=ZERO_UUID)
     partition: Int32 = field("0")
@@ -20,8 +18,6 @@ class ShareSnapshotKey:
 
 @struct
 class StateBatch:
-    """Part of ShareSnapshotValue and of ShareUpdateValue."""
-
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     delivery_state: Int8 = 0
@@ -30,8 +26,6 @@ class StateBatch:
 
 @message(api_key=0, versions="0", flexible="0+")
 class ShareSnapshotValue:
-    """Value of record type 0."""
-
     snapshot_epoch: Int32 = 0
     state_epoch: Int32 = 0
     leader_epoch: Int32 = 0
@@ -44,8 +38,6 @@ class ShareSnapshotValue:
 
 @message(api_key=1, versions="0")
 class ShareUpdateKey:
-    """Key of record type 1."""
-
     group_id: Str = field("0")
     topic_id: UuidField = field("0", default=ZERO_UUID)
     partition: Int32 = field("0")
@@ -53,8 +45,6 @@ class ShareUpdateKey:
 
 @message(api_key=1, versions="0", flexible="0+")
 class ShareUpdateValue:
-    """Value of record type 1."""
-
     snapshot_epoch: Int32 = 0
     leader_epoch: Int32 = 0
     start_offset: Int64 = 0

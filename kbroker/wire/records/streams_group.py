@@ -7,23 +7,17 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, UInt16, field, m
 
 @message(api_key=17, versions="0")
 class StreamsGroupMetadataKey:
-    """Key of record type 17."""
-
     group_id: Str = field("0")
 
 
 @struct
 class LastAssignmentConfig:
-    """Part of StreamsGroupMetadataValue."""
-
     key: Str = ""
     value: Str = ""
 
 
 @message(api_key=17, versions="0", flexible="0+")
 class StreamsGroupMetadataValue:
-    """Value of record type 17."""
-
     epoch: Int32 = 0
     metadata_hash: Int64 = 0
     validated_topology_epoch: Int32 = field(tag=0, default=-1)
@@ -34,32 +28,24 @@ class StreamsGroupMetadataValue:
 
 @message(api_key=19, versions="0")
 class StreamsGroupMemberMetadataKey:
-    """Key of record type 19."""
-
     group_id: Str = field("0")
     member_id: Str = field("0")
 
 
 @struct
 class Endpoint:
-    """Part of StreamsGroupMemberMetadataValue."""
-
     host: Str = ""
     port: UInt16 = 0
 
 
 @struct
 class KeyValue:
-    """Part of StreamsGroupMemberMetadataValue."""
-
     key: Str = ""
     value: Str = ""
 
 
 @message(api_key=19, versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue:
-    """Value of record type 19."""
-
     instance_id: Str | None = field(nullable="0+")
     rack_id: Str | None = field(nullable="0+")
     client_id: Str = ""
@@ -73,39 +59,29 @@ class StreamsGroupMemberMetadataValue:
 
 @message(api_key=20, versions="0")
 class StreamsGroupTargetAssignmentMetadataKey:
-    """Key of record type 20."""
-
     group_id: Str = field("0")
 
 
 @message(api_key=20, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMetadataValue:
-    """Value of record type 20."""
-
     assignment_epoch: Int32 = 0
     assignment_timestamp: Int64 = field(tag=0, ignorable=True)
 
 
 @message(api_key=21, versions="0")
 class StreamsGroupTargetAssignmentMemberKey:
-    """Key of record type 21."""
-
     group_id: Str = field("0")
     member_id: Str = field("0")
 
 
 @struct
 class TaskIds:
-    """Part of StreamsGroupTargetAssignmentMemberValue."""
-
     subtopology_id: Str = ""
     partitions: list[Int32] = field()
 
 
 @message(api_key=21, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue:
-    """Value of record type 21."""
-
     active_tasks: list[TaskIds] = field()
     standby_tasks: list[TaskIds] = field()
     warmup_tasks: list[TaskIds] = field()
@@ -113,16 +89,12 @@ class StreamsGroupTargetAssignmentMemberValue:
 
 @message(api_key=22, versions="0")
 class StreamsGroupCurrentMemberAssignmentKey:
-    """Key of record type 22."""
-
     group_id: Str = field("0")
     member_id: Str = field("0")
 
 
 @struct
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
-    """Part of StreamsGroupCurrentMemberAssignmentValue."""
-
     subtopology_id: Str = ""
     partitions: list[Int32] = field()
     assignment_epochs: list[Int32] | None = field(nullable="0+", tag=0)
@@ -130,8 +102,6 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds:
 
 @message(api_key=22, versions="0", flexible="0+")
 class StreamsGroupCurrentMemberAssignmentValue:
-    """Value of record type 22."""
-
     member_epoch: Int32 = 0
     previous_member_epoch: Int32 = 0
     state: Int8 = 0
@@ -145,23 +115,17 @@ class StreamsGroupCurrentMemberAssignmentValue:
 
 @message(api_key=23, versions="0")
 class StreamsGroupTopologyKey:
-    """Key of record type 23."""
-
     group_id: Str = field("0")
 
 
 @struct
 class TopicConfig:
-    """Part of StreamsGroupTopologyValue."""
-
     key: Str = ""
     value: Str = ""
 
 
 @struct
 class TopicInfo:
-    """Part of StreamsGroupTopologyValue."""
-
     name: Str = ""
     partitions: Int32 = 0
     replication_factor: Int16 = 0
@@ -170,8 +134,6 @@ class TopicInfo:
 
 @struct
 class CopartitionGroup:
-    """Part of StreamsGroupTopologyValue."""
-
     source_topics: list[Int16] = field()
     source_topic_regex: list[Int16] = field()
     repartition_source_topics: list[Int16] = field()
@@ -179,8 +141,6 @@ class CopartitionGroup:
 
 @struct
 class Subtopology:
-    """Part of StreamsGroupTopologyValue."""
-
     subtopology_id: Str = ""
     source_topics: list[Str] = field()
     source_topic_regex: list[Str] = field()
@@ -192,7 +152,5 @@ class Subtopology:
 
 @message(api_key=23, versions="0", flexible="0+")
 class StreamsGroupTopologyValue:
-    """Value of record type 23."""
-
     epoch: Int32 = 0
     subtopologies: list[Subtopology] = field()

@@ -7,23 +7,17 @@ from kbroker.wire.schema import Int8, Int16, Int32, Int64, Str, field, message, 
 
 @message(api_key=0, versions="0")
 class TransactionLogKey:
-    """Key of record type 0."""
-
     transactional_id: Str = field("0")
 
 
 @struct
 class PartitionsSchema:
-    """Part of TransactionLogValue."""
-
     topic: Str = ""
     partition_ids: list[Int32] = field()
 
 
 @message(api_key=0, versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """Value of record type 0."""
-
     producer_id: Int64 = 0
     previous_producer_id: Int64 = field("1+", tag=0, default=-1)
     next_producer_id: Int64 = field("1+", tag=1, default=-1)

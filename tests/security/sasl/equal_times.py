@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 
 ATTEMPTS = 400
 RUNS = 8

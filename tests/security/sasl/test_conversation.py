@@ -10,7 +10,7 @@ import pytest
 from kbroker.errors import ErrorCode as E
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 
 T = TypeVar("T")

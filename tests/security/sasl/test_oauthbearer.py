@@ -9,17 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
-from kbroker.security.sasl.oauthbearer.client import OAuthBearerClient
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.oauthbearer.compact import decode_json, encode_json, split_token
 from kbroker.security.sasl.oauthbearer.http import ProviderError
-from kbroker.security.sasl.oauthbearer.messages import InitialResponse, initial_response, parse_initial_response
+from kbroker.security.sasl.oauthbearer.messages import (
+    InitialResponse,
+    OAuthBearerClient,
+    OAuthBearerServer,
+    initial_response,
+    parse_initial_response,
+)
 from kbroker.security.sasl.oauthbearer.refresh import MIN_UNKNOWN_SECONDS, RefreshTimes
 from kbroker.security.sasl.oauthbearer.retrieval import (
     Refresh,
     Tokens,
 )
-from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
 from kbroker.security.sasl.oauthbearer.token import BearerToken, TokenRefused
 from kbroker.security.sasl.oauthbearer.unsecured import unsecured_token, unsecured_validator
 

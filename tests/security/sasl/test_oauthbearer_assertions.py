@@ -19,7 +19,7 @@ from joserfc.jwk import RSAKey
 
 from kbroker.client.properties import ClientProperties
 from kbroker.security.sasl.client import client_mechanism
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.oauthbearer.assertion import Times, assertions
 from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
 from kbroker.security.sasl.oauthbearer.messages import parse_initial_response

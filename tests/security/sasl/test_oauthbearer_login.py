@@ -16,7 +16,7 @@ import pytest
 
 from kbroker.client.properties import ClientProperties
 from kbroker.security.sasl.client import client_mechanism
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.oauthbearer import http as provider_http
 from kbroker.security.sasl.oauthbearer import retrieval
 from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.plain import PasswordTable, PlainClient, PlainServer, plain_users
 
 USERS = PasswordTable(plain_users({"username": "broker", "user_alice": "secret", "user_ü": "pä=,", "user_": "nobody"}))

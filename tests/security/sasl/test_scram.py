@@ -8,8 +8,8 @@ import pytest
 
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
-from kbroker.security.sasl.errors import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.jaas import JaasError
+from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError
 from kbroker.security.sasl.scram import (
     CredentialForm,
     ScramAccount,

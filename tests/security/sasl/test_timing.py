@@ -12,8 +12,7 @@ import pytest
 
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.oauthbearer.claims import ClaimRules, judge_claims
-from kbroker.security.sasl.oauthbearer.messages import initial_response
-from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
+from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer, initial_response
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.security.sasl.scram import (
     CredentialForm,

@@ -6,8 +6,7 @@ import pytest
 
 from kbroker.config.definition import InvalidConfig
 from kbroker.security.tls.authority import Authority
-from kbroker.security.tls.mapping_rules import MappingRules, NoMatchingRule
-from kbroker.security.tls.names import subject_name
+from kbroker.security.tls.names import MappingRules, NoMatchingRule, subject_name
 
 UTF8, PRINTABLE, T61, IA5, BMP, BITS = 0x0C, 0x13, 0x14, 0x16, 0x1E, 0x03
 CN, C, L, ST, ORG, OU = ("55040" + digit for digit in "3678ab")

@@ -1,4 +1,8 @@
-"""The assignors that run on the broker for KIP-848 groups (``group.consumer.assignors``)."""
+"""The assignors that run on the broker for KIP-848 groups (``group.consumer.assignors``).
+
+The `simple` assignor is that of share groups; streams groups have theirs in `kbroker.cores.groups.streams.assignors`.
+Begin with `spec`, the input and output of all.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.share.records import group_epoch_record, states_record
-from kbroker.cores.groups.share.requests import StateDeletion, StateInitialization
-from kbroker.cores.groups.share.states import (
+from kbroker.cores.groups.share.requests import (
+    StateDeletion,
+    StateInitialization,
     deletion_of_all,
     deletion_of_topic,
     with_initialized,

@@ -36,8 +36,13 @@ from kbroker.cores.groups.share.records import (
     target_epoch_record,
     target_record,
 )
-from kbroker.cores.groups.share.requests import StateInitialization
-from kbroker.cores.groups.share.states import initialization, missing_states, waits_for_assignment, with_initializing
+from kbroker.cores.groups.share.requests import (
+    StateInitialization,
+    initialization,
+    missing_states,
+    waits_for_assignment,
+    with_initializing,
+)
 from kbroker.cores.groups.share_group import ShareGroup, ShareGroupMember
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.errors import ApiError, ErrorCode

@@ -20,7 +20,7 @@ from kbroker.handlers.registration import Registration
 from kbroker.node.serving.admission import Admitted, Refused
 from kbroker.security.principal import ANONYMOUS
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.shown import shown
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError

@@ -12,12 +12,11 @@ from kbroker.node.security.sasl.mechanism import MechanismProperties
 from kbroker.node.security.sasl.threads import LoginThreads
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.conversation import OfferedMechanism
-from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.jaas import KERBEROS_FORM, JaasError, LoginModule
 from kbroker.security.sasl.kerberos.exchange import GssapiServer
 from kbroker.security.sasl.kerberos.login import KerberosOptions
 from kbroker.security.sasl.kerberos.names import ShortNamer
-from kbroker.security.sasl.mechanism import GSSAPI
+from kbroker.security.sasl.mechanism import GSSAPI, SaslError
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services

@@ -15,9 +15,8 @@ from kbroker.node.security.sasl.mechanism import MechanismProperties
 from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.jaas import LoginModule
 from kbroker.security.sasl.oauthbearer.claims import ClaimRules, judge_claims
-from kbroker.security.sasl.oauthbearer.http import ProviderError, Url, ask, parse_url
-from kbroker.security.sasl.oauthbearer.server import OAuthBearerServer
-from kbroker.security.sasl.oauthbearer.tls import provider_context
+from kbroker.security.sasl.oauthbearer.http import ProviderError, Url, ask, parse_url, provider_context
+from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer
 from kbroker.security.sasl.oauthbearer.token import BearerToken, Validator
 from kbroker.security.sasl.oauthbearer.unsecured import unsecured_validator
 

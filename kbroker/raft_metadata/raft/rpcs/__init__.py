@@ -1,7 +1,8 @@
 """The RPCs of the metadata quorum on the wire: a class for each, and the table of them.
 
-``rpc`` has the base class, which says what an RPC can do; ``elections``, ``replication`` and ``voter_changes`` have the
-RPCs whose messages the modules of these names in ``raft`` send and receive.
+``elections``, ``replication`` and ``voter_changes`` have the RPCs whose messages the modules of these names in ``raft``
+send and receive; those decide, and nothing is decided here. Begin with ``rpc``, the base class, which says what an RPC
+can do.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Kerberos (GSSAPI, RFC 4752): names, logins and the exchange. `library` alone needs the extra ``kbroker[gssapi]``."""
+"""Kerberos (GSSAPI, RFC 4752): names, logins and the exchange.
+
+A node's part of it is `kbroker.node.security.sasl.gssapi`. `library` alone needs the extra ``kbroker[gssapi]``. Begin
+with `exchange`.
+"""

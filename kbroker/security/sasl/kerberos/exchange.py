@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
-from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.names import NoShortName, Principal, ShortNamer
-from kbroker.security.sasl.mechanism import GSSAPI
+from kbroker.security.sasl.mechanism import GSSAPI, SaslError
 
 NO_LAYER = 1
 """The bit of authentication alone (``qop=auth``)."""

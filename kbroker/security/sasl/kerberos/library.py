@@ -16,8 +16,8 @@ import threading
 import time
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.security.sasl.errors import SaslError
 from kbroker.security.sasl.kerberos.login import KerberosOptions, RenewalRules
+from kbroker.security.sasl.mechanism import SaslError
 
 try:
     import gssapi

@@ -1,6 +1,7 @@
 """Questions to a token provider, asked over HTTP in a thread: one answer, no redirects, bounded in bytes and in time.
 
-Nothing of an answer that is not wanted is shown, and neither are credentials, in a URL or elsewhere.
+Nothing of an answer that is not wanted is shown, and neither are credentials, in a URL or elsewhere. TLS is by the
+options ``ssl.*`` of a line of JAAS, or as the machine trusts.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from kbroker.config.definition import InvalidConfig
+from kbroker.config.security import SECURITY_CONFIGS
 
 MAX_BODY = 1 << 20
 """Bytes of an answer."""
@@ -177,3 +181,29 @@ def _cut_off(sock: socket.socket, is_over: threading.Event) -> None:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         pass  # it is closed already
+
+
+class _Options:
+    """The options, typed and with Kafka's defaults."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def __getitem__(self, name: str) -> Any:
+        key = SECURITY_CONFIGS[name]
+        return key.parse(self._options[name]) if name in self._options else key.default_value()
+
+
+def provider_context(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The context that the options ask for (``JaasOptionsUtils``); None if they ask for none.
+
+    :class:`InvalidConfig` if a store cannot be read. It names the option, and tells no value.
+    """
+    if not any(name.startswith("ssl.") for name in options):
+        return None
+    for name in options:
+        if name.startswith("ssl.") and name not in SECURITY_CONFIGS:
+            raise InvalidConfig(f"{name} is no option of OAuthBearerLoginModule")
+    from kbroker.security.tls.contexts import client_context
+
+    return client_context(_Options(options))

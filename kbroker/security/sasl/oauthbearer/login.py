@@ -10,9 +10,8 @@ from typing import Any
 from kbroker.config.security.oauth import ENDPOINT_LOGINS, JWT_BEARER, JWT_RETRIEVERS, UNSECURED_LOGIN
 from kbroker.security.sasl.mechanism import Settings
 from kbroker.security.sasl.oauthbearer.assertion import Bearer, ByAssertion, assertions, has_assertion
-from kbroker.security.sasl.oauthbearer.client import OAuthBearerClient
-from kbroker.security.sasl.oauthbearer.http import Limits, Url, ask, parse_url
-from kbroker.security.sasl.oauthbearer.messages import check_extensions
+from kbroker.security.sasl.oauthbearer.http import Limits, Url, ask, parse_url, provider_context
+from kbroker.security.sasl.oauthbearer.messages import OAuthBearerClient, check_extensions
 from kbroker.security.sasl.oauthbearer.retrieval import (
     Backoff,
     Credentials,
@@ -22,7 +21,6 @@ from kbroker.security.sasl.oauthbearer.retrieval import (
     from_endpoint,
     from_file,
 )
-from kbroker.security.sasl.oauthbearer.tls import provider_context
 from kbroker.security.sasl.oauthbearer.unsecured import EXTENSION, has_unsecured_login, unsecured_token
 
 _URL = "sasl.oauthbearer.token.endpoint.url"

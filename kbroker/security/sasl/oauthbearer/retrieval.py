@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from urllib.parse import quote_plus
 
-from kbroker.security.sasl.errors import SaslError
+from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
 from kbroker.security.sasl.oauthbearer.http import ProviderError, Url, read_file
 from kbroker.security.sasl.oauthbearer.token import TokenRefused

@@ -9,7 +9,16 @@ from typing import Final
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.group_losses import group_losses
-from kbroker.client.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
+from kbroker.client.group_offsets import (
+    CannotReset,
+    GroupOffsets,
+    NewOffset,
+    ShiftBy,
+    Strategy,
+    look_at_group,
+    plan_reset,
+    put_offsets,
+)
 from kbroker.client.groups import (
     CommittedOffset,
     GroupDescription,
@@ -19,7 +28,6 @@ from kbroker.client.groups import (
     list_groups,
 )
 from kbroker.client.log_places import END, START, AtOffset, AtTime
-from kbroker.client.offset_resets import CannotReset, NewOffset, ShiftBy, Strategy
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.records_io.times import parse_moment
 from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
