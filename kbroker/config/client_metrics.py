@@ -10,36 +10,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, ListOf
+from kbroker.config.definition import ConfigDef, InvalidConfig, ListOf
 from kbroker.config.java_regex import is_java_regex
-from kbroker.config.shorthand import INT, LIST, MEDIUM
+from kbroker.config.table import INT, LIST, MEDIUM, Table
 from kbroker.errors import ApiError, ErrorCode
 
 _INTERVAL, _MATCH, _METRICS = "interval.ms", "match", "metrics"
 
-CLIENT_METRICS_CONFIGS = ConfigDef(
-    "client metrics",
-    [
-        ConfigKey(_INTERVAL, INT, "300000", MEDIUM, "How often a client is to send metrics, in milliseconds."),
-        ConfigKey(
-            _MATCH,
-            LIST,
-            "",
-            MEDIUM,
-            "Which clients are meant: `name=regular expression` each, with the names client_id, client_instance_id, "
-            "client_software_name, client_software_version, client_source_address, client_source_port; empty for all.",
-            validator=ListOf(),
-        ),
-        ConfigKey(
-            _METRICS,
-            LIST,
-            "",
-            MEDIUM,
-            "Beginnings of the names of the metrics wanted; `*` for all metrics, empty for none.",
-            validator=ListOf(),
-        ),
-    ],
-)
+
+class ClientMetricsProperties(Table):
+    """Properties of a subscription."""
+
+    interval_ms = INT("300000", MEDIUM)
+    """How often a client is to send metrics, in milliseconds."""
+    match = LIST("", MEDIUM, ListOf())
+    """Which clients are meant: `name=regular expression` each, with the names client_id, client_instance_id,
+    client_software_name, client_software_version, client_source_address, client_source_port; empty for all."""
+    metrics = LIST("", MEDIUM, ListOf())
+    """Beginnings of the names of the metrics wanted; `*` for all metrics, empty for none."""
+
+
+CLIENT_METRICS_CONFIGS = ConfigDef("client metrics", ClientMetricsProperties.KEYS)
 """Properties that may be set for one subscription."""
 
 _SHORTEST_MS, _LONGEST_MS = 100, 3_600_000
