@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kbroker.config.definition import ConfigDef, InvalidConfig, ListOf
-from kbroker.config.java_regex import is_java_regex
 from kbroker.config.table import INT, LIST, MEDIUM, Table
 from kbroker.errors import ApiError, ErrorCode
 
@@ -68,23 +67,18 @@ def validate_client_metrics(subscription: str, configs: Mapping[str, str]) -> No
 def _check_patterns(patterns: Sequence[str]) -> None:
     for pattern in patterns:
         selector, equals, expression = pattern.rstrip("=").partition("=")
-        if (
-            not equals
-            or "=" in expression
-            or selector.strip() not in _SELECTORS
-            or not is_java_regex(expression.strip())
-        ):
+        if not equals or "=" in expression or selector.strip() not in _SELECTORS:
             raise InvalidConfig(f"Illegal client matching pattern: {pattern}")
         try:
             compile_expression(expression.strip())
         except UnusableExpression:
             raise InvalidConfig(
-                f"Illegal client matching pattern: {pattern}: kbroker matches with RE2, which does not know this"
+                f"Illegal client matching pattern: {pattern}: kbroker matches with RE2, which does not take this"
             ) from None
 
 
 class UnusableExpression(ValueError):
-    """RE2 does not know the expression, though Java does: look-around, a reference to a group, possessive counts."""
+    """RE2 does not know the expression, though Java may: look-around, a reference to a group, possessive counts."""
 
 
 class CompiledExpression(Protocol):
