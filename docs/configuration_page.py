@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kbroker.config import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS, ConfigDef, ConfigKey
-from kbroker.config.absent import ABSENT_BROKER_CONFIGS, REFUSED
-from kbroker.config.absent.groups import ABSENT_GROUP_CONFIGS
+from kbroker.config.absent import ABSENT_BROKER_CONFIGS, ABSENT_GROUP_CONFIGS, REFUSED
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from kbroker.config.definition import REQUIRED
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,17 @@ from kbroker.config import (
     validate_topic_config,
     validate_topic_configs,
 )
-from kbroker.config.absent import ABSENT_BROKER_CONFIGS, ALL_BROKER_CONFIGS, REFUSED
-from kbroker.config.absent.groups import ABSENT_GROUP_CONFIGS, ALL_GROUP_CONFIGS
+from kbroker.config.absent import (
+    ABSENT_BROKER_CONFIGS,
+    ABSENT_GROUP_CONFIGS,
+    ALL_BROKER_CONFIGS,
+    ALL_GROUP_CONFIGS,
+    REFUSED,
+)
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from kbroker.config.definition import REQUIRED, ConfigKey, Importance
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
+from kbroker.config.table import CLUSTER_WIDE, HIGH, INT, LIST, LOW, STRING, Table, derived
 
 FACTS = json.loads((Path(__file__).parent / "facts" / "kafka_configs.json").read_text())
 SCOPES: dict[str, ConfigDef] = {
@@ -96,8 +103,34 @@ def test_every_property_is_described() -> None:
             assert key.doc.endswith("."), key.name
 
 
+class Rows(Table, no_effect="it is for a test"):
+    """A table."""
+
+    row_of_one_line = INT("1", LOW)
+    """Number of
+    lines."""
+    row_without_text = STRING(None, HIGH, no_effect="nobody knows it")
+    own_type: frozenset[str] = derived(LIST("a,b", LOW, mode=CLUSTER_WIDE))
+    """Letters."""
+
+
+def test_a_row_is_a_property_with_the_text_below_it() -> None:
+    assert [(each.name, each.type.name, each.default, each.doc, each.no_effect) for each in Rows.KEYS] == [
+        ("row.of.one.line", "INT", "1", "Number of lines.", "it is for a test"),
+        ("row.without.text", "STRING", None, "", "nobody knows it"),
+        ("own.type", "LIST", "a,b", "Letters.", "it is for a test"),
+    ]
+    assert not hasattr(Rows, "own_type")  # the value is an instance's
+
+
+def test_a_table_without_source_has_no_text() -> None:
+    scope: dict[str, Any] = {"__name__": "no.such.module"}
+    exec("from kbroker.config.table import *\nclass More(Table):\n    a_row = INT('1', LOW)\n    'Text.'", scope)
+    assert [(each.name, each.doc) for each in scope["More"].KEYS] == [("a.row", "")]
+
+
 def key(kind: ConfigType) -> ConfigKey:
-    return ConfigKey("a.b", kind, None, Importance.LOW, "For a test.")
+    return ConfigKey("a.b", kind, None, Importance.LOW)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kbroker.config import BrokerConfig, Listener, effective_topic_config
-from kbroker.config.broker_properties import BrokerProperties
+from kbroker.config.broker import BrokerProperties
 from kbroker.errors import FatalError
 
 COMBINED = {
@@ -56,7 +56,7 @@ def test_the_stock_combined_node() -> None:
 
 def test_every_declared_attribute_is_there() -> None:
     stock = config()
-    for name in BrokerProperties.__annotations__:
+    for name in (*BrokerProperties.__annotations__, *(key.attribute for key in BrokerProperties.KEYS)):
         getattr(stock, name)
     with pytest.raises(AttributeError):
         stock.node_id = 2

@@ -37,7 +37,7 @@ def readers() -> str:
     ]
     checks = (package / "config" / "broker_checks.py").read_text("utf-8")
     config = "".join(
-        (package / "config" / name).read_text("utf-8") for name in ("broker_config.py", "broker_properties.py")
+        (package / "config" / name).read_text("utf-8") for name in ("broker_config.py", "broker/__init__.py")
     )
     config += checks[checks.index("def _check_quorum(") :]
     return "\n".join([*texts, re.sub(r"^    [a-z_]+: .*$", "", config, flags=re.MULTILINE)])
@@ -200,10 +200,15 @@ def test_docstrings_begin_with_their_subject() -> None:
         r"|As [:`]|One(?:[.,;:]| (?:a|after|by|for|in|more|of|on|that|to|which|who|whose|with|without)\b)).*",
         re.MULTILINE,
     )
+
+    def judged(text: str) -> str:
+        """All but the descriptions of properties, below their rows."""
+        return re.sub(r'\)\n    """.*', "", text) if "from kbroker.config.table import" in text else text
+
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for folder in ("kbroker", *FOLDERS)
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for line in begins_otherwise.findall(path.read_text("utf-8"))
+        for line in begins_otherwise.findall(judged(path.read_text("utf-8")))
     ]
     assert wrong == []

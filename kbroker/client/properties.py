@@ -8,114 +8,111 @@ from typing import Any, Final
 
 from kbroker.client.errors import ClientError
 from kbroker.config import read_properties_file, with_provided
-from kbroker.config.assertions import KEYS as ASSERTION_KEYS
-from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf
+from kbroker.config.assertions import AssertionProperties
+from kbroker.config.definition import ConfigDef, InvalidConfig, OneOf
 from kbroker.config.provided import PROVIDERS, without_values
-from kbroker.config.schema_registry import KEYS as REGISTRY_KEYS
-from kbroker.config.schema_registry import tls_keys
-from kbroker.config.shorthand import (
-    BOOLEAN,
-    CLASS,
-    DOUBLE,
-    INT,
-    LIST,
-    LONG,
-    LOW,
-    MEDIUM,
-    PASSWORD,
-    SHORT,
-    STRING,
-)
+from kbroker.config.schema_registry import RegistryProperties, tls_keys
+from kbroker.config.table import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, LOW, MEDIUM, PASSWORD, SHORT, STRING, Table
 from kbroker.errors import FatalError
 
-_TLS_KEYS: Final = (
-    ConfigKey("ssl.cipher.suites", LIST, "", LOW, "Cipher suites allowed; by default those of OpenSSL."),
-    ConfigKey("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, "Versions of TLS allowed."),
-    ConfigKey(
-        "ssl.endpoint.identification.algorithm",
-        STRING,
-        "https",
-        LOW,
-        "`https` compares the broker's certificate with its address; empty does not.",
-    ),
-    ConfigKey("ssl.key.password", PASSWORD, None, MEDIUM, "Password of the private key."),
-    ConfigKey("ssl.keystore.certificate.chain", PASSWORD, None, MEDIUM, "The client's certificates in PEM."),
-    ConfigKey("ssl.keystore.key", PASSWORD, None, MEDIUM, "The client's private key in PEM."),
-    ConfigKey("ssl.keystore.location", STRING, None, MEDIUM, "File with the client's key and certificate."),
-    ConfigKey("ssl.keystore.password", PASSWORD, None, MEDIUM, "Password of that file."),
-    ConfigKey("ssl.keystore.type", STRING, "JKS", MEDIUM, "Format of that file."),
-    ConfigKey("ssl.protocol", STRING, "TLSv1.3", MEDIUM, "Highest version of TLS."),
-    ConfigKey("ssl.truststore.certificates", PASSWORD, None, MEDIUM, "Trusted certificates in PEM."),
-    ConfigKey("ssl.truststore.location", STRING, None, MEDIUM, "File with trusted certificates."),
-    ConfigKey("ssl.truststore.password", PASSWORD, None, MEDIUM, "Password of that file."),
-    ConfigKey("ssl.truststore.type", STRING, "JKS", MEDIUM, "Format of that file."),
-)
+
+class _TlsProperties(Table):
+    """Properties of TLS, of a cluster's and of a schema registry's."""
+
+    ssl_cipher_suites = LIST("", LOW)
+    """Cipher suites allowed; by default those of OpenSSL."""
+    ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", MEDIUM)
+    """Versions of TLS allowed."""
+    ssl_endpoint_identification_algorithm = STRING("https", LOW)
+    """`https` compares the broker's certificate with its address; empty does not."""
+    ssl_key_password = PASSWORD(None, MEDIUM)
+    """Password of the private key."""
+    ssl_keystore_certificate_chain = PASSWORD(None, MEDIUM)
+    """The client's certificates in PEM."""
+    ssl_keystore_key = PASSWORD(None, MEDIUM)
+    """The client's private key in PEM."""
+    ssl_keystore_location = STRING(None, MEDIUM)
+    """File with the client's key and certificate."""
+    ssl_keystore_password = PASSWORD(None, MEDIUM)
+    """Password of that file."""
+    ssl_keystore_type = STRING("JKS", MEDIUM)
+    """Format of that file."""
+    ssl_protocol = STRING("TLSv1.3", MEDIUM)
+    """Highest version of TLS."""
+    ssl_truststore_certificates = PASSWORD(None, MEDIUM)
+    """Trusted certificates in PEM."""
+    ssl_truststore_location = STRING(None, MEDIUM)
+    """File with trusted certificates."""
+    ssl_truststore_password = PASSWORD(None, MEDIUM)
+    """Password of that file."""
+    ssl_truststore_type = STRING("JKS", MEDIUM)
+    """Format of that file."""
+
+
+class _LoginProperties(AssertionProperties):
+    """Properties of connections, and of logins."""
+
+    bootstrap_servers = STRING("", MEDIUM)
+    """Brokers to ask first; `-b` goes before it."""
+    client_id = STRING("", LOW)
+    """Name under which the brokers know the client."""
+    security_protocol = STRING(
+        "PLAINTEXT", MEDIUM, OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignore_case=True)
+    )
+    """How connections are secured."""
+    sasl_mechanism = STRING("GSSAPI", MEDIUM)
+    """SASL mechanism by which the client says who it is."""
+    sasl_jaas_config = PASSWORD(None, MEDIUM)
+    """Login module with the user's name and password."""
+    sasl_kerberos_kinit_cmd = STRING("/usr/bin/kinit", LOW)
+    """Command that renews the tickets of a cache."""
+    sasl_kerberos_min_time_before_relogin = LONG("60000", LOW)
+    """Milliseconds between two renewals of a ticket."""
+    sasl_kerberos_service_name = STRING(None, MEDIUM)
+    """First part of the brokers' Kerberos principals."""
+    sasl_kerberos_ticket_renew_jitter = DOUBLE("0.05", LOW)
+    """Random share added to the time of renewal."""
+    sasl_kerberos_ticket_renew_window_factor = DOUBLE("0.8", LOW)
+    """Share of a ticket's lifetime after which it is renewed."""
+    sasl_login_callback_handler_class = CLASS(None, MEDIUM)
+    """How tokens of OAUTHBEARER are had."""
+    sasl_login_connect_timeout_ms = INT(None, LOW)
+    """Time for a connection to a token provider."""
+    sasl_login_read_timeout_ms = INT(None, LOW)
+    """Time for a token provider's answer."""
+    sasl_login_refresh_buffer_seconds = SHORT("300", LOW)
+    """Seconds of a token that are not used."""
+    sasl_login_refresh_min_period_seconds = SHORT("60", LOW)
+    """Least time between two tokens."""
+    sasl_login_refresh_window_factor = DOUBLE("0.8", LOW)
+    """Share of a token's time that is used."""
+    sasl_login_refresh_window_jitter = DOUBLE("0.05", LOW)
+    """Share of it that is left to chance."""
+    sasl_login_retry_backoff_max_ms = LONG("10000", LOW)
+    """How long a token provider is tried."""
+    sasl_login_retry_backoff_ms = LONG("100", LOW)
+    """First wait before it is tried again."""
+    sasl_oauthbearer_client_credentials_client_id = STRING(None, MEDIUM)
+    """The client at its provider."""
+    sasl_oauthbearer_client_credentials_client_secret = PASSWORD(None, MEDIUM)
+    """Its secret there."""
+    sasl_oauthbearer_header_urlencode = BOOLEAN("false", LOW)
+    """URL-encode the two, as RFC 6749 says."""
+    sasl_oauthbearer_jwt_retriever_class = CLASS(
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", MEDIUM
+    )
+    """How tokens are had."""
+    sasl_oauthbearer_scope = STRING(None, MEDIUM)
+    """Scope that is asked for."""
+    sasl_oauthbearer_sub_claim_name = STRING("sub", LOW)
+    """Claim that holds the subject."""
+    sasl_oauthbearer_token_endpoint_url = STRING(None, MEDIUM)
+    """Token provider, or a token's file."""
+
 
 CLIENT_CONFIGS: Final = ConfigDef(
     "client",
-    [
-        ConfigKey("bootstrap.servers", STRING, "", MEDIUM, "Brokers to ask first; `-b` goes before it."),
-        ConfigKey("client.id", STRING, "", LOW, "Name under which the brokers know the client."),
-        ConfigKey(
-            "security.protocol",
-            STRING,
-            "PLAINTEXT",
-            MEDIUM,
-            "How connections are secured.",
-            validator=OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignore_case=True),
-        ),
-        ConfigKey("sasl.mechanism", STRING, "GSSAPI", MEDIUM, "SASL mechanism by which the client says who it is."),
-        ConfigKey("sasl.jaas.config", PASSWORD, None, MEDIUM, "Login module with the user's name and password."),
-        ConfigKey(
-            "sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", LOW, "Command that renews the tickets of a cache."
-        ),
-        ConfigKey(
-            "sasl.kerberos.min.time.before.relogin",
-            LONG,
-            "60000",
-            LOW,
-            "Milliseconds between two renewals of a ticket.",
-        ),
-        ConfigKey(
-            "sasl.kerberos.service.name", STRING, None, MEDIUM, "First part of the brokers' Kerberos principals."
-        ),
-        ConfigKey(
-            "sasl.kerberos.ticket.renew.jitter", DOUBLE, "0.05", LOW, "Random share added to the time of renewal."
-        ),
-        ConfigKey(
-            "sasl.kerberos.ticket.renew.window.factor",
-            DOUBLE,
-            "0.8",
-            LOW,
-            "Share of a ticket's lifetime after which it is renewed.",
-        ),
-        ConfigKey("sasl.login.callback.handler.class", CLASS, None, MEDIUM, "How tokens of OAUTHBEARER are had."),
-        ConfigKey("sasl.login.connect.timeout.ms", INT, None, LOW, "Time for a connection to a token provider."),
-        ConfigKey("sasl.login.read.timeout.ms", INT, None, LOW, "Time for a token provider's answer."),
-        ConfigKey("sasl.login.refresh.buffer.seconds", SHORT, "300", LOW, "Seconds of a token that are not used."),
-        ConfigKey("sasl.login.refresh.min.period.seconds", SHORT, "60", LOW, "Least time between two tokens."),
-        ConfigKey("sasl.login.refresh.window.factor", DOUBLE, "0.8", LOW, "Share of a token's time that is used."),
-        ConfigKey("sasl.login.refresh.window.jitter", DOUBLE, "0.05", LOW, "Share of it that is left to chance."),
-        ConfigKey("sasl.login.retry.backoff.max.ms", LONG, "10000", LOW, "How long a token provider is tried."),
-        ConfigKey("sasl.login.retry.backoff.ms", LONG, "100", LOW, "First wait before it is tried again."),
-        *ASSERTION_KEYS,
-        ConfigKey("sasl.oauthbearer.client.credentials.client.id", STRING, None, MEDIUM, "The client at its provider."),
-        ConfigKey("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, MEDIUM, "Its secret there."),
-        ConfigKey("sasl.oauthbearer.header.urlencode", BOOLEAN, "false", LOW, "URL-encode the two, as RFC 6749 says."),
-        ConfigKey(
-            "sasl.oauthbearer.jwt.retriever.class",
-            CLASS,
-            "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-            MEDIUM,
-            "How tokens are had.",
-        ),
-        ConfigKey("sasl.oauthbearer.scope", STRING, None, MEDIUM, "Scope that is asked for."),
-        ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW, "Claim that holds the subject."),
-        ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM, "Token provider, or a token's file."),
-        *_TLS_KEYS,
-        *REGISTRY_KEYS,
-        *tls_keys(_TLS_KEYS),
-    ],
+    [*_LoginProperties.KEYS, *_TlsProperties.KEYS, *RegistryProperties.KEYS, *tls_keys(_TlsProperties.KEYS)],
 )
 """Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``), and for a schema
 registry those of Confluent's.

@@ -2,88 +2,32 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigKey, OneOf, Range
-from kbroker.config.shorthand import BOOLEAN, INT, LOW, MEDIUM, PASSWORD, STRING
+from kbroker.config.definition import OneOf, Range
+from kbroker.config.table import BOOLEAN, INT, LOW, MEDIUM, PASSWORD, STRING, Table
 
-KEYS: list[ConfigKey] = [
-    ConfigKey(
-        "sasl.oauthbearer.assertion.algorithm",
-        STRING,
-        "RS256",
-        MEDIUM,
-        "Algorithm that signs an assertion.",
-        validator=OneOf(("ES256", "RS256"), ignore_case=True),
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.claim.aud",
-        STRING,
-        None,
-        MEDIUM,
-        "Claim `aud` of an assertion.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.claim.exp.seconds",
-        INT,
-        "300",
-        LOW,
-        "Seconds after which an assertion ends.",
-        validator=Range(0, 86400),
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.claim.iss",
-        STRING,
-        None,
-        MEDIUM,
-        "Claim `iss` of an assertion.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.claim.jti.include",
-        BOOLEAN,
-        "false",
-        MEDIUM,
-        "Put a unique claim `jti` into each assertion.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        INT,
-        "60",
-        LOW,
-        "Seconds before now at which an assertion begins.",
-        validator=Range(0, 3600),
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.claim.sub",
-        STRING,
-        None,
-        MEDIUM,
-        "Claim `sub` of an assertion.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.file",
-        STRING,
-        None,
-        MEDIUM,
-        "File with an assertion made elsewhere.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.private.key.file",
-        STRING,
-        None,
-        MEDIUM,
-        "File with the private key that signs assertions.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Passphrase of that private key.",
-    ),
-    ConfigKey(
-        "sasl.oauthbearer.assertion.template.file",
-        STRING,
-        None,
-        MEDIUM,
-        "File with the header and claims that assertions begin with.",
-    ),
-]
+
+class AssertionProperties(Table):
+    """Properties of assertions."""
+
+    sasl_oauthbearer_assertion_algorithm = STRING("RS256", MEDIUM, OneOf(("ES256", "RS256"), ignore_case=True))
+    """Algorithm that signs an assertion."""
+    sasl_oauthbearer_assertion_claim_aud = STRING(None, MEDIUM)
+    """Claim `aud` of an assertion."""
+    sasl_oauthbearer_assertion_claim_exp_seconds = INT("300", LOW, Range(0, 86400))
+    """Seconds after which an assertion ends."""
+    sasl_oauthbearer_assertion_claim_iss = STRING(None, MEDIUM)
+    """Claim `iss` of an assertion."""
+    sasl_oauthbearer_assertion_claim_jti_include = BOOLEAN("false", MEDIUM)
+    """Put a unique claim `jti` into each assertion."""
+    sasl_oauthbearer_assertion_claim_nbf_seconds = INT("60", LOW, Range(0, 3600))
+    """Seconds before now at which an assertion begins."""
+    sasl_oauthbearer_assertion_claim_sub = STRING(None, MEDIUM)
+    """Claim `sub` of an assertion."""
+    sasl_oauthbearer_assertion_file = STRING(None, MEDIUM)
+    """File with an assertion made elsewhere."""
+    sasl_oauthbearer_assertion_private_key_file = STRING(None, MEDIUM)
+    """File with the private key that signs assertions."""
+    sasl_oauthbearer_assertion_private_key_passphrase = PASSWORD(None, MEDIUM)
+    """Passphrase of that private key."""
+    sasl_oauthbearer_assertion_template_file = STRING(None, MEDIUM)
+    """File with the header and claims that assertions begin with."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
-    from kbroker.config.broker_properties import BrokerProperties
+    from kbroker.config.broker import BrokerProperties
 
 CONSUMER_ASSIGNORS: Final = "group.consumer.assignors"
 SHARE_ASSIGNORS: Final = "group.share.assignors"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbroker.config.broker import BROKER_CONFIGS
+from kbroker.config.broker import BROKER_CONFIGS, BrokerProperties
 from kbroker.config.broker_checks import ALL_CORDONED, CORDONED, check
-from kbroker.config.broker_properties import BrokerProperties
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.listeners import (
     SERVED_PROTOCOLS,
@@ -56,14 +55,11 @@ class BrokerConfig(BrokerProperties):
             values = _parse(raw) | of_absent
         except InvalidConfig as error:
             raise FatalError(error.message) from error
-        given = dict(values)
-        derived = _derive(raw, given)
-        names = BrokerProperties.__annotations__
-        typed: dict[str, Any] = {}
-        for name, value in given.items():
-            attribute = name.replace(".", "_")
-            if attribute in names:
-                typed[attribute] = tuple(value) if isinstance(value, list) else value
+        derived = _derive(raw, values)
+        typed = {
+            key.attribute: tuple(value) if isinstance(value := values[name], list) else value
+            for name, key in BROKER_CONFIGS.items()
+        }
         topic_defaults = default_topic_values(values)
         known = BROKER_CONFIGS
         config = cls(
@@ -94,7 +90,7 @@ class BrokerConfig(BrokerProperties):
     def authenticates(self, listener: Listener) -> bool:
         """Whether a listener lets in only who has shown who they are: by SASL, or by a certificate."""
         if listener.security_protocol.startswith("SASL_"):
-            from kbroker.config.security.oauth import UNSECURED_VALIDATOR
+            from kbroker.config.security.sasl import UNSECURED_VALIDATOR
 
             handler = self.security(listener.name, "OAUTHBEARER")["sasl.server.callback.handler.class"]
             is_offered = "OAUTHBEARER" in self.security(listener.name)["sasl.enabled.mechanisms"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum, StrEnum
+from functools import cache
+from itertools import pairwise
 from typing import Any, Protocol
 
 from kbroker.errors import ApiError, ErrorCode
@@ -210,7 +213,7 @@ REQUIRED = "\0required"
 
 
 class ConfigKey(NamedTuple):
-    """One property of one scope (topic, broker, group).
+    """One property of one scope (topic, broker, group), as a row of a `kbroker.config.table.Table` declares it.
 
     ``default`` is text as in a properties file, None for null, or :data:`REQUIRED`. ``no_effect`` is empty
     for a property that kbroker acts on; otherwise it says why setting it changes nothing.
@@ -220,11 +223,23 @@ class ConfigKey(NamedTuple):
     type: ConfigType
     default: str | None
     importance: Importance
-    doc: str
     validator: Validator | None = None
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False
     no_effect: str = ""
+    table: tuple[str, str] = ("", "")
+    """Module and class."""
+
+    @property
+    def attribute(self) -> str:
+        """The name in the table, and of the attribute with a node's value."""
+        return self.name.replace(".", "_")
+
+    @property
+    def doc(self) -> str:
+        """The description: the docstring below the row. It is read from the source, with others, when first wanted."""
+        module, table = self.table
+        return _descriptions(module).get((table, self.attribute), "")
 
     @property
     def sensitive(self) -> bool:
@@ -289,6 +304,28 @@ class ConfigKey(NamedTuple):
         if isinstance(value, Password):
             return value.value
         return str(value)
+
+
+@cache
+def _descriptions(module: str) -> Mapping[tuple[str, str], str]:
+    """The docstrings of the rows in a module's tables, by class and attribute; none where Python has no source."""
+    import ast
+    import inspect
+
+    try:
+        declared = ast.parse(inspect.getsource(sys.modules[module])).body
+    except (OSError, KeyError):
+        return {}
+    found: dict[tuple[str, str], str] = {}
+    for table in (each for each in declared if isinstance(each, ast.ClassDef)):
+        for pair in pairwise(table.body):
+            match pair:
+                case (
+                    ast.Assign([ast.Name(attribute)]) | ast.AnnAssign(ast.Name(attribute)),
+                    ast.Expr(ast.Constant(str(text))),
+                ):
+                    found[table.name, attribute] = " ".join(text.split())
+    return found
 
 
 def _java_double(value: float) -> str:

@@ -6,41 +6,28 @@ In ``server.properties`` they mean nothing, and they are described only where th
 from __future__ import annotations
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, Range, UpdateMode
+from kbroker.config.definition import ConfigDef, ConfigKey, Range
+from kbroker.config.table import CLUSTER_WIDE, LONG, MEDIUM, Table
 
 LEADER_THROTTLED_RATE = "leader.replication.throttled.rate"
 FOLLOWER_THROTTLED_RATE = "follower.replication.throttled.rate"
 ALTER_LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
-def _rate(name: str, doc: str) -> ConfigKey:
-    return ConfigKey(
-        name,
-        ConfigType.LONG,
-        str(2**63 - 1),
-        Importance.MEDIUM,
-        doc,
-        validator=Range(0),
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    )
+class ThrottleProperties(Table):
+    """Rates at which replicas are copied."""
+
+    leader_replication_throttled_rate = LONG("9223372036854775807", MEDIUM, Range(0), mode=CLUSTER_WIDE)
+    """Bytes a second that a broker serves to followers of the partitions that the topics'
+    `leader.replication.throttled.replicas` name for it. Followers in sync count and are not held back."""
+    follower_replication_throttled_rate = LONG("9223372036854775807", MEDIUM, Range(0), mode=CLUSTER_WIDE)
+    """Bytes a second that a broker fetches of the partitions that the topics' `follower.replication.throttled.replicas`
+    name for it. Those in sync count and are not held back."""
+    replica_alter_log_dirs_io_max_bytes_per_second = LONG("9223372036854775807", MEDIUM, Range(0), mode=CLUSTER_WIDE)
+    """Bytes a second that a broker copies from one of its log directories to another."""
 
 
-DYNAMIC_BROKER_CONFIGS = ConfigDef(
-    "broker",
-    [
-        _rate(
-            LEADER_THROTTLED_RATE,
-            "Bytes a second that a broker serves to followers of the partitions that the topics' "
-            "`leader.replication.throttled.replicas` name for it. Followers in sync count and are not held back.",
-        ),
-        _rate(
-            FOLLOWER_THROTTLED_RATE,
-            "Bytes a second that a broker fetches of the partitions that the topics' "
-            "`follower.replication.throttled.replicas` name for it. Those in sync count and are not held back.",
-        ),
-        _rate(ALTER_LOG_DIRS_RATE, "Bytes a second that a broker copies from one of its log directories to another."),
-    ],
-)
+DYNAMIC_BROKER_CONFIGS = ConfigDef("broker", ThrottleProperties.KEYS)
 
 
 def broker_config_key(name: str) -> ConfigKey | None:

@@ -42,14 +42,14 @@ def why_refused(name: str) -> str:
     """The reason why no request may set a property for one listener, although any may in Apache Kafka; or empty."""
     if not name.startswith("listener.name."):
         return ""  # what Apache Kafka takes of these is not dangerous, or without effect here
-    from kbroker.config.security import oauth, rules
+    from kbroker.config.security import rules, sasl
 
     key = run_time_key(name)
     if key is None or key.name == rules.PRINCIPAL_BUILDER:
         return ""
     if key.name in rules.IN_FILE_ONLY:
         return _CODE.format(name)
-    is_place = key in oauth.KEYS and key.update_mode is UpdateMode.READ_ONLY
+    is_place = key in sasl.OAuthProperties.KEYS and key.update_mode is UpdateMode.READ_ONLY
     return _PLACES.format(name) if is_place else ""
 
 

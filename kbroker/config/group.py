@@ -10,62 +10,42 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.assignors import STREAMS_ASSIGNORS
-from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.definition import ConfigDef, InvalidConfig, Range
 from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
-from kbroker.config.share_group import (
-    KEYS as SHARE_GROUP_KEYS,
-)
 from kbroker.config.share_group import (
     WITHOUT_SYNONYM,
     ShareGroupConfig,
+    ShareGroupProperties,
     check_share_group_bounds,
     effective_share_group,
     validate_share_group,
 )
-from kbroker.config.shorthand import INT, MEDIUM
 from kbroker.config.streams_group import (
     ASSIGNOR_NAME,
     StreamsGroupConfig,
+    StreamsGroupProperties,
     check_streams_group_bounds,
     effective_streams_group,
     validate_streams_group,
 )
-from kbroker.config.streams_group import (
-    KEYS as STREAMS_GROUP_KEYS,
-)
+from kbroker.config.table import INT, MEDIUM, Table
 from kbroker.value_types import NamedTuple
 
+
+class ConsumerGroupProperties(Table):
+    """Properties of a consumer group (KIP-848)."""
+
+    consumer_assignment_interval_ms = INT("1000", MEDIUM, Range(0))
+    """Shortest time between two assignments of the group, in milliseconds."""
+    consumer_heartbeat_interval_ms = INT("5000", MEDIUM, Range(1))
+    """How often members of the group are told to send heartbeats, in milliseconds; every second, if that is less, while
+    they wait for partitions."""
+    consumer_session_timeout_ms = INT("45000", MEDIUM, Range(1))
+    """Silence after which a member is taken out of the group, in milliseconds."""
+
+
 GROUP_CONFIGS = ConfigDef(
-    "group",
-    [
-        ConfigKey(
-            "consumer.assignment.interval.ms",
-            INT,
-            "1000",
-            MEDIUM,
-            "Shortest time between two assignments of the group, in milliseconds.",
-            validator=Range(0),
-        ),
-        ConfigKey(
-            "consumer.heartbeat.interval.ms",
-            INT,
-            "5000",
-            MEDIUM,
-            "How often members of the group are told to send heartbeats, in milliseconds; every second, if that is "
-            "less, while they wait for partitions.",
-            validator=Range(1),
-        ),
-        ConfigKey(
-            "consumer.session.timeout.ms",
-            INT,
-            "45000",
-            MEDIUM,
-            "Silence after which a member is taken out of the group, in milliseconds.",
-            validator=Range(1),
-        ),
-        *SHARE_GROUP_KEYS,
-        *STREAMS_GROUP_KEYS,
-    ],
+    "group", [*ConsumerGroupProperties.KEYS, *ShareGroupProperties.KEYS, *StreamsGroupProperties.KEYS]
 )
 """Properties that may be set for one group."""
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, OneOf, Range
+from kbroker.config.definition import ConfigDef, InvalidConfig, OneOf, Range
 from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
-from kbroker.config.shorthand import BOOLEAN, INT, MEDIUM, STRING
+from kbroker.config.table import BOOLEAN, INT, MEDIUM, STRING, Table
 from kbroker.value_types import NamedTuple
 
 _BY_DURATION: Final = "by_duration:"
@@ -58,101 +58,40 @@ _RENEW = "share.renew.acknowledge.enable"
 _DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 
-KEYS = [
-    ConfigKey(
-        _DEAD_LETTER_COPY,
-        BOOLEAN,
-        "false",
-        MEDIUM,
-        "Copy key and value of a record to the dead-letter topic.",
-    ),
-    ConfigKey(
-        _DEAD_LETTER_TOPIC,
-        STRING,
-        "",
-        MEDIUM,
-        "Topic that takes what the group rejects, and what was delivered too often; without one, that is dropped.",
-    ),
-    ConfigKey(
-        _ASSIGNMENT_INTERVAL,
-        INT,
-        "1000",
-        MEDIUM,
-        "Shortest time between two assignments of the group, in milliseconds.",
-        validator=Range(0),
-    ),
-    ConfigKey(
-        _RESET,
-        STRING,
-        "latest",
-        MEDIUM,
-        "Where the group begins to read a partition: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration "
-        "before now.",
-        validator=_OffsetReset(),
-    ),
-    ConfigKey(
-        _DELIVERY_LIMIT,
-        INT,
-        "5",
-        MEDIUM,
-        "Times that a record is delivered at most.",
-        validator=Range(2),
-    ),
-    ConfigKey(
-        _HEARTBEAT_INTERVAL,
-        INT,
-        "5000",
-        MEDIUM,
-        "How often members of the group are told to send heartbeats, in milliseconds.",
-        validator=Range(1),
-    ),
-    ConfigKey(
-        _ISOLATION,
-        STRING,
-        "read_uncommitted",
-        MEDIUM,
-        "Whether members get records of transactions that are open or aborted (`read_uncommitted`) or not "
-        "(`read_committed`).",
-        validator=OneOf(("read_committed", "read_uncommitted")),
-    ),
-    ConfigKey(
-        _RECORD_LOCKS,
-        INT,
-        "2000",
-        MEDIUM,
-        "Most records of a partition that are in delivery.",
-        validator=Range(100),
-    ),
-    ConfigKey(
-        _LOCK_DURATION,
-        INT,
-        "30000",
-        MEDIUM,
-        "Milliseconds that a member has to process a record.",
-        validator=Range(1000),
-    ),
-    ConfigKey(
-        _RENEW,
-        BOOLEAN,
-        "true",
-        MEDIUM,
-        "Whether a member may renew the time that it has for a record.",
-    ),
-    ConfigKey(
-        _SESSION_TIMEOUT,
-        INT,
-        "45000",
-        MEDIUM,
-        "Silence after which a member is taken out of the group, in milliseconds.",
-        validator=Range(1),
-    ),
-]
-"""Properties that may be set for one group."""
+
+class ShareGroupProperties(Table):
+    """Properties that may be set for one group."""
+
+    errors_deadletterqueue_copy_record_enable = BOOLEAN("false", MEDIUM)
+    """Copy key and value of a record to the dead-letter topic."""
+    errors_deadletterqueue_topic_name = STRING("", MEDIUM)
+    """Topic that takes what the group rejects, and what was delivered too often; without one, that is dropped."""
+    share_assignment_interval_ms = INT("1000", MEDIUM, Range(0))
+    """Shortest time between two assignments of the group, in milliseconds."""
+    share_auto_offset_reset = STRING("latest", MEDIUM, _OffsetReset())
+    """Where the group begins to read a partition: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration
+    before now."""
+    share_delivery_count_limit = INT("5", MEDIUM, Range(2))
+    """Times that a record is delivered at most."""
+    share_heartbeat_interval_ms = INT("5000", MEDIUM, Range(1))
+    """How often members of the group are told to send heartbeats, in milliseconds."""
+    share_isolation_level = STRING("read_uncommitted", MEDIUM, OneOf(("read_committed", "read_uncommitted")))
+    """Whether members get records of transactions that are open or aborted (`read_uncommitted`) or not
+    (`read_committed`)."""
+    share_partition_max_record_locks = INT("2000", MEDIUM, Range(100))
+    """Most records of a partition that are in delivery."""
+    share_record_lock_duration_ms = INT("30000", MEDIUM, Range(1000))
+    """Milliseconds that a member has to process a record."""
+    share_renew_acknowledge_enable = BOOLEAN("true", MEDIUM)
+    """Whether a member may renew the time that it has for a record."""
+    share_session_timeout_ms = INT("45000", MEDIUM, Range(1))
+    """Silence after which a member is taken out of the group, in milliseconds."""
+
 
 WITHOUT_SYNONYM = frozenset({_RESET, _ISOLATION, _RENEW, _DEAD_LETTER_TOPIC, _DEAD_LETTER_COPY})
 """Those of them for which no broker property stands."""
 
-_CONFIGS = ConfigDef("share group", KEYS)
+_CONFIGS = ConfigDef("share group", ShareGroupProperties.KEYS)
 
 SHARE_GROUP_BOUNDS: Bounds = {
     name: (f"group.share.min.{rest}", f"group.share.max.{rest}")
@@ -215,7 +154,7 @@ def check_share_group_bounds(broker: Mapping[str, Any]) -> None:
 def effective_share_group(configs: Mapping[str, str], broker: Mapping[str, Any]) -> ShareGroupConfig:
     """The settings in force for a group with ``configs``; ``broker`` as for :func:`validate_share_group`."""
     values: dict[str, Any] = {}
-    for key in KEYS:
+    for key in ShareGroupProperties.KEYS:
         name = key.name
         default = _CONFIGS.parse(name, str(key.default)) if name in WITHOUT_SYNONYM else broker[f"group.{name}"]
         values[name] = effective_value(name, configs, default, _CONFIGS.parse, SHARE_GROUP_BOUNDS, broker)

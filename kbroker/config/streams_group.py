@@ -6,83 +6,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.assignors import STREAMS_ASSIGNORS, assignor_names
-from kbroker.config.definition import ConfigDef, ConfigKey, InvalidConfig, Range
+from kbroker.config.definition import ConfigDef, InvalidConfig, Range
 from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
-from kbroker.config.shorthand import INT, LIST, LONG, LOW, MEDIUM, STRING
+from kbroker.config.table import INT, LIST, LONG, LOW, MEDIUM, STRING, Table
 from kbroker.value_types import NamedTuple
 
 ASSIGNOR_NAME = "streams.assignor.name"
 
-KEYS = [
-    ConfigKey(
-        "streams.acceptable.recovery.lag",
-        LONG,
-        "10000",
-        MEDIUM,
-        "Offsets that a warm-up task may lack to count as caught up.",
-        validator=Range(0),
-        internal=True,
-    ),
-    ConfigKey(
-        "streams.assignment.interval.ms",
-        INT,
-        "1000",
-        MEDIUM,
-        "Shortest time between two assignments of the group, in milliseconds.",
-        validator=Range(0),
-    ),
-    ConfigKey(
-        ASSIGNOR_NAME,
-        STRING,
-        None,
-        MEDIUM,
-        "The assignor of the group's tasks, by its name in `group.streams.assignors`.",
-    ),
-    ConfigKey(
-        "streams.heartbeat.interval.ms",
-        INT,
-        "5000",
-        MEDIUM,
-        "How often members of the group are told to send heartbeats, in milliseconds.",
-        validator=Range(1),
-    ),
-    ConfigKey(
-        "streams.initial.rebalance.delay.ms",
-        INT,
-        "3000",
-        MEDIUM,
-        "Milliseconds for which the group, when new, waits for more members.",
-        validator=Range(0),
-    ),
-    ConfigKey("streams.num.standby.replicas", INT, "0", MEDIUM, "Standby replicas of each task.", validator=Range(0)),
-    ConfigKey(
-        "streams.rack.aware.assignment.tags",
-        LIST,
-        "",
-        LOW,
-        "Client tags by which standby tasks are spread.",
-    ),
-    ConfigKey(
-        "streams.session.timeout.ms",
-        INT,
-        "45000",
-        MEDIUM,
-        "Silence after which a member is taken out of the group, in milliseconds.",
-        validator=Range(1),
-    ),
-    ConfigKey(
-        "streams.task.offset.interval.ms",
-        INT,
-        "60000",
-        MEDIUM,
-        "Milliseconds between two reports of task offsets.",
-        validator=Range(1),
-        internal=True,
-    ),
-]
-"""Properties that may be set for one group."""
 
-_CONFIGS = ConfigDef("streams group", KEYS)
+class StreamsGroupProperties(Table):
+    """Properties that may be set for one group."""
+
+    streams_acceptable_recovery_lag = LONG("10000", MEDIUM, Range(0), internal=True)
+    """Offsets that a warm-up task may lack to count as caught up."""
+    streams_assignment_interval_ms = INT("1000", MEDIUM, Range(0))
+    """Shortest time between two assignments of the group, in milliseconds."""
+    streams_assignor_name = STRING(None, MEDIUM)
+    """The assignor of the group's tasks, by its name in `group.streams.assignors`."""
+    streams_heartbeat_interval_ms = INT("5000", MEDIUM, Range(1))
+    """How often members of the group are told to send heartbeats, in milliseconds."""
+    streams_initial_rebalance_delay_ms = INT("3000", MEDIUM, Range(0))
+    """Milliseconds for which the group, when new, waits for more members."""
+    streams_num_standby_replicas = INT("0", MEDIUM, Range(0))
+    """Standby replicas of each task."""
+    streams_rack_aware_assignment_tags = LIST("", LOW)
+    """Client tags by which standby tasks are spread."""
+    streams_session_timeout_ms = INT("45000", MEDIUM, Range(1))
+    """Silence after which a member is taken out of the group, in milliseconds."""
+    streams_task_offset_interval_ms = INT("60000", MEDIUM, Range(1), internal=True)
+    """Milliseconds between two reports of task offsets."""
+
+
+_CONFIGS = ConfigDef("streams group", StreamsGroupProperties.KEYS)
 _SESSION_TIMEOUT = "streams.session.timeout.ms"
 _HEARTBEAT_INTERVAL = "streams.heartbeat.interval.ms"
 _ASSIGNMENT_INTERVAL = "streams.assignment.interval.ms"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kbroker.config.broker_properties import BrokerProperties
+from kbroker.config.broker import BrokerProperties
 from kbroker.config.security.rules import METRIC_REPORTERS, check_name, names_python
 from kbroker.errors import FatalError
 

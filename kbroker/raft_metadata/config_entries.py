@@ -110,8 +110,7 @@ def group_entries(
     schema: ConfigSchema, configs: ConfigsImage, overrides: Mapping[str, str], *, documentation: bool = False
 ) -> list[ConfigEntry]:
     """Every property of a group with these overrides, whatever its kind."""
-    from kbroker.config.absent import ALL_BROKER_CONFIGS
-    from kbroker.config.absent.groups import ALL_GROUP_CONFIGS
+    from kbroker.config.absent import ALL_BROKER_CONFIGS, ALL_GROUP_CONFIGS
     from kbroker.config.group import OTHER_SYNONYMS
 
     dynamic = dynamic_broker_configs(configs, schema.config.node_id)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kbroker.config.java_regex import is_java_regex
-
 _NAMED_GROUP = re.compile(r"((?:^|[^\\])(?:\\\\)*)\(\?<(?=[A-Za-z])")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 _REFERENCE = re.compile(r"\\(?P<literal>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}", re.DOTALL)
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
-    """Python's expression for one of Java's. ``ValueError`` says why there is none."""
-    if not is_java_regex(pattern):
-        raise ValueError(f"{pattern!r} is no regular expression of Java's")
+    """Python's expression for one of Java's. ``ValueError`` says why there is none.
+
+    A few are taken that Java refuses, such as ``(?P<name>a)``.
+    """
     try:
         return re.compile(_NAMED_GROUP.sub(r"\1(?P<", _QUOTED.sub(lambda quoted: re.escape(quoted[1]), pattern)))
-    except (re.error, OverflowError) as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{pattern!r} is a regular expression that kbroker cannot follow: {error}") from None
 
 

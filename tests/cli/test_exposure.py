@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.config.security.effect import of_no_listener
-from kbroker.config.security.oauth import UNSECURED_VALIDATOR
+from kbroker.config.security.sasl import UNSECURED_VALIDATOR
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.exposure import Exposure, warn_of_exposure
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from kbroker.config.java_regex import is_java_regex
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.image import ConfigResource
 from kbroker.wire.messages import alter_configs as alter
@@ -152,34 +151,3 @@ def test_no_client_is_told_that_it_may_send_metrics_without_a_receiver(tmp_path:
         assert {71, 72} <= {api.api_key for api in (await plane.ask(ApiVersionsRequest(), 0)).api_keys}
 
     converse(tmp_path, talk)
-
-
-# As java.util.regex.Pattern of Java 17 judges them.
-JAVA = ["", "11.1.*", "a{2}{3}", "{3}", "a*+", "(?<n>a)\\k<n>", "(?i)x", "(?-i:x)", "[]a]", "[a&&[^b]]", "[a-]", "]}"]
-JAVA += [
-    "\\p{Alpha}\\pL\\p{IsGreek}\\P{Lu}",
-    "\\Q(*\\E+",
-    "\\Q[",
-    "\\x{1F600}\\u0041\\07\\cA",
-    "\\R\\h\\z\\1",
-    "(?>a|)b",
-]
-NOT_JAVA = ["*a", "a**", "a{", "a{,2}", "a{3,1}", "(", ")", "(?x", "(?P<n>a)", "(?<n>a)(?<n>b)", "\\k<n>", "[", "[]"]
-NOT_JAVA += ["[a", "[b-a]", "[a&&]]" + "[", "\\", "\\y", "\\p{Foo}", "\\xg", "\\u12", "\\08", "\\x{110000}", "|?"]
-
-
-@pytest.mark.parametrize("text", JAVA)
-def test_what_java_compiles(text: str) -> None:
-    assert is_java_regex(text)
-
-
-@pytest.mark.parametrize("text", NOT_JAVA)
-def test_what_java_does_not_compile(text: str) -> None:
-    assert not is_java_regex(text)
-
-
-def test_no_expression_is_too_deep() -> None:
-    depth = 50_000
-    assert is_java_regex("(" * depth + ")" * depth)
-    assert is_java_regex("[" * depth + "a" + "]" * depth)
-    assert not is_java_regex("\\Q" * depth + "(" * depth + "\\E[")

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kbroker.config import BROKER_CONFIGS, GROUP_CONFIG_SYNONYMS, GroupConfig
-from kbroker.config.absent.groups import ALL_GROUP_CONFIGS
+from kbroker.config.absent import ALL_GROUP_CONFIGS
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.config_schema import group_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from kbroker.config.security.oauth import JWT_BEARER
+from kbroker.config.security.sasl import JWT_BEARER
 from kbroker.errors import ErrorCode
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

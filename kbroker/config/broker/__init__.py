@@ -1,38 +1,89 @@
-"""The properties of a node, as in ``server.properties``: a table for each subject, and all of them as one.
+"""The properties of a node, as in ``server.properties``: tables by subject, and all of them as one.
 
-Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
-its facts); the descriptions are kbroker's.
+Those of security, which few nodes have, are in `kbroker.config.security`, those of what kbroker does not have in
+`kbroker.config.absent`, and rules between properties in `kbroker.config.broker_checks`. Begin in the module of a
+subject: names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
+its facts), the descriptions kbroker's.
 """
 
 from __future__ import annotations
 
-from kbroker.config.broker import (
-    groups,
-    logs,
-    network,
-    node,
-    quorum,
-    replication,
-    share_groups,
-    streams_groups,
-    topics,
-    transactions,
-)
-from kbroker.config.definition import ConfigDef
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
-BROKER_CONFIGS = ConfigDef(
-    "broker",
-    [
-        *node.KEYS,
-        *network.KEYS,
-        *quorum.KEYS,
-        *topics.KEYS,
-        *logs.KEYS,
-        *replication.KEYS,
-        *groups.KEYS,
-        *share_groups.KEYS,
-        *streams_groups.KEYS,
-        *transactions.KEYS,
-    ],
+from kbroker.config.broker.groups import (
+    GroupProperties,
+    ShareGroupProperties,
+    StreamsGroupProperties,
+    TransactionProperties,
 )
-"""Every property of a node but for those of what kbroker does not have (``config.absent``)."""
+from kbroker.config.broker.logs import LogProperties, ReplicationProperties
+from kbroker.config.broker.node import NetworkProperties, NodeProperties
+from kbroker.config.broker.quorum import QuorumProperties
+from kbroker.config.definition import ConfigDef
+from kbroker.config.listeners import Listener
+
+
+class BrokerProperties(
+    NodeProperties,
+    NetworkProperties,
+    QuorumProperties,
+    LogProperties,
+    ReplicationProperties,
+    GroupProperties,
+    ShareGroupProperties,
+    StreamsGroupProperties,
+    TransactionProperties,
+):
+    """A node's properties, typed: the tables' attributes with its values. ``BrokerConfig`` makes and checks them.
+
+    Attributes that end in ``_ms`` are milliseconds. Immutable.
+    """
+
+    raw: dict[str, str]
+    """The properties that the user set, by name, unknown names included."""
+    values: dict[str, Any]
+    """Every known property, typed, by name, defaults included."""
+    unknown: tuple[str, ...]
+    """Names in ``raw`` that neither kbroker nor Kafka knows."""
+    absent: Mapping[str, str]
+    """Names in ``raw`` with another value than the default, of features that kbroker does not have -> the feature."""
+    without_effect: tuple[str, ...]
+    """Names in ``raw`` that Kafka acts on and kbroker does not."""
+    advertised_controller_listeners: tuple[Listener, ...]
+    """Derived, as Kafka derives them."""
+    _defaults_for_topics: dict[str, Any]
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self.__dict__.update(attributes)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name}: a node's properties do not change")
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether the node serves clients."""
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the node takes part in the metadata quorum."""
+        return "controller" in self.process_roles
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        """The listeners that clients and brokers use."""
+        return tuple(entry for entry in self.listeners if entry.name not in self.controller_listener_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """The listeners that the controller answers on."""
+        return tuple(entry for entry in self.listeners if entry.name in self.controller_listener_names)
+
+    def topic_defaults(self) -> dict[str, Any]:
+        """Every topic property, typed, as a topic without own properties has it."""
+        return dict(self._defaults_for_topics)
+
+
+BROKER_CONFIGS = ConfigDef("broker", BrokerProperties.KEYS)
+"""Every property of a node but for those of security, and of what kbroker does not have."""

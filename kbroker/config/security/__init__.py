@@ -13,18 +13,32 @@ from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
-from kbroker.config.security import authorization, delegation_tokens, oauth, providers, rules, sasl, tls
+from kbroker.config.security.authorization import AuthorizationProperties
+from kbroker.config.security.delegation_tokens import DelegationTokenProperties
+from kbroker.config.security.rules import RuleProperties
+from kbroker.config.security.sasl import OAuthProperties, SaslProperties
+from kbroker.config.security.tls import TlsProperties
+from kbroker.config.table import CLUSTER_WIDE, LIST, LOW, Table
+
+
+class ProviderProperties(Table):
+    """The property that names config providers (KIP-297); `kbroker.config.providers` reads it, with the file."""
+
+    config_providers = LIST("", LOW, mode=CLUSTER_WIDE)
+    """Names of providers that put values in the place of variables in this file, with `config.providers.NAME.class`;
+    from the file alone, never over the wire."""
+
 
 SECURITY_CONFIGS = ConfigDef(
     "broker",
     [
-        *authorization.KEYS,
-        *delegation_tokens.KEYS,
-        *oauth.KEYS,
-        *providers.KEYS,
-        *rules.KEYS,
-        *sasl.KEYS,
-        *tls.KEYS,
+        *AuthorizationProperties.KEYS,
+        *DelegationTokenProperties.KEYS,
+        *OAuthProperties.KEYS,
+        *ProviderProperties.KEYS,
+        *RuleProperties.KEYS,
+        *SaslProperties.KEYS,
+        *TlsProperties.KEYS,
     ],
 )
 """Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""

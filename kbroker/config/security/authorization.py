@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kbroker.config.broker_properties import BrokerProperties
-from kbroker.config.definition import NOT_NULL, ConfigKey
+from kbroker.config.broker import BrokerProperties
+from kbroker.config.definition import NOT_NULL
 from kbroker.config.security.rules import FORM, check_name, names_python
-from kbroker.config.shorthand import HIGH, LIST, LOW, STRING
+from kbroker.config.table import HIGH, LIST, LOW, STRING, Table
 from kbroker.errors import FatalError
 
 AUTHORIZER = "authorizer.class.name"
@@ -17,23 +17,15 @@ ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 OF_AUTHORIZER = frozenset({SUPER_USERS, ALLOW_EVERYONE})
 """Properties that the authorizer reads. To Kafka, too, they are not among a node's own, and described as unknown."""
 
-KEYS: list[ConfigKey] = [
-    ConfigKey(
-        AUTHORIZER,
-        STRING,
-        "",
-        LOW,
-        f"What decides who may do what: `{STANDARD_AUTHORIZER}`, or `{FORM}`. Without one everybody may do all.",
-        validator=NOT_NULL,
-    ),
-    ConfigKey(
-        "early.start.listeners",
-        LIST,
-        None,
-        HIGH,
-        "Listeners that may be opened before the authorizer has loaded its rules. Those of controllers always are.",
-    ),
-]
+
+class AuthorizationProperties(Table):
+    """Properties of authorization."""
+
+    authorizer_class_name = STRING("", LOW, NOT_NULL)
+    """What decides who may do what: `org.apache.kafka.metadata.authorizer.StandardAuthorizer`, or `python:MODULE:NAME`.
+    Without one everybody may do all."""
+    early_start_listeners = LIST(None, HIGH)
+    """Listeners that may be opened before the authorizer has loaded its rules. Those of controllers always are."""
 
 
 def has_authorizer(config: BrokerProperties) -> bool:

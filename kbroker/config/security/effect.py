@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kbroker.config.broker_properties import BrokerProperties
+from kbroker.config.broker import BrokerProperties
 
 _SECURED = re.compile(r"(?:listener\.name\.([^.]+)\.(?:([^.]+)\.)?)?(ssl|sasl)\.")
 _PROTOCOLS = {"ssl": ("SSL", "SASL_SSL"), "sasl": ("SASL_PLAINTEXT", "SASL_SSL")}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kbroker.config.broker_properties import BrokerProperties
-from kbroker.config.definition import ConfigKey
-from kbroker.config.shorthand import CLASS, LOW, MEDIUM, PER_BROKER
+from kbroker.config.broker import BrokerProperties
+from kbroker.config.table import CLASS, LOW, MEDIUM, PER_BROKER, Table
 from kbroker.errors import FatalError
 
 PREFIX: Final = "python:"
@@ -29,54 +28,27 @@ SERVER_CALLBACK: Final = "sasl.server.callback.handler.class"
 
 DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
-KEYS: list[ConfigKey] = [
-    ConfigKey(
-        ALTER_CONFIG_POLICY,
-        CLASS,
-        None,
-        LOW,
-        f"What judges changes of configs, as `{FORM}`; a controller asks it (KIP-133).",
-    ),
-    ConfigKey(
-        CREATE_TOPIC_POLICY,
-        CLASS,
-        None,
-        LOW,
-        f"What judges new topics, as `{FORM}`; a controller asks it (KIP-108).",
-    ),
-    ConfigKey(
-        QUOTA_CALLBACK,
-        CLASS,
-        None,
-        LOW,
-        f"What decides on clients' quotas, as `{FORM}`; nothing, and the quotas that are set do.",
-    ),
-    ConfigKey(
-        DESCRIPTION_PLUGIN,
-        CLASS,
-        None,
-        MEDIUM,
-        f"What keeps the descriptions of the topologies of streams groups, as `{FORM}` (KIP-1331).",
-    ),
-    ConfigKey(
-        PRINCIPAL_BUILDER,
-        CLASS,
-        DEFAULT_PRINCIPAL_BUILDER,
-        MEDIUM,
-        f"What says who a connection belongs to: `{DEFAULT_PRINCIPAL_BUILDER}`, or `{FORM}`.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        SERVER_CALLBACK,
-        CLASS,
-        None,
-        MEDIUM,
-        f"What checks logins, as `{FORM}`, with the prefix of a listener and a mechanism only"
-        " (`listener.name.LISTENER.plain.`), not that of GSSAPI; or one of Kafka's classes for OAUTHBEARER.",
-    ),
-]
 
-IN_FILE_ONLY: Final = frozenset(key.name for key in KEYS)
+class RuleProperties(Table):
+    """Properties that name a callable."""
+
+    alter_config_policy_class_name = CLASS(None, LOW)
+    """What judges changes of configs, as `python:MODULE:NAME`; a controller asks it (KIP-133)."""
+    create_topic_policy_class_name = CLASS(None, LOW)
+    """What judges new topics, as `python:MODULE:NAME`; a controller asks it (KIP-108)."""
+    client_quota_callback_class = CLASS(None, LOW)
+    """What decides on clients' quotas, as `python:MODULE:NAME`; nothing, and the quotas that are set do."""
+    group_streams_topology_description_plugin_class = CLASS(None, MEDIUM)
+    """What keeps the descriptions of the topologies of streams groups, as `python:MODULE:NAME` (KIP-1331)."""
+    principal_builder_class = CLASS(DEFAULT_PRINCIPAL_BUILDER, MEDIUM, mode=PER_BROKER)
+    """What says who a connection belongs to:
+    `org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder`, or `python:MODULE:NAME`."""
+    sasl_server_callback_handler_class = CLASS(None, MEDIUM)
+    """What checks logins, as `python:MODULE:NAME`, with the prefix of a listener and a mechanism only
+    (`listener.name.LISTENER.plain.`), not that of GSSAPI; or one of Kafka's classes for OAUTHBEARER."""
+
+
+IN_FILE_ONLY: Final = frozenset(key.name for key in RuleProperties.KEYS)
 """Those that a node takes from its own file alone."""
 
 OF_THE_NODE: Final = frozenset({QUOTA_CALLBACK, CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY, DESCRIPTION_PLUGIN})

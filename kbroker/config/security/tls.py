@@ -2,153 +2,50 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigKey, OneOf
-from kbroker.config.shorthand import BOOLEAN, LIST, LOW, MEDIUM, PASSWORD, PER_BROKER, STRING
+from kbroker.config.definition import OneOf
+from kbroker.config.table import BOOLEAN, LIST, LOW, MEDIUM, PASSWORD, PER_BROKER, STRING, Table
 
-KEYS: list[ConfigKey] = [
-    ConfigKey(
-        "ssl.allow.dn.changes",
-        BOOLEAN,
-        "false",
-        LOW,
-        "Allow a key store whose certificate has another distinguished name to replace the one in use.",
-    ),
-    ConfigKey(
-        "ssl.allow.san.changes",
-        BOOLEAN,
-        "false",
-        LOW,
-        "Allow a key store whose certificate has other alternative names to replace the one in use.",
-    ),
-    ConfigKey(
-        "ssl.cipher.suites",
-        LIST,
-        "",
-        MEDIUM,
-        "Cipher suites allowed; by default those of the JVM.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.client.auth",
-        STRING,
-        "none",
-        MEDIUM,
-        "Whether clients must show a certificate (`required`), may (`requested`) or are not asked (`none`).",
-        validator=OneOf(("required", "requested", "none")),
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.enabled.protocols",
-        LIST,
-        "TLSv1.2,TLSv1.3",
-        MEDIUM,
-        "Versions of TLS allowed.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.endpoint.identification.algorithm",
-        STRING,
-        "https",
-        LOW,
-        "How the name in a server's certificate is compared with its address.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.key.password",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Password of the private key.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.certificate.chain",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Certificate chain in PEM, instead of a key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.key",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Private key in PEM, instead of a key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.location",
-        STRING,
-        None,
-        MEDIUM,
-        "File of the key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.password",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Password of the key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.keystore.type",
-        STRING,
-        "JKS",
-        MEDIUM,
-        "Format of the key store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.principal.mapping.rules",
-        STRING,
-        "DEFAULT",
-        LOW,
-        "Rules that make the name of a principal from the name in a client's certificate.",
-    ),
-    ConfigKey(
-        "ssl.protocol",
-        STRING,
-        "TLSv1.3",
-        MEDIUM,
-        "Version of TLS with which the TLS context is made.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.certificates",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Trusted certificates in PEM, instead of a trust store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.location",
-        STRING,
-        None,
-        MEDIUM,
-        "File of the trust store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.password",
-        PASSWORD,
-        None,
-        MEDIUM,
-        "Password of the trust store.",
-        update_mode=PER_BROKER,
-    ),
-    ConfigKey(
-        "ssl.truststore.type",
-        STRING,
-        "JKS",
-        MEDIUM,
-        "Format of the trust store.",
-        update_mode=PER_BROKER,
-    ),
-]
+
+class TlsProperties(Table):
+    """Properties of TLS."""
+
+    ssl_allow_dn_changes = BOOLEAN("false", LOW)
+    """Allow a key store whose certificate has another distinguished name to replace the one in use."""
+    ssl_allow_san_changes = BOOLEAN("false", LOW)
+    """Allow a key store whose certificate has other alternative names to replace the one in use."""
+    ssl_cipher_suites = LIST("", MEDIUM, mode=PER_BROKER)
+    """Cipher suites allowed; by default those of the JVM."""
+    ssl_client_auth = STRING("none", MEDIUM, OneOf(("required", "requested", "none")), mode=PER_BROKER)
+    """Whether clients must show a certificate (`required`), may (`requested`) or are not asked (`none`)."""
+    ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", MEDIUM, mode=PER_BROKER)
+    """Versions of TLS allowed."""
+    ssl_endpoint_identification_algorithm = STRING("https", LOW, mode=PER_BROKER)
+    """How the name in a server's certificate is compared with its address."""
+    ssl_key_password = PASSWORD(None, MEDIUM, mode=PER_BROKER)
+    """Password of the private key."""
+    ssl_keystore_certificate_chain = PASSWORD(None, MEDIUM, mode=PER_BROKER)
+    """Certificate chain in PEM, instead of a key store."""
+    ssl_keystore_key = PASSWORD(None, MEDIUM, mode=PER_BROKER)
+    """Private key in PEM, instead of a key store."""
+    ssl_keystore_location = STRING(None, MEDIUM, mode=PER_BROKER)
+    """File of the key store."""
+    ssl_keystore_password = PASSWORD(None, MEDIUM, mode=PER_BROKER)
+    """Password of the key store."""
+    ssl_keystore_type = STRING("JKS", MEDIUM, mode=PER_BROKER)
+    """Format of the key store."""
+    ssl_principal_mapping_rules = STRING("DEFAULT", LOW)
+    """Rules that make the name of a principal from the name in a client's certificate."""
+    ssl_protocol = STRING("TLSv1.3", MEDIUM, mode=PER_BROKER)
+    """Version of TLS with which the TLS context is made."""
+    ssl_truststore_certificates = PASSWORD(None, MEDIUM, mode=PER_BROKER)
+    """Trusted certificates in PEM, instead of a trust store."""
+    ssl_truststore_location = STRING(None, MEDIUM, mode=PER_BROKER)
+    """File of the trust store."""
+    ssl_truststore_password = PASSWORD(None, MEDIUM, mode=PER_BROKER)
+    """Password of the trust store."""
+    ssl_truststore_type = STRING("JKS", MEDIUM, mode=PER_BROKER)
+    """Format of the trust store."""
+
 
 STORES = frozenset(
     {

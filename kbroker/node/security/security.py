@@ -344,13 +344,14 @@ def _builder_of(config: BrokerConfig, listener_name: str) -> tuple[str, str]:
 
 def _about(config: BrokerConfig, listener_name: str) -> dict[str, str]:
     """The properties that the admission of a listener is made from, but for the stores and the settings of its TLS."""
-    from kbroker.config.security import SECURITY_CONFIGS, security_key, tls
+    from kbroker.config.security import SECURITY_CONFIGS, security_key
+    from kbroker.config.security.tls import TlsProperties
 
     own = f"listener.name.{listener_name.lower()}."
     found = {}
     for name, value in config.raw.items():
         if name.startswith(own) or not name.startswith("listener.name."):
             key = security_key(name)
-            if key is not None and key.name in SECURITY_CONFIGS and key not in tls.KEYS:
+            if key is not None and key.name in SECURITY_CONFIGS and key not in TlsProperties.KEYS:
                 found[name] = value
     return found

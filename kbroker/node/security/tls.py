@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.config.security.tls import KEYS
+from kbroker.config.security.tls import TlsProperties
 from kbroker.errors import FatalError
 from kbroker.node.security.tls_stream import PIECE, TlsStream
 from kbroker.node.serving.admission import Admitted, Refused
@@ -133,7 +133,7 @@ class ListenerTls:
 
 def _state(values: Values) -> tuple[object, ...]:
     """All that contexts are made from."""
-    return files(values), [values[key.name] for key in KEYS]
+    return files(values), [values[key.name] for key in TlsProperties.KEYS]
 
 
 class TlsAdmission:

@@ -146,6 +146,7 @@ def test_a_name_that_no_rule_fits_has_no_principal(rules: str) -> None:
         "RULE:CN=bob/$1/",
         "RULE:(?<n>x)/${m}/",
         "RULE:\\p{Alpha}/x/",
+        "RULE:" + 20_000 * "(" + 20_000 * ")" + "/x/",
     ],
 )
 def test_bad_rules_are_refused(rules: str) -> None:

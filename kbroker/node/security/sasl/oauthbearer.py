@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.config.security.oauth import JWT_VALIDATORS, SIGNED_VALIDATORS, UNSECURED_VALIDATOR
+from kbroker.config.security.sasl import JWT_VALIDATORS, SIGNED_VALIDATORS, UNSECURED_VALIDATOR
 from kbroker.errors import FatalError
 from kbroker.node.security.sasl.mechanism import MechanismProperties
 from kbroker.security.sasl.conversation import OfferedMechanism

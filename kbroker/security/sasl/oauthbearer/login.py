@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kbroker.config.security.oauth import ENDPOINT_LOGINS, JWT_BEARER, JWT_RETRIEVERS, UNSECURED_LOGIN
+from kbroker.config.security.sasl import ENDPOINT_LOGINS, JWT_BEARER, JWT_RETRIEVERS, UNSECURED_LOGIN
 from kbroker.security.sasl.mechanism import Settings
 from kbroker.security.sasl.oauthbearer.assertion import Bearer, ByAssertion, assertions, has_assertion
 from kbroker.security.sasl.oauthbearer.http import Limits, Url, ask, parse_url, provider_context
