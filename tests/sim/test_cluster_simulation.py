@@ -319,13 +319,13 @@ def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _opens_logs_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node's controller begins when its logs are open."""
-    start_parts = Broker._start_parts
+    start_metadata = Broker._start_metadata
 
     async def later(self: Broker, nursery: trio.Nursery) -> None:
-        await self._logs_open.wait()
-        await start_parts(self, nursery)
+        await self._logs.done.wait()
+        await start_metadata(self, nursery)
 
-    monkeypatch.setattr(Broker, "_start_parts", later)
+    monkeypatch.setattr(Broker, "_start_metadata", later)
 
 
 def _waits_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:

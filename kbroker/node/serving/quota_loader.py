@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+    from kbroker.raft_metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +26,16 @@ LISTENER_PREFIX = "listener.name."
 
 
 class QuotaLoader:
-    """Gives a node's services the quotas of each image.
-
-    ``services.quotas`` is None as long as no user and no client id has a quota, and ``services.connection_rates`` as
-    long as connections may come as fast as they like: requests and connections cost nothing more then.
-    """
+    """Reads the quotas of each image."""
 
     def __init__(
         self,
-        services: Services,
         config: BrokerConfig,
         dynamic_config: DynamicBrokerConfig,
         now: Callable[[], float],
         clients: ClientQuotas | None = None,
     ) -> None:
         """``now`` gives seconds. ``clients`` counts for quotas that there are whether any is set or not."""
-        self._services = services
         self._config = config
         self._dynamic_config = dynamic_config
         self._is_rule = clients is not None
@@ -50,13 +43,16 @@ class QuotaLoader:
         self._rates = ConnectionRates(config, now)
         self._known: object = None
 
-    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over the quotas of an image, and the limits to connections in its configs."""
+    def load(self, image: MetadataImage) -> tuple[ClientQuotas | None, ConnectionRates | None]:
+        """Take over the quotas of an image, and the limits to connections in its configs.
+
+        Returns the quotas of users and client ids, None as long as nobody has one; and the rates of connections, None
+        as long as these may come as fast as they like: requests and connections cost nothing more then.
+        """
         quotas = image.principals.client_quotas
         if quotas is not self._known:
             self._known = quotas
-            table = self._clients.table = self._rates.table = QuotaTable(quotas)
-            self._services.quotas = self._clients if table.limits_clients or self._is_rule else None
+            self._clients.table = self._rates.table = QuotaTable(quotas)
             for name in (dict(entity).get(IP) for entity in quotas):
                 if name is not None and address_of(name) is None:
                     logger.warning("the quota of the host %s has no effect: only addresses are limited", name)
@@ -68,4 +64,5 @@ class QuotaLoader:
             for listener in self._config.listeners
             if (bound := of_listeners.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{RATE}")) is not None
         }
-        self._services.connection_rates = rates if rates.is_limited else None
+        limits_clients = self._is_rule or self._clients.table.limits_clients
+        return self._clients if limits_clients else None, rates if rates.is_limited else None
