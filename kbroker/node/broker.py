@@ -27,13 +27,11 @@ from kbroker.log.dirs.start_up import OpeningProgress
 from kbroker.log.log_dir import metadata_directory_id
 from kbroker.log.manager import LogManager
 from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
-from kbroker.node.controller.leader_balancer import LeaderBalancer
+from kbroker.node.controller.leader_balancer import LeaderBalancer, TokenExpiry
 from kbroker.node.controller.metadata_plane import MetadataPlane
-from kbroker.node.controller.token_expiry import TokenExpiry
 from kbroker.node.coordinators.producer_ids import ProducerIdAllocator
-from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
+from kbroker.node.dynamic_broker_config import CordonedLogDirs, DynamicBrokerConfig
 from kbroker.node.listeners import Listeners
-from kbroker.node.logs.cordoned_log_dirs import CordonedLogDirs
 from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.node.logs.log_opening import LogOpening
 from kbroker.node.parts import (

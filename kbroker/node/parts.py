@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.rules.setup import NodeRules
-    from kbroker.node.serving.client_quotas import ClientQuotas
+    from kbroker.node.serving.client_quotas import ClientQuotas, QuotaLoader
     from kbroker.node.serving.connection_rates import ConnectionRates
     from kbroker.node.serving.observed_requests import RequestObservers
-    from kbroker.node.serving.quota_loader import QuotaLoader
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Env
@@ -151,7 +150,7 @@ class QuotasOnDemand:
             limited = image.principals.client_quotas or self._dynamic_config.limits_connection_rate
             if not limited and self._by_rule is None:
                 return
-            from kbroker.node.serving.quota_loader import QuotaLoader
+            from kbroker.node.serving.client_quotas import QuotaLoader
 
             self._loader = QuotaLoader(self._config, self._dynamic_config, self._now, self._by_rule)
         self.clients, self.connections = self._loader.load(image)

@@ -10,7 +10,7 @@ import trio
 
 from kbroker.cores.share_state import SharePartitionKey, SharePartitionState, StateSummary
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer_pool import PeerPool
+from kbroker.node.peers.peer import PeerPool
 from kbroker.node.share.share_state_questions import (
     DELETE,
     INITIALIZE,
