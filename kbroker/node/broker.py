@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -54,7 +54,7 @@ from kbroker.node.serving.listener import Listener as ListenerServer
 from kbroker.node.serving.long_steps import LongSteps
 from kbroker.node.serving.produce_queue import ProduceQueue
 from kbroker.node.serving.timestamp_lookup_queue import TimestampLookupQueue
-from kbroker.node.share.share_groups_on_demand import ShareGroupsOnDemand
+from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
@@ -357,7 +357,7 @@ class Broker:
             # Whoever is told of this broker may connect.
             yield Part(start=lambda _: self._listeners.listen(is_controller=False))
             yield Part(start=registrations.unfence, stop=self.lifecycle.leave)
-        yield Part(start=self._open_listeners)
+        yield Part(start=partial(self._open_listeners, self.services))
 
     # Starting and stopping
 
@@ -391,7 +391,6 @@ class Broker:
         try:
             self._logs.open_if_quick(log_manager)
             parts = list(self._parts())
-            assert self.services.metadata is self.metadata
         except BaseException:
             log_manager.close(high_watermarks={}, broker_epoch=-1)
             raise
@@ -441,9 +440,9 @@ class Broker:
         assert self.log_cleaner is not None
         await self.log_cleaner.run()
 
-    async def _open_listeners(self, nursery: trio.Nursery) -> None:
-        self._listeners.open(self.services, nursery)
-        nursery.start_soon(self._listeners.run, self.env.network, self.services, nursery)
+    async def _open_listeners(self, services: Services, nursery: trio.Nursery) -> None:
+        self._listeners.open(services, nursery)
+        nursery.start_soon(self._listeners.run, self.env.network, services, nursery)
         for callback in self.on_opening:
             callback()
         logger.info(

@@ -9,7 +9,7 @@ import trio
 
 from kbroker.cores.share_state import DeliveryState, SharePartitionKey
 from kbroker.errors import ErrorCode
-from kbroker.node.share.led_share_partition import LedSharePartition
+from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_invariants import batches
 from kbroker.sim.share_clients import SimShareMember

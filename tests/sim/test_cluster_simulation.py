@@ -32,9 +32,9 @@ from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
 from kbroker.node.replicas.follower_writer import FollowerWriter
 from kbroker.node.serving.produce_queue import ProduceQueue
-from kbroker.node.share.led_share_partition import LedSharePartition
-from kbroker.node.share.letter_producers import LetterProducer, Target
-from kbroker.node.share.share_dead_letters import DeadLetterQueue
+from kbroker.node.share.dead_letter_producers import LetterProducer, Target
+from kbroker.node.share.dead_letters import DeadLetterQueue
+from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.node.security.security import NodeSecurity
     from kbroker.node.serving.listener import Listener
-    from kbroker.node.share.share_groups_on_demand import ShareGroupsOnDemand
+    from kbroker.node.share.on_demand import ShareGroupsOnDemand
     from kbroker.node.telemetry.telemetry import Telemetry
 
 

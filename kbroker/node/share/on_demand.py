@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.node.share.share_coordinator_driver import ShareCoordinatorDriver
-    from kbroker.node.share.share_groups import ShareGroups
-    from kbroker.node.share.share_partition_manager import SharePartitionManager
-    from kbroker.node.share.share_persister import SharePersister
+    from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
+    from kbroker.node.share.groups import ShareGroups
+    from kbroker.node.share.partition_manager import SharePartitionManager
+    from kbroker.node.share.persister import SharePersister
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Network
 
@@ -71,7 +71,7 @@ class ShareGroupsOnDemand:
 
     def _at_work(self) -> ShareGroups:
         if self._parts is None:
-            from kbroker.node.share.share_groups import make_share_groups
+            from kbroker.node.share.groups import make_share_groups
 
             self._parts = parts = make_share_groups(
                 self._services(), self._replica_manager, self._groups, self._network, self._address_of
