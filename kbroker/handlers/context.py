@@ -60,8 +60,8 @@ class Services:
     groups: Groups = NO_BROKER
     transactions: Transactions = NO_BROKER
     markers: Markers = NO_BROKER
-    share_groups: ShareGroups | None = None
-    """None on a node without the broker role."""
+    share_groups: Callable[[], ShareGroups] | None = None
+    """Makes the parts of share groups when it is first called; None on a node without the broker role."""
     check_own_configs: Callable[[Mapping[str, tuple[int, str]]], Awaitable[None]] | None = None
     """Judges changes of this node's properties that no other node can judge: operation and value; ``ApiError``."""
     authorizer: Authorizer | None = None

@@ -112,7 +112,7 @@ async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
             key = str(SharePartitionKey.parse(key))
         except ValueError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "") from None
-        coordinator = services.share_groups.coordinators
+        coordinator = services.share_groups().coordinators
     elif key_type == _GROUP:
         coordinator = services.groups
     elif key_type == _TRANSACTION:

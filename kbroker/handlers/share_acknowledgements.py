@@ -55,7 +55,7 @@ def check_member(group_id: str | None, member_id: str | None, ctx: RequestContex
 def share_partitions(ctx: RequestContext) -> SharePartitions:
     """The share partitions of this node."""
     assert ctx.services.share_groups is not None, "this is for APIs of brokers"
-    return ctx.services.share_groups.partitions
+    return ctx.services.share_groups().partitions
 
 
 class TopicAccess:

@@ -92,7 +92,7 @@ async def answer_each(
         return {}
     answers: Answers[R] = {}
     assert ctx.services.share_groups is not None, "this is an API of brokers"
-    coordinators = ctx.services.share_groups.coordinators
+    coordinators = ctx.services.share_groups().coordinators
     run = coordinators.write_each if is_write else coordinators.run_each
     for parts in _rounds(request):
         begun: list[Later[dict[SharePartitionKey, R | ApiError]]] = []

@@ -14,7 +14,7 @@ from kbroker.types import Uuid
 def persister_of(ctx: RequestContext) -> Persister:
     """The way to the share coordinator."""
     assert ctx.services.share_groups is not None, "this is for APIs of brokers"
-    return ctx.services.share_groups.persister
+    return ctx.services.share_groups().persister
 
 
 async def delete_states(request: StateDeletion, ctx: RequestContext) -> dict[Uuid, ErrorCode]:

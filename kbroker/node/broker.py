@@ -35,8 +35,8 @@ from kbroker.node.listeners import Listeners
 from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.node.logs.log_opening import LogOpening
 from kbroker.node.parts import (
+    NodeQuotas,
     Part,
-    QuotasOnDemand,
     StartLimit,
     make_authorizer,
     make_explorer,
@@ -241,9 +241,9 @@ class Broker:
         return LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
 
     @cached_property
-    def _quotas(self) -> QuotasOnDemand:
+    def _quotas(self) -> NodeQuotas:
         by_rule = None if self._rules is None else self._rules.quotas(self.config, self.metadata)
-        return QuotasOnDemand(self.config, self._dynamic_config, self.env.now, by_rule)
+        return NodeQuotas(self.config, self._dynamic_config, self.env.now, by_rule)
 
     @cached_property
     def services(self) -> Services:
@@ -271,7 +271,7 @@ class Broker:
             groups=NO_BROKER if coordinators is None else coordinators.groups,
             transactions=NO_BROKER if coordinators is None else coordinators.transactions,
             markers=NO_BROKER if coordinators is None else coordinators.markers,
-            share_groups=self.share_groups,
+            share_groups=None if self.share_groups is None else self.share_groups.parts,
             check_own_configs=self._listeners.check_changes,
             authorizer=self._acls if own is None else own,
             authorizer_of=None if own is None else own.of_request,
@@ -424,16 +424,16 @@ class Broker:
     def _replicate_with_others(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Begin to replicate as soon as this node is not alone."""
         if self.replica_manager.fetchers is None and not self.lifecycle.is_alone:
-            from kbroker.node.replication import Replication
+            from kbroker.node.replication import replicate
 
-            Replication(
+            replicate(
                 config=self.config,
                 network=self.security.to_brokers,
                 replicas=self.replica_manager,
                 metadata=self.metadata,
                 broker_epoch=lambda: self.broker_epoch,
                 address=self.address_of,
-            ).start(self.replica_manager.start_soon)
+            )
 
     async def _run_cleaner(self) -> None:
         await trio.sleep(CLEANER_DELAY_SECONDS)

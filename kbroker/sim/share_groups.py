@@ -91,7 +91,7 @@ class SimShareGroup:
         topic = image.topics.by_name.get(tp.topic)
         if share_groups is None or topic is None:
             return None, False
-        led = share_groups.partitions.in_memory(SharePartitionKey(group, topic.id, tp.partition))
+        led = share_groups.parts().partitions.in_memory(SharePartitionKey(group, topic.id, tp.partition))
         is_real = led is not None and self._cluster.authority(tp) == (node_id, led.leader_epoch)
         return led, is_real
 

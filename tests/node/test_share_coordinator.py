@@ -141,7 +141,7 @@ async def kept(node: Node) -> int:
     """Count the share partitions that have a state."""
     share_groups = node.broker.share_groups
     assert share_groups is not None
-    return sum(await share_groups.coordinators.read_all(lambda core: len(core.held)))
+    return sum(await share_groups.parts().coordinators.read_all(lambda core: len(core.held)))
 
 
 def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> None:
@@ -229,6 +229,6 @@ def change(node: Node, topic_id: Uuid, partition: int, start: int, *batches: Sta
     assert share_groups is not None
     key = SharePartitionKey(GROUP, Uuid(topic_id), partition)
     state = SharePartitionState(1, 0, start, 0, batches)
-    return share_groups.coordinators.write_each(
+    return share_groups.parts().coordinators.write_each(
         {key: state}, lambda core, key, item, now_ms: core.write(key, item, now_ms)
     )

@@ -241,7 +241,7 @@ def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
             await node.create_topic(DLQ, **ENABLED)
             client, topic_id, member = await prepared(node, b"poison", **NAME, share_delivery_count_limit="2")
             services: Any = node.broker.services
-            partitions, persister = services.share_groups.partitions, services.share_groups.persister
+            partitions, persister = services.share_groups().partitions, services.share_groups().persister
             assert await member.fetch() == [(0, 0, 1)]
             assert partitions.expire_locks() == 1
             assert await member.fetch() == [(0, 0, 2)]
@@ -279,7 +279,7 @@ def test_readers_that_come_and_go_while_letters_wait_leave_one_task(
             await member.acknowledge(0, 0, REJECT)
             await until_archiving(client, topic_id)
             services: Any = node.broker.services
-            partitions, started = services.share_groups.partitions, []
+            partitions, started = services.share_groups().partitions, []
             start_soon = node.broker.replica_manager.start_soon
 
             def count(function: Any, *args: Any) -> None:

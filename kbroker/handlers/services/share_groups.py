@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class ShareGroups(Protocol):
-    """The parts of share groups, which are made when one of them is first asked for."""
+    """The parts of share groups, of which a node has one each."""
 
     @property
     def coordinators(self) -> ShareCoordinators:

@@ -1,4 +1,4 @@
-"""What the active controller does by itself from time to time (``QuorumController``'s periodic tasks).
+"""Work that the active controller does from time to time (``QuorumController``'s periodic tasks).
 
 It elects leaders for partitions with none or a wrong one, and removes delegation tokens that have expired.
 """

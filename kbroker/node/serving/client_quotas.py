@@ -1,7 +1,5 @@
 """A node's quotas of clients, in step with the metadata: what they have used, and for how long they have to wait.
 
-Imported with the first quota, or limit to the rate of connections.
-
 Each node counts for itself, as in Apache Kafka: a quota holds for each broker. ``kbroker.security.quotas`` counts; the
 dispatcher measures the requests of clients with a quota by a :class:`RequestMeter`, and keeps the connection from
 reading on for as long as the client is throttled (KIP-219).
@@ -15,17 +13,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.serving.connection_rates import ConnectionRates
 from kbroker.node.serving.timed_steps import timed_steps
 from kbroker.runtime.later import Later
-from kbroker.security.quotas.entities import IP, ClientLimits, Limit, QuotaTable, address_of
+from kbroker.security.quotas.entities import ClientLimits, Limit, QuotaTable
 from kbroker.security.quotas.meters import QuotaRate, TokenBucket
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.handlers.requester import Requester
-    from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-    from kbroker.raft_metadata.image import MetadataImage
     from kbroker.security.principal import KafkaPrincipal
 
 T = TypeVar("T")
@@ -278,50 +273,3 @@ class RequestMeter:
 def _tell(response: object, throttle_ms: int) -> None:
     if throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = throttle_ms
-
-
-RATE = "max.connection.creation.rate"
-LISTENER_PREFIX = "listener.name."
-
-
-class QuotaLoader:
-    """Reads the quotas of each image (Kafka's ``ClientQuotaMetadataManager``)."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        dynamic_config: DynamicBrokerConfig,
-        now: Callable[[], float],
-        clients: ClientQuotas | None = None,
-    ) -> None:
-        """``now`` gives seconds. ``clients`` counts for quotas that there are whether any is set or not."""
-        self._config = config
-        self._dynamic_config = dynamic_config
-        self._is_rule = clients is not None
-        self._clients = ClientQuotas(config, now) if clients is None else clients
-        self._rates = ConnectionRates(config, now)
-        self._known: object = None
-
-    def load(self, image: MetadataImage) -> tuple[ClientQuotas | None, ConnectionRates | None]:
-        """Take over the quotas of an image, and the limits to connections in its configs.
-
-        Returns the quotas of users and client ids, None as long as nobody has one; and the rates of connections, None
-        as long as these may come as fast as they like: requests and connections cost nothing more then.
-        """
-        quotas = image.principals.client_quotas
-        if quotas is not self._known:
-            self._known = quotas
-            self._clients.table = self._rates.table = QuotaTable(quotas)
-            for name in (dict(entity).get(IP) for entity in quotas):
-                if name is not None and address_of(name) is None:
-                    logger.warning("the quota of the host %s has no effect: only addresses are limited", name)
-        rates = self._rates
-        rates.node_bound = self._dynamic_config.with_prefix(RATE).max_connection_creation_rate
-        of_listeners = self._dynamic_config.with_prefix(LISTENER_PREFIX).values
-        rates.listener_bounds = {
-            listener.name: bound
-            for listener in self._config.listeners
-            if (bound := of_listeners.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{RATE}")) is not None
-        }
-        limits_clients = self._is_rule or self._clients.table.limits_clients
-        return self._clients if limits_clients else None, rates if rates.is_limited else None

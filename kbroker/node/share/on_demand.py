@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
     from kbroker.node.share.groups import ShareGroups
-    from kbroker.node.share.partition_manager import SharePartitionManager
-    from kbroker.node.share.persister import SharePersister
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Network
 
@@ -47,29 +44,15 @@ class ShareGroupsOnDemand:
         self._address_of = address_of
         self._subscribe = subscribe
         self._parts: ShareGroups | None = None
-        groups.share_persister = lambda: self.persister
+        groups.share_persister = lambda: self.parts().persister
 
     @property
     def made(self) -> ShareGroups | None:
         """The parts, if anything has needed them."""
         return self._parts
 
-    @property
-    def coordinators(self) -> ShareCoordinatorDriver:
-        """Returns the share coordinator."""
-        return self._at_work().coordinators
-
-    @property
-    def persister(self) -> SharePersister:
-        """Returns the way to the share coordinator of a share partition."""
-        return self._at_work().persister
-
-    @property
-    def partitions(self) -> SharePartitionManager:
-        """Returns the share partitions that this node leads."""
-        return self._at_work().partitions
-
-    def _at_work(self) -> ShareGroups:
+    def parts(self) -> ShareGroups:
+        """The parts, at work."""
         if self._parts is None:
             from kbroker.node.share.groups import make_share_groups
 
@@ -85,4 +68,4 @@ class ShareGroupsOnDemand:
             topic = image.topics.by_name.get(SHARE_GROUP_STATE_TOPIC)
             own_id = self._replica_manager.node_id
             if topic is not None and any(each.leader == own_id for each in topic.partitions.values()):
-                self._at_work()
+                self.parts()
