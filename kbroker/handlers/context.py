@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kbroker.value_types import dataclass, field
 
@@ -11,15 +11,14 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.cores.replication.fetch_session import FetchSessionCache
     from kbroker.cores.replication.replica_selector import ReplicaSelector
-    from kbroker.cores.share_state import Persister
     from kbroker.handlers.services.acls import KeptAcls
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
     from kbroker.handlers.services.explorer import LoginTap
     from kbroker.handlers.services.metadata import Metadata
     from kbroker.handlers.services.partitions import FetchReader, Partitions
-    from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
-    from kbroker.handlers.services.share_groups import ShareCoordinators, SharePartitions
+    from kbroker.handlers.services.quotas import NodeQuotas, RequestMeter
+    from kbroker.handlers.services.share_groups import ShareGroups
     from kbroker.handlers.services.telemetry import Telemetry
     from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
     from kbroker.log.manager import LogManager
@@ -35,9 +34,13 @@ class CloseConnection(Exception):
     """The handler wants this connection closed without an answer; the text goes to the log."""
 
 
-@dataclass(slots=True)
+NO_BROKER: Final[Any] = None
+"""Stands for a part that only the APIs of brokers ask for, on a node without that role."""
+
+
+@dataclass(slots=True, frozen=True)
 class Services:
-    """The node's parts, as handlers see them: one object for the life of the node."""
+    """The node's parts, as handlers see them. Made last of all, once for the life of the node, and never changed."""
 
     env: Env
     config: BrokerConfig
@@ -53,10 +56,12 @@ class Services:
     timestamp_lookups: TimestampLookupQueue
     produce_queue: ProduceQueue
     long_steps: LongSteps
-    groups: Groups = field(init=False, repr=False)
-    """These three are for the APIs of brokers: on a node without that role they are not set, and nobody asks."""
-    transactions: Transactions = field(init=False, repr=False)
-    markers: Markers = field(init=False, repr=False)
+    quotas: NodeQuotas
+    groups: Groups = NO_BROKER
+    transactions: Transactions = NO_BROKER
+    markers: Markers = NO_BROKER
+    share_groups: Callable[[], ShareGroups] | None = None
+    """Makes the parts of share groups when it is first called; None on a node without the broker role."""
     check_own_configs: Callable[[Mapping[str, tuple[int, str]]], Awaitable[None]] | None = None
     """Judges changes of this node's properties that no other node can judge: operation and value; ``ApiError``."""
     authorizer: Authorizer | None = None
@@ -67,19 +72,11 @@ class Services:
     """The ACLs that the authorizer keeps by itself; None where they are in the metadata."""
     tokens: DelegationTokens | None = None
     """The key of delegation tokens; None if the node has none."""
-    quotas: Quotas | None = None
-    """The quotas of users and client ids; None if there is none."""
     replica_selector: Callable[[RequestContext, str], tuple[ReplicaSelector, Hashable]] | None = None
     """Gives the selector of a replica for a consumer's request, by its rack, and a value that stays the same as long as
     its answers hold; None where no rule selects."""
     telemetry: Telemetry | None = None
     """None where `metric.reporters` has no receiver of clients' metrics."""
-    connection_rates: ConnectionRates | None = None
-    """The limits of connections' rates; None if there is none."""
-    share_coordinators: Callable[[], ShareCoordinators] | None = None
-    """These three are for share groups; made when they are first asked for, and the same ever after."""
-    share_persister: Callable[[], Persister] | None = None
-    share_partitions: Callable[[], SharePartitions] | None = None
     tap: LoginTap | None = None
     """Sees logins for the protocol explorer; None on a node that is not to be watched."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)

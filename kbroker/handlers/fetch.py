@@ -73,7 +73,7 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
         for index in topic.partitions
     ]
     params = _params(request, ctx)
-    meter = None if services.quotas is None else ctx.meter
+    meter = None if services.quotas.clients is None else ctx.meter
     if meter is not None:
         if params.replica_id >= 0:
             meter.is_exempt, meter = True, None

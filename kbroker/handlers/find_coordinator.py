@@ -106,13 +106,13 @@ async def _coordinator(key_type: int, key: str, ctx: RequestContext) -> _Node:
     services = ctx.services
     coordinator: Coordinates
     if key_type == _SHARE:
-        if services.share_coordinators is None or ctx.api_version < _SHARE_SINCE:
+        if services.share_groups is None or ctx.api_version < _SHARE_SINCE:
             raise ApiError(ErrorCode.INVALID_REQUEST, "")
         try:
             key = str(SharePartitionKey.parse(key))
         except ValueError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "") from None
-        coordinator = services.share_coordinators()
+        coordinator = services.share_groups().coordinators
     elif key_type == _GROUP:
         coordinator = services.groups
     elif key_type == _TRANSACTION:

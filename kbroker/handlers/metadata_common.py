@@ -132,7 +132,7 @@ def mutation_quota(ctx: RequestContext, *, strict_since: int) -> MutationQuota:
     From version ``strict_since`` on changes beyond it are refused; before, the client is throttled afterwards. What a
     node asks on its own account has none.
     """
-    quotas = ctx.services.quotas
+    quotas = ctx.services.quotas.clients
     if quotas is None or ctx.is_own:
         return _UNLIMITED
     return quotas.mutations(ctx, strict_since) or _UNLIMITED

@@ -54,8 +54,8 @@ def check_member(group_id: str | None, member_id: str | None, ctx: RequestContex
 
 def share_partitions(ctx: RequestContext) -> SharePartitions:
     """The share partitions of this node."""
-    assert ctx.services.share_partitions is not None, "this is for APIs of brokers"
-    return ctx.services.share_partitions()
+    assert ctx.services.share_groups is not None, "this is for APIs of brokers"
+    return ctx.services.share_groups().partitions
 
 
 class TopicAccess:

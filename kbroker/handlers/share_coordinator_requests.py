@@ -91,8 +91,8 @@ async def answer_each(
     if not request.group_id or not (allows_empty or all(topic.partitions for topic in request.topics)):
         return {}
     answers: Answers[R] = {}
-    assert ctx.services.share_coordinators is not None, "this is an API of brokers"
-    coordinators = ctx.services.share_coordinators()
+    assert ctx.services.share_groups is not None, "this is an API of brokers"
+    coordinators = ctx.services.share_groups().coordinators
     run = coordinators.write_each if is_write else coordinators.run_each
     for parts in _rounds(request):
         begun: list[Later[dict[SharePartitionKey, R | ApiError]]] = []

@@ -107,7 +107,7 @@ class _Fetch:
         fetched: dict[TopicIdPartition, ShareFetched] = {}
         throttle_ms = 0
         if session is not None and not (ctx.api_version >= 2 and request.is_renew_ack):
-            meter = None if ctx.services.quotas is None else ctx.meter
+            meter = None if ctx.services.quotas.clients is None else ctx.meter
             fetched, throttle_ms = await self._fetch(session, meter)
             if request.share_session_epoch != INITIAL_EPOCH:
                 fetched = {

@@ -20,8 +20,8 @@ def check_share_groups_enabled(ctx: RequestContext) -> None:
 
 def persister_of(ctx: RequestContext) -> Persister:
     """The way to the share coordinator."""
-    assert ctx.services.share_persister is not None, "this is for APIs of brokers"
-    return ctx.services.share_persister()
+    assert ctx.services.share_groups is not None, "this is for APIs of brokers"
+    return ctx.services.share_groups().persister
 
 
 async def delete_states(request: StateDeletion, ctx: RequestContext) -> dict[Uuid, ErrorCode]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig, InvalidConfig, effective_topic_config
 from kbroker.config.broker_checks import CORDONED
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.log_config import LogConfig
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+
+if TYPE_CHECKING:
+    from kbroker.log.manager import LogManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -165,3 +170,28 @@ def _is_of_listeners(name: str) -> bool:
     if name not in ("listeners", "listener.security.protocol.map") and security_key(name) is None:
         return False
     return not (why_without_effect(name) or why_refused(name))
+
+
+class CordonedLogDirs:
+    """Marks the node's log dirs, and has the controller told of changes."""
+
+    def __init__(self, config: DynamicBrokerConfig, log_manager: LogManager, on_change: Callable[[], None]) -> None:
+        self._config = config
+        self._log_manager = log_manager
+        self._on_change = on_change
+        self._mark()
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the metadata, after the configuration has."""
+        if delta.changed_configs and self._mark():
+            self._on_change()
+
+    def _mark(self) -> bool:
+        """Whether anything has changed."""
+        config = self._config.with_prefix(CORDONED)
+        changed = False
+        for path, log_dir in zip(config.log_dirs, self._log_manager.log_dirs, strict=True):
+            cordoned = path in config.cordoned_log_dirs
+            changed |= cordoned is not log_dir.cordoned
+            log_dir.cordoned = cordoned
+        return changed

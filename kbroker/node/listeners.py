@@ -20,7 +20,7 @@ from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.node.serving.listener import ConnectionLimits, ConnectionQuota
 from kbroker.node.serving.listener import Listener as ListenerServer
 from kbroker.node.serving.memory_budget import MemoryBudget
-from kbroker.raft_metadata.image import Endpoint
+from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, ResourceType
 from kbroker.runtime.bound_ports import ALL_ADDRESSES, canonical_host_name
 from kbroker.security.protocol import SecurityProtocol
 
@@ -218,8 +218,10 @@ class Listeners:
             raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
         await self._security.check(after)
 
-    def limit(self) -> None:
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Hold further connections to the limits that were set at run time (KIP-226, KIP-402), and wake ``run``."""
+        if all(resource.type != ResourceType.BROKER for resource in delta.changed_configs):
+            return
         self._changed.set()
         for is_controller, quota in self._quotas.items():
             quota.limits = self._limits(is_controller=is_controller)

@@ -14,6 +14,7 @@ from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.listeners import Listeners
 from kbroker.raft_metadata.image import MetadataImage
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 
 class Registrations:
@@ -33,8 +34,16 @@ class Registrations:
         self._listeners = listeners
         self._log_manager = log_manager
 
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Register this node as far as the level of ``metadata.version`` allows; the rest follows when it is raised."""
+        level = self._metadata.image.features.metadata_version  # what is registered is of this level at least
+        self.check_log_dirs()
+        await self._register()
+        if level < DIRECTORIES:
+            self._refresh(nursery)
+
     def check_log_dirs(self) -> None:
-        """Have log directories go offline whose logs these metadata, as they are before `register`, cannot speak of.
+        """Have log directories go offline whose logs the metadata, as they are before this node registers, do not know.
 
         A quorum that has lost its log, or another with the same cluster id, has not deleted the topics that it does not
         know. ``FatalError`` if no directory is left.
@@ -44,13 +53,13 @@ class Registrations:
         if self._config.is_broker and (own is None or own.log_dirs):  # or the level is one that has no directories
             self._log_manager.refuse_other_histories(() if own is None else own.log_dirs, image.topics.by_id)
 
-    async def register(self) -> None:
+    async def _register(self) -> None:
         """Register as a controller and as a broker, where the node is that."""
         config, metadata = self._config, self._metadata
         if config.is_controller and metadata.knows_controllers:
             await self._register_controller()
         if config.is_broker:
-            epoch = await self._register_broker(self.previous_epoch())
+            epoch = await self._register_broker(previous_epoch(self._log_manager))
             # Only then may it act on its metadata: those of its last life may call it the leader of what it has lost.
             await metadata.wait_for_image(lambda image: image.offset >= epoch)
 
@@ -67,13 +76,7 @@ class Registrations:
             previous_broker_epoch=previous_broker_epoch,
         )
 
-    def previous_epoch(self) -> int:
-        """This broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
-        epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in self._log_manager.log_dirs}
-        return epochs.pop() if len(epochs) == 1 else -1
-
-    def refresh(self, nursery: trio.Nursery) -> None:
-        """Register more of this node once the level of ``metadata.version`` allows it."""
+    def _refresh(self, nursery: trio.Nursery) -> None:
         from kbroker.node.controller.registration_refresh import RegistrationRefresh
 
         refresh = RegistrationRefresh(
@@ -98,3 +101,9 @@ class Registrations:
             return own is not None and own.epoch == self._lifecycle.broker_epoch and not own.fenced
 
         await self._metadata.wait_for_image(is_unfenced)
+
+
+def previous_epoch(log_manager: LogManager) -> int:
+    """Returns the broker's epoch before a clean stop; -1 if any log directory was not left in order (KIP-966)."""
+    epochs = {log_dir.broker_epoch if log_dir.was_clean else -1 for log_dir in log_manager.log_dirs}
+    return epochs.pop() if len(epochs) == 1 else -1

@@ -9,8 +9,7 @@ import trio
 
 from kbroker.cores.share_state import DeliveryState, SharePartitionKey
 from kbroker.errors import ErrorCode
-from kbroker.node.share.led_share_partition import LedSharePartition
-from kbroker.node.share.share_partition_manager import SharePartitionManager
+from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_invariants import batches
 from kbroker.sim.share_clients import SimShareMember
@@ -88,13 +87,11 @@ class SimShareGroup:
 
     def _source(self, node_id: int, tp: TopicPartition, group: str) -> tuple[LedSharePartition | None, bool]:
         broker, image = self._cluster.nodes[node_id].broker, self._cluster.image()
-        make = None if broker is None else broker.services.share_partitions
+        share_groups = None if broker is None else broker.share_groups
         topic = image.topics.by_name.get(tp.topic)
-        if make is None or topic is None:
+        if share_groups is None or topic is None:
             return None, False
-        manager = make()
-        assert isinstance(manager, SharePartitionManager)
-        led = manager.in_memory(SharePartitionKey(group, topic.id, tp.partition))
+        led = share_groups.parts().partitions.in_memory(SharePartitionKey(group, topic.id, tp.partition))
         is_real = led is not None and self._cluster.authority(tp) == (node_id, led.leader_epoch)
         return led, is_real
 

@@ -95,7 +95,7 @@ class Interceptor:
         self._opened = any(not listener.is_controller for listener in node.listeners)
         if not self._opened:
             load_handlers()  # which a node does only when it starts
-            node.on_opening = self._on_opening
+            node.on_opening.append(self._on_opening)
 
     def add(self, rule: Rule) -> None:
         """Have a fault act from the next request on. ValueError for an API that clients are not served."""

@@ -156,7 +156,7 @@ async def metadata_plane(path: Path, **more: str) -> AsyncIterator[Plane]:
         authorizer_of=None,
         telemetry=None,
         tokens=None,
-        quotas=None,
+        quotas=SimpleNamespace(clients=None),
         check_own_configs=None,
     )
     async with trio.open_nursery() as nursery:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from tests.node.node_harness import Client, Node
+from tests.node.node_harness import Client, Node, judge_by
 
 Asked = tuple[AclOperation, ResourceType]
 
@@ -94,5 +94,5 @@ async def connect_as(node: Node, user: str) -> Client:
 def under(node: Node) -> ByName:
     """Give a node an authorizer, for the connections from now on."""
     authorizer = ByName()
-    node.broker.services.authorizer = authorizer
+    judge_by(node.broker.services, authorizer)
     return authorizer

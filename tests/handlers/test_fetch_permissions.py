@@ -14,7 +14,7 @@ from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from tests.handlers.principals import ButOneTopic, connect_as, under
-from tests.node.node_harness import Client, batch, produce_request, run, running_node, values
+from tests.node.node_harness import Client, batch, judge_by, produce_request, run, running_node, values
 
 READ = (AclOperation.READ, ResourceType.TOPIC)
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -136,7 +136,7 @@ def test_a_waiting_fetch_is_not_ended_by_what_it_may_not_read(tmp_path: Path) ->
     async def test() -> None:
         async with running_node(tmp_path) as node:
             ids = {name: await node.create_topic(name) for name in ("t", "secret")}
-            node.broker.services.authorizer = ButOneTopic()
+            judge_by(node.broker.services, ButOneTopic())
             reader, writer = await connect_as(node, "bob"), await node.connect()
             asked = [
                 FetchTopic(topic_id=Uuid(topic_id), partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])

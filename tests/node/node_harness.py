@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from kbroker.config import BrokerConfig
+from kbroker.handlers.context import Services
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker
 from kbroker.node.coordinators.group_driver import GroupDriver
@@ -21,6 +22,7 @@ from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.runtime.env import RealEnv
+from kbroker.security.authorizer.types import Authorizer
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
@@ -99,6 +101,11 @@ class Client:
             return not await self.stream.receive_some(1)
         except trio.BrokenResourceError:
             return True
+
+
+def judge_by(services: Services, authorizer: Authorizer | None) -> None:
+    """Have a running node ask another authorizer from now on: one that no property can give it."""
+    object.__setattr__(services, "authorizer", authorizer)
 
 
 class Node:

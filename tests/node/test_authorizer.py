@@ -25,7 +25,7 @@ from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
-from tests.node.node_harness import Client, configuration, run, running_node
+from tests.node.node_harness import Client, configuration, judge_by, run, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
 
 AUTHORIZER = {
@@ -217,7 +217,7 @@ def test_before_that_who_is_no_super_user_is_to_ask_again(tmp_path: Path, caplog
 
     async def test() -> None:
         async with running_node(tmp_path, **AUTHORIZER | {"super.users": "User:admin"}) as node:
-            node.broker.services.authorizer = StandardAuthorizer()
+            judge_by(node.broker.services, StandardAuthorizer())
             client = await node.connect("CONTROLLER")
             for request in (creation(), deletion()):
                 answer = await client.ask(request)
@@ -226,7 +226,7 @@ def test_before_that_who_is_no_super_user_is_to_ask_again(tmp_path: Path, caplog
             # By way of a broker's listener, and of an Envelope as another broker sends it.
             broker = await node.connect()
             assert (await broker.ask(creation())).results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            node.broker.services.authorizer = StandardAuthorizer(super_users=[ANONYMOUS])
+            judge_by(node.broker.services, StandardAuthorizer(super_users=[ANONYMOUS]))
             inside = b"".join(Conversation("c").send(creation(), 3))[4:]
             envelope = EnvelopeRequest(
                 request_data=inside,

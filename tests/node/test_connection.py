@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import socket
 import struct
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import trio
@@ -23,6 +23,7 @@ from kbroker.wire.compiler import decode
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.wire.messages.end_txn import EndTxnRequest
+from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
 
@@ -238,13 +239,17 @@ def test_a_handler_that_fails_is_logged_and_the_node_lives(tmp_path: Path, caplo
     async def test() -> None:
         async with running_node(tmp_path) as node:
             client = await node.connect()
-            services = node.broker.services
-            producer_ids, services.producer_ids = services.producer_ids, cast(Any, None)
-            from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+            (listener,) = [each for each in node.broker.listeners if not each.is_controller]
+            served = listener.registration(InitProducerIdRequest.api_key)
+            assert served is not None
 
+            async def fail(request: object, ctx: object) -> None:
+                raise LookupError
+
+            listener.replace_handler(dataclasses.replace(served, handle=fail))
             request = InitProducerIdRequest(transactional_id=None)
             assert (await client.ask(request, 5)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            services.producer_ids = producer_ids
+            listener.replace_handler(served)
             assert (await client.ask(request, 5)).error_code == 0
             assert any(record.exc_info for record in caplog.records)
 

@@ -95,7 +95,7 @@ def test_many_addresses_are_forgotten_again(tmp_path: Path) -> None:
 
 def counted(running: Node, question: str) -> list[int]:
     """The answers in milliseconds that the node's listeners get from now on when they ask its rates."""
-    rates, told = running.broker.services.connection_rates, list[int]()
+    rates, told = running.broker.services.quotas.connections, list[int]()
     asked = getattr(rates, question)
 
     def ask(*about: str) -> int:
@@ -184,7 +184,7 @@ def test_a_listener_has_a_rate_of_its_own(tmp_path: Path) -> None:
     async def test(clock: MockClock) -> None:
         rate = {"listener.name.plaintext.max.connection.creation.rate": "3"}
         async with node(tmp_path, clock, **rate) as running:
-            rates = running.broker.services.connection_rates
+            rates = running.broker.services.quotas.connections
             assert isinstance(rates, ConnectionRates)
             assert rates.listener_bounds == {"PLAINTEXT": 3}
 

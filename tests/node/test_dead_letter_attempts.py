@@ -16,9 +16,9 @@ import trio.testing
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer import Peer
-from kbroker.node.share import share_dead_letters
-from kbroker.node.share.letter_producers import LetterProducers
-from kbroker.node.share.share_dead_letters import DeadLetterQueue
+from kbroker.node.share import dead_letters
+from kbroker.node.share.dead_letter_producers import LetterProducers
+from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
@@ -55,7 +55,7 @@ class Queue:
 
 @asynccontextmanager
 async def queue_of_a_node(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Node, Queue]]:
-    monkeypatch.setattr(share_dead_letters, "pause_ms", lambda failures, rng: 1)
+    monkeypatch.setattr(dead_letters, "pause_ms", lambda failures, rng: 1)
     async with running_node(path, errors_deadletterqueue_auto_create_topics_enable="true") as node:
         yield node, Queue(node)
 
@@ -125,7 +125,7 @@ def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has
 
             async def produce(peer: Any, request: Any) -> Any:
                 calls.append(request)
-                assert request.timeout_ms / 1000 < share_dead_letters._ANSWER_SECONDS
+                assert request.timeout_ms / 1000 < dead_letters._ANSWER_SECONDS
                 parts = [PartitionProduceResponse(index=0, error_code=answer)]
                 return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
 

@@ -25,7 +25,7 @@ from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenR
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.handlers.principals import ByName
-from tests.node.node_harness import Node, batch, produce_request, run, running_node
+from tests.node.node_harness import Node, batch, judge_by, produce_request, run, running_node
 from tests.node.token_harness import (
     DAY,
     KEY,
@@ -307,7 +307,8 @@ def test_nobody_sees_or_makes_tokens_of_others_without_permission(tmp_path: Path
         create_tokens = (AclOperation.CREATE_TOKENS, ResourceType.USER)
         describe = (AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN)
         describe_tokens = (AclOperation.DESCRIBE_TOKENS, ResourceType.USER)
-        rules = node.broker.services.authorizer = ByName()
+        rules = ByName()
+        judge_by(node.broker.services, rules)
         for name in ("alice", "bob", "carol"):
             rules.deny(name, create_tokens, describe, describe_tokens)
         alice, bob, carol = [await user(node, name) for name in ("alice", "bob", "carol")]

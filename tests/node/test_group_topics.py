@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.cores.groups.topics import TopicMetadata
-from kbroker.node.coordinators.group_topics import ImageTopics
+from kbroker.node.coordinators.group_driver import ImageTopics
 from kbroker.raft_metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
 from kbroker.types import ZERO_UUID, Uuid
 

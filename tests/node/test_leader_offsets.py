@@ -12,7 +12,7 @@ import trio.testing
 
 from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, LeaderOffsets
 from kbroker.node.metrics.leaders import SCRAPE_SECONDS, Leaders
-from kbroker.node.peers import peer_pool
+from kbroker.node.peers.peer import PeerPool
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -31,7 +31,7 @@ class World:
         self.ends = {"t2": 20, "t3": 30}
         self.hangs: set[int] = set()
         self.fails: set[int] = set()
-        monkeypatch.setattr(peer_pool.PeerPool, "take", lambda pool, broker_id, address: Peer(self, broker_id))
+        monkeypatch.setattr(PeerPool, "take", lambda pool, broker_id, address: Peer(self, broker_id))
         topics = SimpleNamespace(partition=lambda topic, index: SimpleNamespace(leader=int(topic[1:])))
         image: Any = SimpleNamespace(topics=topics)
         env: Any = SimpleNamespace(now=trio.current_time)

@@ -252,7 +252,7 @@ class _One(_Failing):
 def test_who_is_to_make_room_just_as_it_is_let_in_is_closed() -> None:
     port = _One()
     services: Any = SimpleNamespace(
-        env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None)), connection_rates=None
+        env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None)), quotas=SimpleNamespace(connections=None)
     )
     wide = ConnectionLimits(max_connections=1, max_connections_per_ip=9, per_ip_overrides={}, max_idle=60)
     quota = ConnectionQuota(wide)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.node.controller.older_controllers import for_version
+from kbroker.node.controller.controller_channel import for_version
 from kbroker.types import Uuid
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.messages import (

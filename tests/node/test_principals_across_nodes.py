@@ -30,7 +30,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.node.node_harness import Client, run
+from tests.node.node_harness import Client, judge_by, run
 from tests.node.quorum_harness import LISTENER, Quorum, three_nodes
 
 ALICE = KafkaPrincipal("User", "alice")
@@ -104,7 +104,7 @@ async def cluster(path: Path, **options: Any) -> AsyncIterator[Cluster]:
         async with three_nodes(path, **options) as quorum:
             rules = Rules()
             for node in quorum.nodes.values():
-                node.services.authorizer = rules
+                judge_by(node.services, rules)
             yield Cluster(quorum, rules, principals)
 
 
@@ -135,7 +135,7 @@ def test_the_controller_judges_the_client_whichever_node_it_asks(tmp_path: Path)
             assert nodes.rules.asked_of(NODE) == {CLUSTER_ACTION}
             # A broker that has no authorizer passes nobody off as itself.
             other = leader % 3 + 1
-            nodes.quorum.nodes[other].services.authorizer = None
+            judge_by(nodes.quorum.nodes[other].services, None)
             client = await nodes.connect(other, ALICE)
             topic = (await client.ask(creation("t4"))).topics[0]
             assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and "t4" not in nodes.topics()
@@ -250,7 +250,7 @@ def test_a_broker_that_the_controller_does_not_believe_says_so_once(
             leader = await nodes.quorum.await_leader()
             other = leader % 3 + 1
             client = await nodes.connect(other, ALICE)
-            nodes.quorum.nodes[leader].services.authorizer = Nobody()
+            judge_by(nodes.quorum.nodes[leader].services, Nobody())
             with caplog.at_level(logging.ERROR, "kbroker.node.controller.controller_client"):
                 for _ in range(2):
                     topic = (await client.ask(creation("t"))).topics[0]

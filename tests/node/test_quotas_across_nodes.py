@@ -86,6 +86,6 @@ def test_each_broker_counts_bytes_for_itself_and_quotas_outlive_a_restart(tmp_pa
             client = await cluster.node(last).connect()
             answer = await client.ask(DescribeClientQuotasRequest(components=[]), client_id="other")
             assert [each.values[0].value for each in answer.entries] == [1000]
-            assert cluster.node(last).broker.services.quotas is not None
+            assert cluster.node(last).broker.services.quotas.clients is not None
 
     run(test)

@@ -17,7 +17,7 @@ from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch
-from tests.node.node_harness import CLUSTER_ID, run, running_node
+from tests.node.node_harness import CLUSTER_ID, judge_by, run, running_node
 from tests.node.node_harness import Node as RunningNode
 
 
@@ -67,7 +67,7 @@ def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
 
     async def main() -> None:
         async with running_node(tmp_path) as node:
-            node.broker.services.authorizer = Nobody()
+            judge_by(node.broker.services, Nobody())
             await _ask_in_vain(node, CLUSTER_ID)
 
     run(main)

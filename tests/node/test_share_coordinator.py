@@ -139,9 +139,9 @@ def test_states_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
 
 async def kept(node: Node) -> int:
     """Count the share partitions that have a state."""
-    coordinators = node.broker.services.share_coordinators
-    assert coordinators is not None
-    return sum(await coordinators().read_all(lambda core: len(core.held)))
+    share_groups = node.broker.share_groups
+    assert share_groups is not None
+    return sum(await share_groups.parts().coordinators.read_all(lambda core: len(core.held)))
 
 
 def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> None:
@@ -225,8 +225,10 @@ def test_another_change_of_a_share_partition_sees_the_one_that_is_gathered(tmp_p
 
 def change(node: Node, topic_id: Uuid, partition: int, start: int, *batches: StateBatch) -> Later[Any]:
     """A change of a state, which the share coordinator has begun to write, or gathers."""
-    coordinators = node.broker.services.share_coordinators
-    assert coordinators is not None
+    share_groups = node.broker.share_groups
+    assert share_groups is not None
     key = SharePartitionKey(GROUP, Uuid(topic_id), partition)
     state = SharePartitionState(1, 0, start, 0, batches)
-    return coordinators().write_each({key: state}, lambda core, key, item, now_ms: core.write(key, item, now_ms))
+    return share_groups.parts().coordinators.write_each(
+        {key: state}, lambda core, key, item, now_ms: core.write(key, item, now_ms)
+    )

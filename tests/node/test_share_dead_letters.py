@@ -10,8 +10,8 @@ import trio
 
 from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.node.share import led_share_partition, share_dead_letters
-from kbroker.node.share.share_dead_letters import DeadLetterQueue
+from kbroker.node.share import dead_letters, led_partition
+from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.types import Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -234,14 +234,14 @@ def test_a_node_that_is_stopped_in_the_middle_goes_on_when_somebody_reads_again(
 def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(led_share_partition, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(led_partition, "_PAUSE_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with running_node(tmp_path, **FEW) as node:
             await node.create_topic(DLQ, **ENABLED)
             client, topic_id, member = await prepared(node, b"poison", **NAME, share_delivery_count_limit="2")
             services: Any = node.broker.services
-            partitions, persister = services.share_partitions(), services.share_persister()
+            partitions, persister = services.share_groups().partitions, services.share_groups().persister
             assert await member.fetch() == [(0, 0, 1)]
             assert partitions.expire_locks() == 1
             assert await member.fetch() == [(0, 0, 2)]
@@ -267,8 +267,8 @@ def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
 def test_readers_that_come_and_go_while_letters_wait_leave_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share_dead_letters, "pause_ms", lambda failures, rng: 10 * failures)
-    monkeypatch.setattr(share_dead_letters, "ATTEMPTS", 10_000)
+    monkeypatch.setattr(dead_letters, "pause_ms", lambda failures, rng: 10 * failures)
+    monkeypatch.setattr(dead_letters, "ATTEMPTS", 10_000)
     may_write = gate(monkeypatch)
 
     async def scenario() -> None:
@@ -279,7 +279,7 @@ def test_readers_that_come_and_go_while_letters_wait_leave_one_task(
             await member.acknowledge(0, 0, REJECT)
             await until_archiving(client, topic_id)
             services: Any = node.broker.services
-            partitions, started = services.share_partitions(), []
+            partitions, started = services.share_groups().partitions, []
             start_soon = node.broker.replica_manager.start_soon
 
             def count(function: Any, *args: Any) -> None:

@@ -83,7 +83,7 @@ def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: Path) 
                             counts[offset].append(count)
 
             async def is_handed_out() -> bool:
-                led = services.share_partitions().led()
+                led = services.share_groups().partitions.led()
                 return bool(led and led[0].core is not None and led[0].core.next_fetch_offset() == 3)
 
             async with trio.open_nursery() as nursery:
@@ -91,7 +91,7 @@ def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: Path) 
                     nursery.start_soon(work, Member(await node.connect(), topic_id, member_id=name))
                 await until(is_handed_out)
                 for _ in range(8):
-                    services.share_partitions().expire_locks()
+                    services.share_groups().partitions.expire_locks()
                     await until(is_handed_out)
 
                 async def all_came() -> bool:
@@ -111,7 +111,7 @@ def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp_path:
         async with running_node(tmp_path, **FEW) as node:
             client = await node.connect()
             topic_id = await new_topic(node, client)
-            manager: Any = node.broker.services.share_partitions()  # type: ignore[misc]
+            manager: Any = node.broker.share_groups.parts().partitions  # type: ignore[union-attr]
             for number in range(20):
                 opening = share_fetch(topic_id)
                 opening.group_id = f"group-{number}"

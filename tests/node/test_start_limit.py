@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import FatalError
-from kbroker.node.start_limit import StartLimit
+from kbroker.node.parts import StartLimit
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.node_harness import run
 from tests.node.process_harness import ROOT

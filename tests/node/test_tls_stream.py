@@ -18,7 +18,7 @@ import trio
 
 from kbroker.config.security import SecurityValues
 from kbroker.node.security.handshake_thread import HandshakeThread
-from kbroker.node.security.tls_poller import PendingPoller
+from kbroker.node.security.tls import PendingPoller
 from kbroker.node.security.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, TlsStream
 from kbroker.runtime.env import EpollPoller, RealStream
 from kbroker.security.tls.authority import Authority

@@ -28,7 +28,7 @@ from kbroker.wire.messages.offset_commit import (
 )
 from tests.handlers.principals import Asked, ButOneTopic, connect_as, under
 from tests.handlers.test_transactions import open_producer
-from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, batch, judge_by, produce_request, run, running_node
 from tests.shortcuts import short_way
 
 REPEATS = 100
@@ -194,7 +194,7 @@ def test_a_request_that_waits_for_others_teaches_nothing_that_is_denied(
         async with running_node(tmp_path) as node:
             await node.create_topic("t")
             await node.create_topic("secret")
-            node.broker.services.authorizer = ButOneTopic()
+            judge_by(node.broker.services, ButOneTopic())
             client = await connect_as(node, "bob")
             long = produce_request("t", batch(b"value"))
             long.topic_data[0].partition_data *= 2 * STEP_BATCHES

@@ -24,7 +24,7 @@ from kbroker.cores.share_partitions.runs import Run
 from kbroker.cores.share_state import DeliveryState, StateBatch
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.log.dirs.found_logs import FoundLogs
+from kbroker.log.dirs.start_up import FoundLogs
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_dir import LogDir
 from kbroker.log.producer_state import ProducerStateManager
@@ -35,9 +35,9 @@ from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
 from kbroker.node.replicas.follower_writer import FollowerWriter
 from kbroker.node.serving.produce_queue import ProduceQueue
-from kbroker.node.share.led_share_partition import LedSharePartition
-from kbroker.node.share.letter_producers import LetterProducer, Target
-from kbroker.node.share.share_dead_letters import DeadLetterQueue
+from kbroker.node.share.dead_letter_producers import LetterProducer, Target
+from kbroker.node.share.dead_letters import DeadLetterQueue
+from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
@@ -322,13 +322,13 @@ def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _opens_logs_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node's controller begins when its logs are open."""
-    start_parts = Broker._start_parts
+    start_metadata = Broker._start_metadata
 
     async def later(self: Broker, nursery: trio.Nursery) -> None:
-        await self._logs_open.wait()
-        await start_parts(self, nursery)
+        await self._logs.done.wait()
+        await start_metadata(self, nursery)
 
-    monkeypatch.setattr(Broker, "_start_parts", later)
+    monkeypatch.setattr(Broker, "_start_metadata", later)
 
 
 def _waits_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,20 @@ class Quotas(Protocol):
         ...
 
 
+class NodeQuotas(Protocol):
+    """The quotas of a node, as the metadata have them now."""
+
+    @property
+    def clients(self) -> Quotas | None:
+        """Returns the quotas of users and client ids; None if there is none."""
+        ...
+
+    @property
+    def connections(self) -> ConnectionRates | None:
+        """Returns the limits of connections' rates; None if there is none."""
+        ...
+
+
 class ConnectionRates(Protocol):
     """Limits the rate of connections (``node.serving.connection_rates``)."""
 

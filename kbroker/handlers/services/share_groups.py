@@ -11,7 +11,7 @@ from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch
 from kbroker.cores.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.cores.share_partitions.sessions import ShareSessions
 from kbroker.cores.share_partitions.settings import ShareGroupSettings
-from kbroker.cores.share_state import SharePartitionKey
+from kbroker.cores.share_state import Persister, SharePartitionKey
 from kbroker.errors import ApiError
 from kbroker.handlers.services.connection import Connection
 from kbroker.handlers.services.coordinators import Coordinator
@@ -22,6 +22,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class ShareGroups(Protocol):
+    """The parts of share groups, of which a node has one each."""
+
+    @property
+    def coordinators(self) -> ShareCoordinators:
+        """Returns the share coordinator."""
+        ...
+
+    @property
+    def persister(self) -> Persister:
+        """Returns the way to the share coordinator of a share partition."""
+        ...
+
+    @property
+    def partitions(self) -> SharePartitions:
+        """Returns the share partitions that this node leads."""
+        ...
 
 
 class ShareCoordinators(Coordinator[ShareCoordinator], Protocol):

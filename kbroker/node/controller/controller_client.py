@@ -190,7 +190,7 @@ class ControllerClient:
             self._has_name
             or requester.principal != ANONYMOUS
             or services.authorizer is not None
-            or services.quotas is not None
+            or services.quotas.clients is not None
             or requester.header.api_key in _JUDGED
         )
 

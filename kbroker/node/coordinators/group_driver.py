@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.cores.groups.settings import GroupSettings
+from kbroker.cores.groups.topics import TopicMetadata
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
-from kbroker.node.coordinators.group_topics import ImageTopics
 from kbroker.raft_metadata.topics import CONSUMER_OFFSETS_TOPIC
 from kbroker.wire.compression import CompressionType
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.node.coordinators.coordinator_shard import Shard
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, TopicImage
     from kbroker.runtime.env import Env, Network
     from kbroker.types import TopicPartition, Uuid
 
@@ -183,3 +183,46 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         if found is None:
             found = self._group_configs[group_id] = self._compute_group_config(self._image, group_id)
         return found
+
+
+class ImageTopics:
+    """Implements ``kbroker.cores.groups.topics.CoordinatorMetadataImage``, with a cache."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.version = image.offset
+        self._topics = image.topics
+        self._brokers = image.brokers
+        self._known: dict[str, TopicMetadata] = {}
+
+    def names(self) -> Iterable[str]:
+        """Every topic."""
+        return self._topics.by_name
+
+    def by_name(self, name: str) -> TopicMetadata | None:
+        """The topic of that name."""
+        known = self._known.get(name)
+        if known is None:
+            topic = self._topics.by_name.get(name)
+            if topic is None:
+                return None
+            known = self._known[name] = TopicMetadata(topic.name, topic.id, len(topic.partitions), self._racks(topic))
+        return known
+
+    def by_id(self, topic_id: Uuid) -> TopicMetadata | None:
+        """The topic of that id."""
+        topic = self._topics.by_id.get(topic_id)
+        return None if topic is None else self.by_name(topic.name)
+
+    def partition_count(self, topic_id: Uuid) -> int:
+        """The topic's number of partitions, -1 if it does not exist."""
+        topic = self._topics.by_id.get(topic_id)
+        return -1 if topic is None else len(topic.partitions)
+
+    def _racks(self, topic: TopicImage) -> tuple[tuple[str, ...], ...]:
+        racks = {broker_id: broker.rack for broker_id, broker in self._brokers.items() if broker.rack is not None}
+        if not racks:
+            return ()
+        return tuple(
+            tuple(sorted(racks[replica] for replica in partition.replicas if replica in racks))
+            for partition in topic.partitions.values()
+        )

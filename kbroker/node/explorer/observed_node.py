@@ -14,5 +14,8 @@ class ObservedNode(Protocol):
     """The parts that it is asked of."""
 
     config: BrokerConfig
-    services: Services
-    metadata: MetadataPlane
+
+    @property
+    def services(self) -> Services: ...
+    @property
+    def metadata(self) -> MetadataPlane: ...

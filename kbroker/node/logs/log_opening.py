@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,6 +12,8 @@ import trio
 from kbroker.log.dirs.start_up import LoadedLogs, OpeningProgress, OpeningStopped, takes_long
 
 if TYPE_CHECKING:
+    from kbroker.log.log_config import LogConfig
+    from kbroker.log.manager import LogManager
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -19,31 +22,53 @@ TELL_SECONDS = 1.0
 """The time until people are told how much is left, and between two times."""
 
 
-def opens_beside(env: Env, log_dirs: Sequence[str]) -> bool:
-    """Whether the logs are to be opened beside the event loop.
+class LogOpening:
+    """Opens the logs of one node: at once where that is done in a moment, else beside the event loop.
 
-    Where it is done in a moment there is no thread, which would cost memory for good.
+    A thread would cost memory for good.
     """
-    return env.has_threads and takes_long(env.disk, log_dirs)
 
+    def __init__(self, env: Env, log_config: Callable[[], LogConfig]) -> None:
+        """``log_config`` gives the configuration of logs until the metadata say more."""
+        self._env = env
+        self._log_config = log_config
+        self.progress: OpeningProgress | None = OpeningProgress()
+        """None once the logs are open."""
+        self.done = trio.Event()
 
-async def open_beside(
-    env: Env, nursery: trio.Nursery, progress: OpeningProgress, load: Callable[[], LoadedLogs]
-) -> LoadedLogs:
-    """All logs, as ``load`` returns them, which reports to ``progress``. ``nursery`` tells of it.
+    def open_if_quick(self, manager: LogManager) -> None:
+        """Open the logs here and now, unless `run` is to open them."""
+        if not (self._env.has_threads and takes_long(self._env.disk, [each.path for each in manager.log_dirs])):
+            self._end(manager, self._load(manager, None))
 
-    Cancelling the nursery ends it soon; once all logs are open they are returned in any case, and whoever asked closes
-    them.
-    """
-    scope = trio.CancelScope()
-    nursery.start_soon(_tell, progress, scope)
-    try:
-        return await env.run_long(load)
-    except OpeningStopped:
-        await trio.lowlevel.checkpoint()  # nothing but a cancellation stops it
-        raise
-    finally:
-        scope.cancel()
+    async def run(self, manager: LogManager) -> None:
+        """Open the logs beside the event loop, if they are not open yet.
+
+        A cancellation ends this soon; once all logs are open they are taken in all the same, and whoever asked closes
+        them.
+        """
+        progress = self.progress
+        if progress is None:
+            return
+        scope = trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_tell, progress, scope)
+            try:
+                self._end(manager, await self._env.run_long(partial(self._load, manager, progress)))
+            except OpeningStopped:
+                await trio.lowlevel.checkpoint()  # nothing but a cancellation stops it
+                raise
+            finally:
+                scope.cancel()
+
+    def _load(self, manager: LogManager, progress: OpeningProgress | None) -> LoadedLogs:
+        now_ms = self._env.wall_clock_ms()
+        return manager.load(now_ms=now_ms, log_config=lambda topic_partition: self._log_config(), progress=progress)
+
+    def _end(self, manager: LogManager, loaded: LoadedLogs) -> None:
+        manager.take_in(loaded)
+        self.progress = None
+        self.done.set()
 
 
 async def _tell(progress: OpeningProgress, scope: trio.CancelScope) -> None:

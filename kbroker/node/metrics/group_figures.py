@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.metrics.figures import Figures
-    from kbroker.node.share.share_groups import ShareGroups
+    from kbroker.node.share.groups import ShareGroups
     from kbroker.observe.metrics.exposition import Sample
     from kbroker.observe.metrics.histogram import Histogram
     from kbroker.observe.metrics.rates import Rates

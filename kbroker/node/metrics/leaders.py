@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 if TYPE_CHECKING:
-    from kbroker.node.peers.peer import Peer
-    from kbroker.node.peers.peer_pool import PeerPool
+    from kbroker.node.peers.peer import Peer, PeerPool
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.runtime.env import Network
     from kbroker.types import Uuid
@@ -87,7 +86,7 @@ class Leaders:
             self._peers.close()
 
     def _pool(self) -> PeerPool:
-        from kbroker.node.peers.peer_pool import PeerPool
+        from kbroker.node.peers.peer import PeerPool
 
         if self._peers is None:
             self._peers = PeerPool(self._network, f"broker-{self._node_id}-metrics")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.node.security.security import NodeSecurity
     from kbroker.node.serving.listener import Listener
-    from kbroker.node.share.share_groups_on_demand import ShareGroupsOnDemand
+    from kbroker.node.share.on_demand import ShareGroupsOnDemand
     from kbroker.node.telemetry.telemetry import Telemetry
 
 
@@ -25,17 +25,27 @@ class MeasuredNode(Protocol):
     """The parts that figures are asked of."""
 
     config: BrokerConfig
-    services: Services
-    replica_manager: ReplicaManager
-    log_manager: LogManager
-    metadata: MetadataPlane
-    lifecycle: BrokerLifecycle
-    share_groups: ShareGroupsOnDemand | None
-    log_cleaner: LogCleaner | None
     telemetry: Telemetry | None
     security: NodeSecurity
-    opening: OpeningProgress | None
-    """The progress of opening the logs; None once they are open."""
+
+    @property
+    def services(self) -> Services: ...
+    @property
+    def replica_manager(self) -> ReplicaManager: ...
+    @property
+    def log_manager(self) -> LogManager: ...
+    @property
+    def metadata(self) -> MetadataPlane: ...
+    @property
+    def lifecycle(self) -> BrokerLifecycle: ...
+    @property
+    def share_groups(self) -> ShareGroupsOnDemand | None: ...
+    @property
+    def log_cleaner(self) -> LogCleaner | None: ...
+    @property
+    def opening(self) -> OpeningProgress | None:
+        """The progress of opening the logs; None once they are open."""
+        ...
 
     @property
     def listeners(self) -> Sequence[Listener]:

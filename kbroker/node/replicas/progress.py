@@ -5,21 +5,22 @@ Code that appends, moves the high watermark, or serves a follower's fetch calls 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.node.replicas.clock_warnings import ClockWarnings
-
 if TYPE_CHECKING:
     from kbroker.cores.replication.purgatory import Purgatory
-    from kbroker.errors import ErrorCode
+    from kbroker.errors import ApiError, ErrorCode
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.replicas.isr import IsrMembership, LocalPartition
     from kbroker.observe.metrics.traffic import Traffic
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.runtime.env import Env
+    from kbroker.types import TopicPartition
 
 ALL_BYTES = 2**63 - 1
 """As many as any waiting fetch may want."""
@@ -183,3 +184,32 @@ class Progress:
         self._purgatory.mark(partition.topic_partition)
         if partition.state.progress:
             self.isr.reconsider(partition)
+
+
+logger = logging.getLogger(__name__)
+
+SILENT_SECONDS = 60.0
+"""Seconds between two warnings: all producers meet the same clock."""
+
+
+class ClockWarnings:
+    """Logs one line once in a while, for the whole node."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._told_at = -SILENT_SECONDS
+
+    def on_refused(self, topic_partition: TopicPartition, error: ApiError) -> None:
+        """Records were refused with INVALID_TIMESTAMP."""
+        now = self._env.now()
+        if now < self._told_at + SILENT_SECONDS:
+            return
+        self._told_at = now
+        here = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(self._env.wall_clock_ms() // 1000))
+        record_errors = getattr(error, "record_errors", ())
+        logger.warning(
+            "records for %s are refused with INVALID_TIMESTAMP: %s; it is %s here, is a clock wrong?",
+            topic_partition,
+            record_errors[0][1] if record_errors else error.message,
+            here,
+        )

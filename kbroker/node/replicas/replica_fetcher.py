@@ -28,8 +28,7 @@ from kbroker.cores.replication.follower_state import (
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer import GivenUp, Peer, UnsupportedByPeer
 from kbroker.node.replicas.follower_writer import FollowerWriter, log_of
-from kbroker.node.replicas.leader_bounds import leader_bounds
-from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position
+from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position, leader_bounds
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData

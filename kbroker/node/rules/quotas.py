@@ -22,7 +22,7 @@ from kbroker.security.quotas.entities import ClientLimits, Limit, QuotaTable
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
+    from kbroker.node.controller.metadata_plane import MetadataPlane
 
 _SET = "the quotas that are set hold"
 
@@ -30,9 +30,9 @@ _SET = "the quotas that are set hold"
 class ImageCluster:
     """The cluster by the node's newest image (`Cluster`): a rule that is late in its thread sees whole ones, too."""
 
-    def __init__(self, node_id: int, services: Services) -> None:
+    def __init__(self, node_id: int, metadata: MetadataPlane) -> None:
         self.node_id = node_id
-        self._metadata = services.metadata
+        self._metadata = metadata
 
     def brokers(self) -> list[int]:
         """See `Cluster.brokers`."""

@@ -31,7 +31,8 @@ from kbroker.rules.loading import call_of, described, load
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
+    from kbroker.node.controller.metadata_plane import MetadataPlane
+    from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.rules.descriptions import DescriptionKeeper
     from kbroker.node.rules.selector import SelectorRule
     from kbroker.node.rules.topology_descriptions import TopologyDescriptions
@@ -49,8 +50,9 @@ class NodeRules:
     def __init__(self, config: BrokerConfig, standard: StandardAuthorizer | None, env: Env) -> None:
         """``standard`` decides what the authorizer leaves to it."""
         self._env = env
-        self._authorizer: OwnAuthorizer | None = None
-        self._acls: OwnAcls | None = None
+        self.authorizer: OwnAuthorizer | None = None
+        self.acls: OwnAcls | None = None
+        """The ACLs that the authorizer keeps by itself."""
         self._quotas: QuotaRule | None = None
         self._refreshed: list[tuple[str, Any]] = []
         self._calls: list[WaitedCalls] = []
@@ -58,9 +60,9 @@ class NodeRules:
         if names_python(name):
             assert standard is not None
             rule = self._load(AUTHORIZER, name, "authorize")
-            self._authorizer = OwnAuthorizer(rule, name, standard, env.now)
-            self._acls = own_acls(rule, name, self._authorizer.invalidate)
-            if self._acls is not None and getattr(rule, "keep_seconds", 0) == math.inf:
+            self.authorizer = OwnAuthorizer(rule, name, standard, env.now)
+            self.acls = own_acls(rule, name, self.authorizer.invalidate)
+            if self.acls is not None and getattr(rule, "keep_seconds", 0) == math.inf:
                 logger.warning(
                     "%s: it keeps ACLs, and keep_seconds is infinite: a change on one node does not end the answers"
                     " that others keep",
@@ -86,13 +88,13 @@ class NodeRules:
             self._quotas = QuotaRule(self._load(QUOTA_CALLBACK, name, "quota"), name, env.now)
 
         name = str(config.values.get(DESCRIPTION_PLUGIN) or "").strip()
-        self._selector: SelectorRule | None = None
+        self.selector: SelectorRule | None = None
         selector = str(config.values.get(REPLICA_SELECTOR) or "").strip()
         if config.is_broker and names_python(selector):
             from kbroker.node.rules.selector import SelectorRule
 
             rule = self._load(REPLICA_SELECTOR, selector, "select")
-            self._selector = SelectorRule(rule, selector, env.now, self._waited_calls)
+            self.selector = SelectorRule(rule, selector, env.now, self._waited_calls)
         self._keeper: DescriptionKeeper | None = None
         self._descriptions: TopologyDescriptions | None = None
         if config.is_broker and names_python(name):
@@ -124,25 +126,18 @@ class NodeRules:
         self._calls.append(WaitedCalls(self._env.now, timeout, grace))
         return self._calls[-1]
 
-    def serve(self, services: Services) -> None:
-        """Have the node's requests ask the authorizer, and send descriptions of topologies to their keeper."""
-        if self._authorizer is not None:
-            services.authorizer = self._authorizer
-            services.authorizer_of = self._authorizer.of_request
-            services.kept_acls = self._acls
-        if self._selector is not None:
-            services.replica_selector = self._selector.of_request
+    def describe(self, groups: GroupDriver) -> None:
+        """Have groups send descriptions of topologies to their keeper, if there is one."""
         if self._keeper is not None:
             from kbroker.node.rules.topology_descriptions import TopologyDescriptions
 
-            groups: Any = services.groups
             groups.descriptions = self._descriptions = TopologyDescriptions(groups, self._keeper, self._env.rng)
 
-    def quotas(self, config: BrokerConfig, services: Services) -> RuleQuotas | None:
+    def quotas(self, config: BrokerConfig, metadata: MetadataPlane) -> RuleQuotas | None:
         """The quotas that the callback decides; None without a callback."""
         if self._quotas is None:
             return None
-        return RuleQuotas(config, self._env.now, self._quotas, ImageCluster(config.node_id, services))
+        return RuleQuotas(config, self._env.now, self._quotas, ImageCluster(config.node_id, metadata))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Refresh the rules that want it, for the first time before ``started``; end their threads when cancelled."""
@@ -162,7 +157,7 @@ class NodeRules:
                     nursery.start_soon(self._descriptions.run)
                 nursery.start_soon(trio.sleep_forever)
         finally:
-            for own in (self._authorizer, self._quotas, *self._calls):
+            for own in (self.authorizer, self._quotas, *self._calls):
                 if own is not None:
                     own.close()
 

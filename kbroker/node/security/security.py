@@ -110,8 +110,7 @@ class NodeSecurity:
         tls = self._tls.get(listener.name)
         if tls is not None:
             from kbroker.node.security.handshake_thread import HandshakeThread
-            from kbroker.node.security.tls import TlsAdmission
-            from kbroker.node.security.tls_poller import PendingPoller
+            from kbroker.node.security.tls import PendingPoller, TlsAdmission
 
             self._handshakes = self._handshakes or HandshakeThread()
             wait_for_room = self._handshakes.wait_for_room

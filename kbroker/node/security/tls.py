@@ -10,7 +10,9 @@ import datetime
 import logging
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import trio
 
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.security.tls import TlsProperties
@@ -25,7 +27,9 @@ from kbroker.security.tls.stores import Instead, Values
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.security.handshake_thread import HandshakeThread
-    from kbroker.runtime.env import Stream
+    from kbroker.runtime.env import Poller, Stream
+    from kbroker.runtime.round import Round
+    from kbroker.runtime.timing import Deadline
 
 logger = logging.getLogger(__name__)
 
@@ -208,3 +212,55 @@ class TlsConnect:
 def scratch() -> bytearray:
     """Room for one piece, which all TLS streams of an event loop may share."""
     return bytearray(PIECE)
+
+
+class PendingPoller:
+    """A poller of TLS streams: calls again for a stream that has bytes left which the system does not see."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self.round: Round = poller.round
+        self._callbacks: dict[TlsStream, Callable[[], None]] = {}
+        self._pending: set[TlsStream] = set()
+        self._some = trio.Event()
+
+    def register(self, stream: Any, callback: Callable[[], None]) -> None:
+        def on_readable() -> None:
+            callback()
+            if stream.has_pending and self._callbacks.get(stream) is on_readable:
+                self._call_again(stream)
+
+        self._poller.register(stream, on_readable)
+        self._callbacks[stream] = on_readable
+        if stream.has_pending:
+            self._call_again(stream)
+
+    def unregister(self, stream: Any) -> None:
+        self._callbacks.pop(stream, None)
+        self._pending.discard(stream)
+        self._poller.unregister(stream)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
+        return self._poller.call_at(when, callback)
+
+    def call_off(self, deadline: Deadline) -> None:
+        self._poller.call_off(deadline)
+
+    def _call_again(self, stream: TlsStream) -> None:
+        self._pending.add(stream)
+        self._some.set()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._poller.run)
+            while True:
+                await self._some.wait()
+                self._some = trio.Event()
+                await trio.lowlevel.checkpoint()  # the others' turn
+                pending, self._pending = self._pending, set()
+                self.round.is_crowded = False
+                for stream in pending:
+                    callback = self._callbacks.get(stream)
+                    if callback is not None:
+                        callback()
+                self.round.end()

@@ -4,7 +4,7 @@ OpenSSL is given a bounded number of bytes at a time. Left to read from a socket
 other side sends what is not for the caller, as updates of keys are: one client could hold the event loop for ever.
 
 Two things are otherwise than with TCP. Bytes may wait inside the TLS layer, where the system does not see them:
-``has_pending`` says so, and :class:`~kbroker.node.security.tls_poller.PendingPoller` calls for them. And what was
+``has_pending`` says so, and :class:`~kbroker.node.security.tls.PendingPoller` calls for them. And what was
 encrypted and not taken by the system is kept, and counts as taken only when the system has all of it.
 """
 

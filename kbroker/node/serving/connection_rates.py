@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_RATE = 2**31 - 1
 """No limit."""
 
+RATE = "max.connection.creation.rate"
+LISTENER_PREFIX = "listener.name."
+
 KEPT_ADDRESSES = 1024
 """From so many addresses on, those that nothing came from lately are forgotten before another one is counted."""
 
@@ -27,6 +30,7 @@ class ConnectionRates:
 
     def __init__(self, config: BrokerConfig, now: Callable[[], float]) -> None:
         """``now`` gives seconds."""
+        self._config = config
         self._now = now
         self._samples = config.quota_window_num
         self._window_ms = config.quota_window_size_seconds * 1000
@@ -49,6 +53,16 @@ class ConnectionRates:
     def is_limited(self) -> bool:
         """Whether there is any limit."""
         return self.node_bound < MAX_RATE or bool(self.listener_bounds) or self.table.limits_addresses
+
+    def follow(self, in_force: Callable[[str], BrokerConfig]) -> None:
+        """Take over the limits of properties; ``in_force`` gives those of a prefix with what was set at run time."""
+        self.node_bound = in_force(RATE).max_connection_creation_rate
+        of_listeners = in_force(LISTENER_PREFIX).values
+        self.listener_bounds = {
+            listener.name: bound
+            for listener in self._config.listeners
+            if (bound := of_listeners.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{RATE}")) is not None
+        }
 
     def wait_ms(self, listener: str) -> int:
         """Count a connection. For how long its listener is to wait with it; one window at most."""

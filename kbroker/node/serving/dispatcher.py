@@ -50,6 +50,7 @@ class Dispatcher:
         "_all",
         "_connection",
         "_known_limits",
+        "_quotas",
         "_replies",
         "_services",
         "_shortcuts",
@@ -67,6 +68,7 @@ class Dispatcher:
     ) -> None:
         self._connection = connection
         self._services = services
+        self._quotas = services.quotas
         self._all = table
         self._table = table
         self._replies = replies
@@ -97,7 +99,7 @@ class Dispatcher:
             return False
         if len(frame) > LONG_REQUEST and self._services.authorizer is not None and registration.ask_ahead is not None:
             return False  # what it names is asked about in turns
-        if self._services.quotas is not None and self._limits(frame) is not None:
+        if self._quotas.clients is not None and self._limits(frame) is not None:
             return False  # the connection's own task measures it, and waits
         shortcut = self._shortcuts.known.get(api_key)
         if shortcut is not None:
@@ -143,7 +145,7 @@ class Dispatcher:
         if len(frame) > LONG_REQUEST or registration.large_answers is not None:
             long = self._long_request(registration, len(frame) > LONG_REQUEST)
             await long.give_way()
-        meter = None if self._services.quotas is None else self._meter(frame, registration)
+        meter = None if self._quotas.clients is None else self._meter(frame, registration)
         request, context = self._decode(frame, registration, None)
         if meter is not None:
             context = MeteredContext(context.header, context.connection, context.services, meter)
@@ -184,7 +186,7 @@ class Dispatcher:
 
     def _limits(self, frame: memoryview) -> ClientLimits | None:
         """The quotas of the client that a request names; None if it has none."""
-        quotas = self._services.quotas
+        quotas = self._quotas.clients
         assert quotas is not None
         length = int.from_bytes(frame[8:10], "big", signed=True)
         client_id, principal = frame[10 : 10 + max(length, 0)].tobytes(), self._connection.principal
@@ -197,7 +199,7 @@ class Dispatcher:
 
     def _meter(self, frame: memoryview, registration: Registration) -> DispatchedMeter | None:
         """A meter of a request, if its client has a quota. Brokers and controllers among themselves have none."""
-        quotas = self._services.quotas
+        quotas = self._quotas.clients
         assert quotas is not None
         if self._connection.is_controller and not registration.is_for_controller:
             return None

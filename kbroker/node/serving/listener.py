@@ -292,7 +292,7 @@ class Listener:
                         self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
                         await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
-                rates = self._services.connection_rates
+                rates = self._services.quotas.connections
                 if rates is not None and not await self._comes_slowly(stream, rates, nursery):
                     continue
                 lack = self._quota.lack(self.name)

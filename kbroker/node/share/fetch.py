@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.cores.replication.fetch_view import FetchView, PartitionKey
 from kbroker.cores.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.share.share_records import readable_bytes, take
+from kbroker.node.share.records import readable_bytes, take
 
 if TYPE_CHECKING:
     from kbroker.cores.share_partitions.settings import ShareGroupSettings
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.node.share.led_share_partition import LedSharePartition
+    from kbroker.node.share.led_partition import LedSharePartition
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbroker.cores.replication.fetch_view import FetchView
     from kbroker.log.segments.timestamp_lookup import TimestampOffset
     from kbroker.node.replicas.partition import Partition
-    from kbroker.node.share.share_dead_letters import DeadLetterQueue
+    from kbroker.node.share.dead_letters import DeadLetterQueue
     from kbroker.observe.metrics.share_traffic import SharePartitionTraffic
     from kbroker.runtime.env import Env
 

@@ -13,10 +13,10 @@ from kbroker.cores.share_partitions.settings import (
     SharePartitionSettings,
 )
 from kbroker.handlers.internal_topics import ensure_internal_topic
-from kbroker.node.share.share_coordinator_driver import ShareCoordinatorDriver
-from kbroker.node.share.share_dead_letters import DeadLetterQueue
-from kbroker.node.share.share_partition_manager import SharePartitionManager
-from kbroker.node.share.share_persister import SharePersister
+from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
+from kbroker.node.share.dead_letters import DeadLetterQueue
+from kbroker.node.share.partition_manager import SharePartitionManager
+from kbroker.node.share.persister import SharePersister
 from kbroker.raft_metadata.features import DEAD_LETTERS, SHARE_VERSION
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kbroker.log.log_reader import ReadInfo
     from kbroker.log.segments.transaction_index import AbortedTxn
-    from kbroker.node.share.led_share_partition import LedSharePartition
+    from kbroker.node.share.led_partition import LedSharePartition
     from kbroker.wire.batch_header import BatchHeader
 
 _NOTHING = ShareFetched()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.node.share.share_groups import ShareGroups
+    from kbroker.node.share.groups import ShareGroups
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Network
 
@@ -26,14 +26,17 @@ class ShareGroupsOnDemand:
 
     def __init__(
         self,
-        services: Services,
+        services: Callable[[], Services],
         replica_manager: ReplicaManager,
         groups: GroupDriver,
         network: Network,
         address_of: Callable[[int], tuple[str, int] | None],
         subscribe: Callable[[Subscriber], None],
     ) -> None:
-        """``network`` reaches other brokers where ``address_of`` says; ``subscribe`` is that of the metadata."""
+        """``network`` reaches other brokers where ``address_of`` says; ``subscribe`` is that of the metadata.
+
+        ``services`` gives what the parts ask of the node, which has this object among it.
+        """
         self._services = services
         self._replica_manager = replica_manager
         self._groups = groups
@@ -41,9 +44,7 @@ class ShareGroupsOnDemand:
         self._address_of = address_of
         self._subscribe = subscribe
         self._parts: ShareGroups | None = None
-        services.share_coordinators = lambda: self.parts().coordinators
-        services.share_persister = groups.share_persister = lambda: self.parts().persister
-        services.share_partitions = lambda: self.parts().partitions
+        groups.share_persister = lambda: self.parts().persister
 
     @property
     def made(self) -> ShareGroups | None:
@@ -53,10 +54,10 @@ class ShareGroupsOnDemand:
     def parts(self) -> ShareGroups:
         """The parts, at work."""
         if self._parts is None:
-            from kbroker.node.share.share_groups import make_share_groups
+            from kbroker.node.share.groups import make_share_groups
 
             self._parts = parts = make_share_groups(
-                self._services, self._replica_manager, self._groups, self._network, self._address_of
+                self._services(), self._replica_manager, self._groups, self._network, self._address_of
             )
             parts.start(self._subscribe, self._replica_manager.start_soon)
         return self._parts
@@ -65,6 +66,6 @@ class ShareGroupsOnDemand:
         """See whether this node keeps states."""
         if self._parts is None:
             topic = image.topics.by_name.get(SHARE_GROUP_STATE_TOPIC)
-            own_id = self._services.node_id
+            own_id = self._replica_manager.node_id
             if topic is not None and any(each.leader == own_id for each in topic.partitions.values()):
                 self.parts()

@@ -22,8 +22,8 @@ from kbroker.cores.share_partitions.dead_letters import (
 )
 from kbroker.cores.share_partitions.originals import OriginalsReader
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer_pool import PeerPool
-from kbroker.node.share.letter_producers import LetterProducer, LetterProducers, Target
+from kbroker.node.peers.peer import PeerPool
+from kbroker.node.share.dead_letter_producers import LetterProducer, LetterProducers, Target
 from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_configs
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.wire.batch_header import walk_headers

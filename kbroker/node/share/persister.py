@@ -10,8 +10,8 @@ import trio
 
 from kbroker.cores.share_state import SharePartitionKey, SharePartitionState, StateSummary
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer_pool import PeerPool
-from kbroker.node.share.share_state_questions import (
+from kbroker.node.peers.peer import PeerPool
+from kbroker.node.share.state_questions import (
     DELETE,
     INITIALIZE,
     READ,
@@ -23,7 +23,7 @@ from kbroker.node.share.share_state_questions import (
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from kbroker.node.share.share_coordinator_driver import ShareCoordinatorDriver
+    from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
     from kbroker.runtime.env import Network
 
 logger = logging.getLogger(__name__)

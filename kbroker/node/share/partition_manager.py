@@ -20,8 +20,8 @@ from kbroker.cores.share_partitions.requests import Denied, ShareFetched, ShareF
 from kbroker.cores.share_partitions.sessions import ShareSession, ShareSessions
 from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.share.led_share_partition import LedSharePartition
-from kbroker.node.share.share_fetch import ShareFetch
+from kbroker.node.share.fetch import ShareFetch
+from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.features import SHARE_VERSION
 from kbroker.runtime.later import Later
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.node.share.share_dead_letters import DeadLetterQueue
+    from kbroker.node.share.dead_letters import DeadLetterQueue
     from kbroker.observe.metrics.share_traffic import SharePartitionTraffic, ShareTraffic
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
