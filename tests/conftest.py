@@ -149,6 +149,24 @@ def _token_providers_may_answer_late() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _loggers_are_put_back() -> Iterator[None]:
+    """A level that the tests of one file leave behind would keep those of another from the lines that they look for."""
+    before = _set_loggers()
+    yield
+    assert _set_loggers() == before, "caplog.set_level puts a level back when its test ends"
+
+
+def _set_loggers() -> dict[str, tuple[int, bool]]:
+    """Returns level and `propagate` of the root, and of those of the package's loggers that have not the default."""
+    loggers = [logging.root, *(logging.getLogger(name) for name in [*logging.root.manager.loggerDict])]
+    return {
+        each.name: (each.level, each.propagate)
+        for each in loggers
+        if each.name.split(".")[0] in ("root", "kbroker") and (each.level or not each.propagate)
+    }
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker for the tests of one file."""

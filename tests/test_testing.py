@@ -95,8 +95,8 @@ def test_what_keeps_it_from_starting_is_raised(tmp_path: Path) -> None:
     assert first.data_dir.exists()
 
 
-def test_each_broker_keeps_its_own_log_records() -> None:
-    logging.getLogger("kbroker").setLevel(logging.INFO)
+def test_each_broker_keeps_its_own_log_records(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kbroker")
     with running_broker() as one, running_broker() as other:
         pass
     assert any(str(one.port) in record.getMessage() for record in one.logs)

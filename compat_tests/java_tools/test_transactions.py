@@ -14,7 +14,8 @@ from compat_tests.java_tools.comparison import Comparison, Side
 from kbroker.client import Client
 from kbroker.client.transactions import describe_producers
 from kbroker.types import TopicPartition
-from tests.hanging_transactions import write_unknown
+from kbroker.wire.messages.init_producer_id import InitProducerIdResponse
+from tests.hanging_transactions import init_unknown, write_unknown
 
 OWN = (
     (r"\b1[789]\d{11}\b", "TIME"),
@@ -117,7 +118,8 @@ def test_a_transaction_that_hangs(compare: Comparison, producers: None) -> None:
 
     def write(side: Side) -> None:
         with Client(side.broker.bootstrap) as client:
-            eventually(lambda: _written(client), "the broker does not verify")
+            producer = init_unknown(client)  # once: each time gives another epoch
+            eventually(lambda: _written(client, producer), "the broker does not verify")
 
     try:
         compare.both(write)
@@ -138,11 +140,11 @@ def test_a_transaction_that_hangs(compare: Comparison, producers: None) -> None:
     find("--topic", "hanging")
 
 
-def _written(client: Client) -> bool:
+def _written(client: Client, producer: InitProducerIdResponse) -> bool:
     """Whether the record is there, and its transaction open."""
     partition = TopicPartition("hanging", 1)
     try:
-        write_unknown(client, partition, time.time_ns() // 1_000_000 - 3_600_000)
+        write_unknown(client, partition, time.time_ns() // 1_000_000 - 3_600_000, producer)
     except AssertionError:
         return False
     return any(each.start_offset == 0 for each in describe_producers(client, partition))

@@ -86,7 +86,6 @@ def changes(**configs: str) -> incremental.IncrementalAlterConfigsRequest:
     return incremental.IncrementalAlterConfigsRequest(resources=[broker])
 
 
-@pytest.mark.flaky(since="2026-11-29", why="once, on a busy machine, no answer said that a signature is wrong")
 def test_no_token_and_no_ticket_is_in_what_a_node_says(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,6 @@ def run(arguments: argparse.Namespace) -> int:
     if masks and arguments.explorer:
         raise UsageError("--explorer shows records as they are sent, and --mask hides parts of them: give one of them")
     _check(arguments, host)
-    _set_up_audit(arguments.audit_log)
     with readable_errors():
         addresses, properties = cluster_address(arguments)
         if arguments.sign_in:
@@ -143,6 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
             from kbroker.client.security import security_of
 
             security_of(properties)  # what is wrong with it is told now, and not on the page
+    _set_up_audit(arguments.audit_log)
     from kbroker.client.schemas.settings import registry_settings
     from kbroker.tools.console.settings import ConsoleSettings
 
