@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from kbroker.security.authorizer.standard import StandardAuthorizer
     from kbroker.security.delegation_tokens import DelegationTokens
 
-METRICS = ("prometheus.metrics.reporter.listener", "otel.exporter.otlp.endpoint")
-"""The properties that ask for a page of metrics, and for their export."""
-
 RULES = (
     "alter.config.policy.class.name",
     "authorizer.class.name",
@@ -39,24 +36,14 @@ RULES = (
 
 
 def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsService | None:
-    """The metrics of a node that is to show or export some."""
-    shown, exported = (bool(config.raw.get(name, "").strip()) for name in METRICS)
-    if not shown and not exported:
+    """The metrics of a node that is to show some."""
+    if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
         return None
+    from kbroker.config.metrics import metrics_address
     from kbroker.node.metrics.service import MetricsService
 
-    address = otlp = None
-    if shown:
-        from kbroker.config.metrics import metrics_address
-
-        address = metrics_address(config.raw)
-    if exported:
-        import os
-
-        from kbroker.config.otlp import otlp_settings
-
-        otlp = otlp_settings(config.raw, os.environ)
-    return MetricsService(address, otlp, env, node)
+    address = metrics_address(config.raw)
+    return None if address is None else MetricsService(address, env, node)
 
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:
