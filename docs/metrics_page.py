@@ -119,15 +119,10 @@ Where the group is behind, the batch is looked up in the coordinator's replica o
 of a second on look-ups at most; where that did not suffice, the value is missing until one of the next scrapes. What a
 scrape has found is kept until the committed offset changes.
 
-Where the coordinator has no replica, the partition's leader is asked for the batch by a Fetch, so that the value is the
-same on whichever node. Fifty places share a request, with 1 KiB for each; those with larger batches share others, with
-4 and 16 KiB, and what is larger still is asked for alone. Where records are deleted, the first one left counts. A
-scrape asks about 1,000 places at most, and waits a second for the answers. An answer counts until the committed offset
-changes, or for five minutes, and for half a minute if there was no record; without one the value is missing.
-
-For the leader these are Fetches of a consumer: the bytes count as sent, and quotas of the user that brokers come as
-count them (without authentication `ANONYMOUS`, and the default user's), with the client id `broker-N-metrics`, N being
-the asking node. A leader that throttles them is not asked again before the next scrape, so the value may be missing.
+Where the coordinator has no replica of the partition, the value is missing unless it is 0: a node asks others for
+ends of logs, not for records. With as many replicas as brokers each node knows all. With fewer, the dashboard's lag
+in seconds and the alert that goes by it speak of the partitions that are known. `kafka_consumergroup_lag`, in
+records, has the others, and [`kbroker top`](top.md) looks their records up at their leaders.
 
 `kbroker_partition_last_stable_offset_held_seconds` names the producer whose open transaction holds up
 consumers with `read_committed`, and has the age of the transaction's first batch in the partition. The

@@ -10,8 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, LeaderOffsets
-from kbroker.node.metrics.leaders import SCRAPE_SECONDS, Leaders
+from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, SCRAPE_SECONDS, LeaderOffsets
 from kbroker.node.peers import peer_pool
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -36,8 +35,9 @@ class World:
         image: Any = SimpleNamespace(topics=topics)
         env: Any = SimpleNamespace(now=trio.current_time)
         network: Any = None
-        leaders = Leaders(network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image)
-        self.offsets = LeaderOffsets(env, leaders)
+        self.offsets = LeaderOffsets(
+            env, network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image
+        )
 
     async def scrape(self, *topics: str) -> list[int | None]:
         await self.offsets.look_up([*((topic, 0) for topic in topics), None])
