@@ -38,7 +38,7 @@ def cluster(broker: Broker) -> Iterator[RunningCluster]:
     if broker.name == "apache":
         pytest.skip("the explorer is kbroker's own")
     (port,) = free_ports(1)
-    with running_cluster(1, {"kbroker.observe.explorer.listener": f"http://127.0.0.1:{port}"}) as running:
+    with running_cluster(1, {"kbroker.explorer.listener": f"http://127.0.0.1:{port}"}) as running:
         running.explorer = port  # type: ignore[attr-defined]
         yield running
 

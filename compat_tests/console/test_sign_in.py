@@ -33,7 +33,7 @@ from playwright.sync_api import expect
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
     """A console whose users sign in, over TLS, and which watches the broker; alice may read the topic orders."""
     config: Path = tmp_path_factory.mktemp("console") / "client.properties"
-    explorer = {"kbroker.observe.explorer.listener": "http://127.0.0.1:0"}
+    explorer = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
     with running_broker(explorer, security="sasl_ssl", super_users=["admin"]) as broker:
         stores = {name: text for name, text in broker.client_properties("admin").items() if name.startswith("ssl.")}
         properties = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **stores}

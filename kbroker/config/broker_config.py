@@ -26,7 +26,7 @@ from kbroker.errors import FatalError
 if TYPE_CHECKING:
     from kbroker.config.security import SecurityValues
 
-_EXPLORER_LISTENER = "kbroker.observe.explorer.listener"  # as in `kbroker.config.explorer`
+_EXPLORER_LISTENER = "kbroker.explorer.listener"  # as in `kbroker.config.explorer`
 _METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from kbroker.config.metrics import http_address
 
-LISTENER: Final = "kbroker.observe.explorer.listener"
+LISTENER: Final = "kbroker.explorer.listener"
 
 DEFAULT_PORT: Final = 9292
 

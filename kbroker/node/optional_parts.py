@@ -48,7 +48,7 @@ def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsS
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:
     """The explorer of a node that is to be watched."""
-    if not config.raw.get("kbroker.observe.explorer.listener", "").strip():
+    if not config.raw.get("kbroker.explorer.listener", "").strip():
         return None
     from kbroker.config.explorer import explorer_address
     from kbroker.node.explorer.service import ExplorerService

@@ -27,7 +27,7 @@ from tests.console.console_process import ConsoleProcess, console_process, event
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker that asks for users, and whose rules let the admin do everything, and nobody else anything."""
-    explorer = {"kbroker.observe.explorer.listener": "http://127.0.0.1:0"}
+    explorer = {"kbroker.explorer.listener": "http://127.0.0.1:0"}
     with running_broker(explorer, security="sasl_plaintext", super_users=["admin"]) as running:
         yield running
 

@@ -41,7 +41,7 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from tests.every_node import await_topics
 
-LISTENER_NAME = "kbroker.observe.explorer.listener"
+LISTENER_NAME = "kbroker.explorer.listener"
 LISTENER = {LISTENER_NAME: "http://127.0.0.1:0"}
 SECRET = "alice-secret"
 SECONDS = 180

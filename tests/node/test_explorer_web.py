@@ -38,7 +38,7 @@ def _affords_all() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with running_broker({"kbroker.observe.explorer.listener": "http://127.0.0.1:0"}) as it:
+    with running_broker({"kbroker.explorer.listener": "http://127.0.0.1:0"}) as it:
         yield it
 
 
