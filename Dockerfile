@@ -3,8 +3,8 @@
 # /mnt/shared/config/server.properties. Without any, it is a node on its own: docker run -p 127.0.0.1:9092:9092 kbroker
 # Scripts that run in apache/kafka or confluentinc/cp-kafka, Testcontainers' among them, find here what they call: image/.
 FROM python:3.11-slim
-# Parts of kbroker that need other packages: docker build --build-arg EXTRAS=tls,metrics,otlp,console,schemas -t kbroker .
-ARG EXTRAS=tls,metrics,otlp
+# Parts of kbroker that need other packages: docker build --build-arg EXTRAS=tls,metrics,console,schemas -t kbroker .
+ARG EXTRAS=tls,metrics
 
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./

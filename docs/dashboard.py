@@ -106,7 +106,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     "{{consumergroup}} {{topic}}",
                 ),
                 unit="s",
-                text="Age of the oldest record that a group has not committed.",
+                text="Age of the oldest record that a group has not committed, where its coordinator has a replica.",
             ),
             graph(
                 "Lag in records",

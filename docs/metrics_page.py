@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 from kbroker.observe.metrics.absent import ABSENT
 from kbroker.observe.metrics.catalogue import all_families
 from kbroker.observe.metrics.dialect import Dialect
-from kbroker.observe.metrics.otlp import MEASURED, NAMES, PERCENTILES, TOTALS
-
-_COLLECTOR = Path(__file__).parents[1] / "compat_tests" / "works_with" / "otel_collector" / "collector.yaml"
 
 _BEGIN = """\
 A node shows its metrics to [Prometheus](https://prometheus.io) if it is told where:
@@ -125,15 +119,10 @@ Where the group is behind, the batch is looked up in the coordinator's replica o
 of a second on look-ups at most; where that did not suffice, the value is missing until one of the next scrapes. What a
 scrape has found is kept until the committed offset changes.
 
-Where the coordinator has no replica, the partition's leader is asked for the batch by a Fetch, so that the value is the
-same on whichever node. Fifty places share a request, with 1 KiB for each; those with larger batches share others, with
-4 and 16 KiB, and what is larger still is asked for alone. Where records are deleted, the first one left counts. A
-scrape asks about 1,000 places at most, and waits a second for the answers. An answer counts until the committed offset
-changes, or for five minutes, and for half a minute if there was no record; without one the value is missing.
-
-For the leader these are Fetches of a consumer: the bytes count as sent, and quotas of the user that brokers come as
-count them (without authentication `ANONYMOUS`, and the default user's), with the client id `broker-N-metrics`, N being
-the asking node. A leader that throttles them is not asked again before the next scrape, so the value may be missing.
+Where the coordinator has no replica of the partition, the value is missing unless it is 0: a node asks others for
+ends of logs, not for records. With as many replicas as brokers each node knows all. With fewer, the dashboard's lag
+in seconds and the alert that goes by it speak of the partitions that are known. `kafka_consumergroup_lag`, in
+records, has the others, and [`kbroker top`](top.md) looks their records up at their leaders.
 
 `kbroker_partition_last_stable_offset_held_seconds` names the producer whose open transaction holds up
 consumers with `read_committed`, and has the age of the transaction's first batch in the partition. The
@@ -149,89 +138,35 @@ added up. At most 1,000 clients, 2,000 series of each and 50,000 of all are show
 its intervals, and a minute at least, is forgotten. Names that begin with `kafka_`, `kbroker_` or `process_`
 are the node's own.
 
-@OTLP@
+## OpenTelemetry
+
+A node sends its metrics nowhere. OpenTelemetry's collector scrapes the page: its receiver `prometheus` takes jobs as
+they stand in a file of Prometheus. Metrics keep the page's names.
+
+```yaml
+receivers:
+  prometheus:
+    config:
+      scrape_configs:
+        - job_name: kbroker
+          static_configs:
+            - targets: [localhost:9404]
+exporters:
+  otlphttp:
+    endpoint: http://localhost:4318
+service:
+  pipelines:
+    metrics:
+      receivers: [prometheus]
+      exporters: [otlphttp]
+```
+
+No test runs a collector; one runs [a Prometheus](works_with.md#prometheus), whose scraping the receiver is.
+
 ## What there is
 
 | Name (strimzi) | Other names | Labels | Meaning |
 | --- | --- | --- | --- |
-"""
-
-_OTLP = """
-## OpenTelemetry
-
-A node sends its metrics to a receiver of OTLP over HTTP, such as OpenTelemetry's collector or Prometheus, if it is
-told where:
-
-```console
-$ pip install 'kbroker[otlp]'
-$ kbroker start --otlp http://localhost:4318
-```
-
-In a properties file that is `otel.exporter.otlp.endpoint=http://localhost:4318`, in a container, whose image has the
-extra, `KAFKA_OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/metrics` is appended unless it is there. A collector that shows what
-it gets has this configuration:
-
-```yaml
-@COLLECTOR@
-```
-
-[A test](works_with.md#opentelemetry-collector) starts a collector with it and compares what three nodes send.
-Prometheus takes them with `--web.enable-otlp-receiver` at `http://localhost:9090/api/v1/otlp`.
-
-The page for Prometheus and OTLP can be had together, or one alone. The variables of OpenTelemetry's specification
-do what they do elsewhere; a variable alone does not turn the export on, `--otlp` without a URL takes that of
-`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`, and appends to either.
-
-| Variable | What it sets |
-| --- | --- |
-| `OTEL_METRIC_EXPORT_INTERVAL` | milliseconds between exports, 60000 by default; also `otel.metric.export.interval` |
-| `OTEL_EXPORTER_OTLP_HEADERS` | headers, such as `authorization=Bearer%20...`; wrong ones are refused at the start |
-| `OTEL_EXPORTER_OTLP_CERTIFICATE`, `..._CLIENT_KEY`, `..._CLIENT_CERTIFICATE` | PEM files, for an `https` address |
-| `OTEL_EXPORTER_OTLP_COMPRESSION` | `gzip` or `deflate` |
-| `OTEL_EXPORTER_OTLP_TIMEOUT` | seconds until an attempt is given up, 10 by default |
-| `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | attributes of the node, over its own |
-
-Those with `_METRICS_` after `OTLP` go first. A node's own attributes are `service.name` (`kbroker`),
-`service.version`, `service.instance.id` (its node id) and `kafka.cluster.id`. Nodes of several clusters that send
-to one receiver need a `service.namespace` each.
-
-### Names
-
-What OpenTelemetry has names for goes out under these, as its dashboards expect it: brokers as in the JMX rules of
-its instrumentation for Java (`kafka-broker`), groups and partitions as in the collector's `kafkametricsreceiver`,
-the process as in the semantic conventions. Everything else has the page's name in its default dialect, and no unit,
-so that Prometheus, which makes names of names and units, leaves it as it is (a count that does not end with `_total`
-gets that).
-
-| Name | Attributes | On the page |
-| --- | --- | --- |
-@NAMES@
-
-Sums are cumulative since the node's start. A count over all topics that has no name above is left out where the
-count of each topic is sent: whoever adds up the values of one name gets each record once. What the page shows as
-quantiles is a histogram here, with powers of two as bounds, of all that was observed since the start: `_count` on
-the page has all requests, a histogram the measured ones (see [requests by stage](#requests-by-stage)). The pairs of
-a mean and a maximum (`..._avg`, `..._max` of commits and of states of share groups) are one histogram without the
-ending. The names in `ms` above are quantiles of recent times besides; taking them makes the quantiles of the page
-forget, too, as a further scrape would.
-
-Not sent, as nothing is measured: `kafka.request.queue`, `kafka.leaderElection.count`;
-nor the rates `kafka.network.io.rate...`, `kafka.isr.operation.rate...`, which a receiver has from the counts; nor
-`kafka.request.time.total`, which counts requests under a name that says otherwise.
-
-[Clients' metrics](telemetry.md) go out, too, under the names with dots that clients give them, with `client_id` and
-`client_instance_id`, in the bounds of the page; their histograms as `NAME.sum` and `NAME.count`. They carry the
-node's resource, not the client's.
-
-### What a receiver can do to a node
-
-A process beside the node makes and sends the requests, with OpenTelemetry's own exporter; the node writes its
-figures to it, in the pieces and with the pauses of a scrape, when asked. A receiver that is slow, down or hostile
-is that process's affair: it has a deadline for each request, 512 MiB of memory at most, and sends no more than
-2,000 values at once. While a receiver does not take them, values are dropped; counts go on from where they are when
-it is back. The log says once that it fails, and once that it works again ([operations](operations.md)). The process
-takes about 40 MB and ends with the node, without a last export. Protobuf over HTTP is spoken, and sums are
-cumulative, whatever variables ask for; there is no gRPC.
 """
 
 _END = """
@@ -248,8 +183,7 @@ def page(note: str) -> str:
     """The text; ``note`` says that it is generated."""
     parts = ["# Metrics\n\n", f"{note}\n", _BEGIN, "\n"]
     parts += [f"- `{dialect}`: {dialect.explanation}\n" for dialect in Dialect]
-    otlp = _OTLP.replace("@COLLECTOR@", _COLLECTOR.read_text("utf-8").strip())
-    parts.append(_MIDDLE.replace("@OTLP@\n", otlp.replace("@NAMES@", "\n".join(_otlp_rows()))))
+    parts.append(_MIDDLE)
     for family in all_families():
         first, *others = (family.names[dialect] for dialect in Dialect)
         different = ", ".join(dict.fromkeys(_cell(name) for name in others if name != first))
@@ -258,28 +192,6 @@ def page(note: str) -> str:
     parts.append(_END)
     parts += [f"| {', '.join(_cell(name) for name in names)} | {reason} |\n" for reason, names in ABSENT.items()]
     return "".join(parts)
-
-
-def _otlp_rows() -> Iterator[str]:
-    """A row for each name of OpenTelemetry's, with its attributes and the page's names."""
-    families = {family.names[Dialect.STRIMZI]: family for family in all_families()}
-    sources: dict[str, list[str]] = {}
-    attributes: dict[str, list[str]] = {}
-    for table in (TOTALS, NAMES):
-        for source, named in table.items():
-            sources.setdefault(named.name, []).append(f"{_cell(source)}{' of all topics' if table is TOTALS else ''}")
-            labels = () if table is TOTALS else families[source].labels
-            own = [f"`{key}`: {value}" for key, value in named.constants.items()]
-            found = attributes.setdefault(named.name, [])
-            names = [named.renamed.get(label, label) for label in labels]
-            found += [*own, *(_cell(name) for name in names if name)]
-    for source, names in PERCENTILES.items():
-        for share, name in names.items():
-            sources[name] = [f"{_cell(source)}, quantile {share}"]
-            attributes[name] = [f"`type`: {', '.join(MEASURED)}"] if families[source].labels else []
-    sources["kafka.logs.flush.count"] = ["`kafka_log_logflushstats_logflushrateandtimems_count`"]
-    for name, pages in sources.items():
-        yield f"| {_cell(name)} | {', '.join(dict.fromkeys(attributes.get(name, [])))} | {'; '.join(pages)} |"
 
 
 def _cell(name: str) -> str:

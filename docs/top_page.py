@@ -94,8 +94,9 @@ _SOURCES = {
     " the disk, compressed. While retention or compaction makes a log smaller, its rate stays as it was",
     "bytes out, connections, memory, processors": "the pages of metrics",
     "lag in records": "committed offsets and ends of partitions; of share groups what the coordinator tells (KIP-1226)",
-    "lag in time": "`kafka_consumergroup_lag_seconds` of a page; else when the end passed the committed offset, as far"
-    " as that was seen; else the timestamp of the next record's batch. `>` is before a time that is at least so long",
+    "lag in time": "of each partition `kafka_consumergroup_lag_seconds` of a page; else when the end passed the"
+    " committed offset, as far as that was seen; else the timestamp of the next record's batch. `>` is before a time"
+    " that is at least so long",
     "partitions in trouble, troubles in words": "the metadata; they are those of [the console](console.md)",
     "open transactions": "their coordinators; what they hold up is the difference of high watermark and last stable"
     " offset. One that its coordinator has forgotten is not seen: `kbroker txn find-hanging` finds it",

@@ -109,5 +109,5 @@ def test_what_was_seen_is_read_as_written(tmp_path: Path) -> None:
     (tmp_path / "program.toml").write_text(WHOLE, "utf-8")
     both = read_program(tmp_path)
     assert (on_apache(both, judged), on_apache(both, None)) == ("4.4.0, one node, 2025-01-31", "not run")
-    (tmp_path / "program.toml").write_text(WHOLE + 'only_kbroker = "sends no OTLP"\n', "utf-8")
-    assert on_apache(read_program(tmp_path), None) == "it sends no OTLP"
+    (tmp_path / "program.toml").write_text(WHOLE + 'only_kbroker = "has no page"\n', "utf-8")
+    assert on_apache(read_program(tmp_path), None) == "it has no page"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kbroker.config.security import SecurityValues
 
 _EXPLORER_LISTENER = "kbroker.explorer.listener"  # as in `kbroker.config.explorer`
-_OTLP = ("otel.exporter.otlp.endpoint", "otel.metric.export.interval")  # as in `kbroker.config.otlp`
 _METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
 
 
@@ -159,11 +158,6 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
 
         explorer_address(raw)
         others.remove(_EXPLORER_LISTENER)
-    if any(name in raw for name in _OTLP):
-        from kbroker.config.otlp import otlp_settings
-
-        otlp_settings(raw, {})
-        others = [name for name in others if name not in _OTLP]
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.node.rules.setup import NodeRules
     from kbroker.node.serving.client_quotas import ClientQuotas
     from kbroker.node.serving.connection_rates import ConnectionRates
-    from kbroker.node.serving.observed_requests import RequestObservers
+    from kbroker.node.serving.observed_requests import MakeObserver, RequestObservers
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Env
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from kbroker.security.delegation_tokens import DelegationTokens
 
 logger = logging.getLogger(__name__)
-
-METRICS = ("prometheus.metrics.reporter.listener", "otel.exporter.otlp.endpoint")
-"""The properties that ask for a page of metrics, and for their export."""
 
 RULES = (
     "alter.config.policy.class.name",
@@ -180,24 +177,14 @@ class NodeQuotas:
 
 
 def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsService | None:
-    """The metrics of a node that is to show or export some."""
-    shown, exported = (bool(config.raw.get(name, "").strip()) for name in METRICS)
-    if not shown and not exported:
+    """The metrics of a node that is to show some."""
+    if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
         return None
+    from kbroker.config.metrics import metrics_address
     from kbroker.node.metrics.service import MetricsService
 
-    address = otlp = None
-    if shown:
-        from kbroker.config.metrics import metrics_address
-
-        address = metrics_address(config.raw)
-    if exported:
-        import os
-
-        from kbroker.config.otlp import otlp_settings
-
-        otlp = otlp_settings(config.raw, os.environ)
-    return MetricsService(address, otlp, env, node)
+    address = metrics_address(config.raw)
+    return None if address is None else MetricsService(address, env, node)
 
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:
@@ -213,13 +200,14 @@ def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> Explore
 
 def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:
     """The observers of requests, those that metrics and the explorer have."""
-    if metrics is None and explorer is None:
+    makers: list[MakeObserver] = [] if metrics is None else [metrics.counts.observer]
+    if explorer is not None:
+        makers.append(explorer.observer)
+    if not makers:
         return None
     from kbroker.node.serving.observed_requests import RequestObservers
 
-    return RequestObservers(
-        None if metrics is None else metrics.counts.observer, None if explorer is None else explorer.show
-    )
+    return RequestObservers(makers)
 
 
 def make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

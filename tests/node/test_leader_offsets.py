@@ -10,9 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, LeaderOffsets
-from kbroker.node.metrics.leaders import SCRAPE_SECONDS, Leaders
-from kbroker.node.peers.peer import PeerPool
+from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, SCRAPE_SECONDS, LeaderOffsets
+from kbroker.node.peers import peer
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -31,13 +30,14 @@ class World:
         self.ends = {"t2": 20, "t3": 30}
         self.hangs: set[int] = set()
         self.fails: set[int] = set()
-        monkeypatch.setattr(PeerPool, "take", lambda pool, broker_id, address: Peer(self, broker_id))
+        monkeypatch.setattr(peer.PeerPool, "take", lambda pool, broker_id, address: Peer(self, broker_id))
         topics = SimpleNamespace(partition=lambda topic, index: SimpleNamespace(leader=int(topic[1:])))
         image: Any = SimpleNamespace(topics=topics)
         env: Any = SimpleNamespace(now=trio.current_time)
         network: Any = None
-        leaders = Leaders(network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image)
-        self.offsets = LeaderOffsets(env, leaders)
+        self.offsets = LeaderOffsets(
+            env, network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image
+        )
 
     async def scrape(self, *topics: str) -> list[int | None]:
         await self.offsets.look_up([*((topic, 0) for topic in topics), None])

@@ -44,7 +44,7 @@ def broker(*, fenced: bool = False, stopping: bool = False) -> Any:
 )
 def test_each_reason(node: Any, answer: tuple[int, str]) -> None:
     async def test() -> None:
-        service = MetricsService(("127.0.0.1", 0), None, RealEnv(seed=1), node)
+        service = MetricsService(("127.0.0.1", 0), RealEnv(seed=1), node)
         await service.bind()
         server, port = service._server, service.port
         assert server is not None and port is not None

@@ -18,9 +18,7 @@ from kbroker.cores.groups.records import OffsetAndMetadata
 from kbroker.handlers.fair_share import PARTS
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.lag_figures import transactional_ids
-from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.node.metrics.node_metrics import NodeMetrics
-from kbroker.node.metrics.otlp import feed
 from kbroker.node.metrics.page import LINES, MetricsPage
 from kbroker.node.serving import long_request
 from kbroker.node.serving.reply_queue import encoded_frame
@@ -114,22 +112,6 @@ def test_the_page(tmp_path: Path, steps: Steps) -> None:
     run(test)
     assert steps.total > 10 * GROUPS
     assert steps.most <= STRIDE + LINES
-
-
-def test_the_export(tmp_path: Path, steps: Steps) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
-            await with_groups(node)
-            metrics = NodeMetrics(node.broker.env)
-            trio.lowlevel.add_instrument(steps)
-            figures = await NodeFigures(node.broker, metrics).look(Dialect.STRIMZI)
-            for _ in feed.lines(figures, metrics.clients, 0, lambda: 0):
-                await trio.lowlevel.checkpoint()
-            trio.lowlevel.remove_instrument(steps)
-
-    run(test)
-    assert steps.total > 10 * GROUPS
-    assert steps.most <= STRIDE + feed.SAMPLES
 
 
 def test_transactional_ids(steps: Steps) -> None:

@@ -73,9 +73,19 @@ def test_times_are_wanted_of_the_worst_lags_alone() -> None:
 
 
 def test_a_page_of_metrics_knows_the_lag_in_time() -> None:
-    page = Scrape("http://n/metrics", 1, 0.0, lag_seconds={"g": 12.5})
+    page = Scrape("http://n/metrics", 1, 0.0, lag_seconds={"g": {T0: 12.5}})
     course = first(look(0.0, {("t", 0): 9}, committed={"g": {("t", 0): 3}}, scrapes=(page,)))
     assert course.lags["g"].age == Age(12.5) and course.wanted_times() == []
+
+
+def test_a_partition_that_no_page_knows_the_lag_in_time_of_may_be_further_behind() -> None:
+    page = Scrape("http://n/metrics", 1, 0.0, lag_seconds={"g": {T0: 12.5}})
+    offsets = {"g": {("t", 0): 3, ("t", 1): 4}}
+    course = first(look(0.0, {("t", 0): 9, ("t", 1): 9}, committed=offsets, scrapes=(page,)))
+    t1 = TopicPartition("t", 1)
+    assert course.lags["g"].age == Age(12.5, exact=False) and course.wanted_times() == [(t1, 4)]
+    course = course.after(look(0.0, {("t", 1): 9}, committed=offsets, record_times={t1: (4, NOW_MS - 60_000)}))
+    assert course.lags["g"].age == Age(60.0)
 
 
 def test_share_groups_have_the_lag_that_is_told() -> None:

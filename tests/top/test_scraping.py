@@ -41,7 +41,7 @@ def test_a_page() -> None:
     assert (found.node, found.bytes_in, found.bytes_out) == (2, {"orders": 70.0}, {"orders": 210.0})
     [times] = found.requests
     assert (times.api, times.count, times.middle, times.slow, times.stages) == ("Produce", 33, 0.5, 4.0, {"local": 3.5})
-    assert found.lag_seconds == {"g": 7.5}
+    assert found.lag_seconds == {"g": {("orders", 0): 3, ("orders", 1): 7.5}}
     assert (found.connections, found.memory, found.cpu_seconds, found.turn_ms) == (5.0, 1000.0, 12.5, 2.0)
 
 

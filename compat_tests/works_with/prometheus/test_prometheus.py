@@ -31,13 +31,12 @@ from compat_tests.works_with.running import wait_until
 from kbroker.config.metrics import LISTENER
 from kbroker.observe.metrics.absent import ABSENT
 from kbroker.observe.metrics.catalogue import all_families
-from kbroker.observe.metrics.dialect import Dialect, Kind
-from kbroker.observe.metrics.otlp import NAMES, TOTALS
+from kbroker.observe.metrics.dialect import Dialect
 from kbroker.testing import RunningCluster
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.metrics.expressions import ALERTS, DASHBOARD, ROOT, metric_names
 from tests.metrics.published_metric_names import PUBLISHED
-from tests.node.metrics_pages import ask, scrape
+from tests.node.metrics_pages import ask
 
 CONFIG = ROOT / "monitoring/prometheus/prometheus.yml"
 TAGS = "remove_all_sd"
@@ -63,20 +62,12 @@ def promtool(program: Program) -> Path:
 
 
 @pytest.fixture(scope="module")
-def otlp_port() -> int:
-    """The port of a Prometheus that the nodes send their metrics to, if it runs."""
-    return free_ports(1)[0]
-
-
-@pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest, otlp_port: int) -> Iterator[RunningCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
     """Three nodes whose pages are on the same ports after a restart."""
     if request.config.getoption("--broker") == "apache":
         pytest.skip("Apache Kafka has no page for Prometheus")
     name, _, value = LONG_LOCKS.partition("=")
-    endpoint = f"http://127.0.0.1:{otlp_port}/api/v1/otlp"
-    export = {"otel.exporter.otlp.endpoint": endpoint, "otel.metric.export.interval": "5000"}
-    it = RunningCluster(NODES, {name: value, **export})
+    it = RunningCluster(NODES, {name: value})
     for node, port in zip(it.nodes, free_ports(NODES), strict=True):
         with node.data_dir.with_name(f"{node.data_dir.name}.properties").open("a") as file:
             file.write(f"{LISTENER}=http://127.0.0.1:{port}\n")
@@ -336,39 +327,6 @@ def published(prometheus: Prometheus) -> tuple[list[str], list[str]]:
             if names and names <= known and not selects_all_as_one:
                 (answered if found else empty).append(f"{path.stem}: {panel}: {expression}")
     return answered, empty
-
-
-# --- OTLP -----------------------------------------------------------------------------------------------------------
-
-
-def test_names_by_otlp_are_those_of_the_page(
-    program: Program,
-    promtool: Path,
-    cluster: RunningCluster,
-    otlp_port: int,
-    work: None,
-    tmp_path: Path,
-    seen: Callable[..., None],
-) -> None:
-    """Prometheus makes names of names, units and types; those that are not OpenTelemetry's come through unchanged."""
-    (tmp_path / "prometheus.yml").write_text("{}\n", "utf-8")
-    binary = program.binary(SERVER, TAGS)
-    receiver = Prometheus(binary, tmp_path / "prometheus.yml", tmp_path, "--web.enable-otlp-receiver", port=otlp_port)
-    with receiver.running:
-        receiver.await_ready()
-        receiver.until(lambda: receiver.total("count(target_info)") == NODES, "to hear of three nodes")
-        topic = "kafka_server_brokertopicmetrics_messagesin_total"
-        receiver.until(lambda: receiver.total(f'{topic}{{topic="payments"}}') == 1, "to count a record")
-        assert receiver.total("kafka_message_count_total") >= FIRST
-        names = set(receiver.label_values("__name__"))
-    page = {name for node in cluster.nodes for name, _ in scrape(port_of(cluster, node.id))}
-    kinds = {family.names[Dialect.STRIMZI]: family.kind for family in all_families()}
-    same = {name for name in page if kinds.get(name) in (Kind.GAUGE, Kind.COUNTER)} - NAMES.keys() - TOTALS.keys()
-    # A count gets the ending that Prometheus wants of it.
-    same = {f"{name.removesuffix('_total')}_total" if kinds[name] is Kind.COUNTER else name for name in same}
-    means = {name for name in same if name.endswith(("_avg", "_max"))}  # a mean and a maximum are one histogram
-    assert len(same) > 100 and same - names - means == set()
-    seen(f"sent by OTLP, {len(same & names)} metrics have the names of the page")
 
 
 # --- a node is down -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.node.metrics.figures import PAUSE, STRIDE, Lately, summary
+from kbroker.node.metrics.figures import PAUSE, STRIDE, lately, summary
 from kbroker.observe.metrics import controller_families as c
 from kbroker.observe.metrics import families as f
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
@@ -118,5 +118,5 @@ def _of_quorum(metadata: MetadataPlane, metrics: NodeMetrics, rates: Rates) -> F
         yield family, [((), rate if core.role is role else 0)]
     yield c.RAFT_END_EPOCH, [((), metadata.quorum.log.last_epoch)]
     yield c.RAFT_VOTERS, [((), len(core.voters.voters))]
-    yield c.RAFT_COMMIT_AVG, Lately(metrics.commits, c.RAFT_COMMIT_MAX)
+    yield from lately(c.RAFT_COMMIT_AVG, c.RAFT_COMMIT_MAX, metrics.commits)
     yield c.RAFT_STATE, [((core.role.name.lower(),), 1)]

@@ -4,34 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kbroker.observe.metrics.dialect import Dialect, Kind
 from kbroker.observe.metrics.exposition import QUANTILES, Sample
 from kbroker.observe.metrics.family import Family, own
 from kbroker.observe.metrics.histogram import Histogram
 
-
-class Observed(NamedTuple):
-    """The observations for a family of kind ``SUMMARY``, by the values of its labels."""
-
-    histograms: Mapping[tuple[str, ...], Histogram]
-    counts: Mapping[tuple[str, ...], int] | None = None
-    """The numbers to show, where only a sample is observed."""
-    unit: float = 1e6
-    """That of what is shown, in the unit of what is observed."""
-    most: float = inf
-    """Nothing is shown above it, where the last class may end."""
-
-
-class Lately(NamedTuple):
-    """The observations for two families: the mean since the last scrape, and the maximum; milliseconds."""
-
-    histogram: Histogram
-    maximum: Family
-
-
-Values: TypeAlias = Iterable[Sample] | Observed | Lately
+Values: TypeAlias = Iterable[Sample]
 Figures = Iterator[tuple[Family, Values]]
 
 PAUSE: Final[tuple[Family, Values]] = (own("pause", Kind.GAUGE, ""), ())
@@ -50,25 +30,11 @@ def summary(
     unit: float = MILLISECOND,
     most: float = inf,
 ) -> Figures:
-    """The figure of a family that is observed, as `Observed` says."""
-    yield family, Observed(histograms, counts, unit, most)
+    """The number of observations in a family of its own, and quantiles, as the JMX exporter has them.
 
-
-def shown(family: Family, values: Values) -> Iterator[tuple[Family, Iterable[Sample]]]:
-    """A figure as the page has it: of what was observed the quantiles, or what was lately. Both begin anew then."""
-    if isinstance(values, Observed):
-        yield from _quantiles(family, values)
-    elif isinstance(values, Lately):
-        mean, most = values.histogram.take()
-        yield family, [((), mean / MILLISECOND)]
-        yield values.maximum, [((), most / MILLISECOND)]
-    else:
-        yield family, values
-
-
-def _quantiles(family: Family, observed: Observed) -> Iterator[tuple[Family, Iterable[Sample]]]:
-    """The number of observations in a family of its own, and quantiles, as the JMX exporter has them."""
-    histograms, counts, unit, most = observed
+    Histograms are by the values of labels. ``counts`` are shown where only a sample is observed. ``unit`` is that of
+    what is shown, in the unit of what is observed. Nothing is shown above ``most``, where the last class may end.
+    """
     shares = [float(quantile) for quantile in QUANTILES]
     yield (
         count_family(family),
@@ -85,6 +51,13 @@ def _quantiles(family: Family, observed: Observed) -> Iterator[tuple[Family, Ite
             for quantile, value in zip(QUANTILES, histogram.quantiles(shares), strict=True)
         ),
     )
+
+
+def lately(mean: Family, maximum: Family, histogram: Histogram) -> Figures:
+    """The mean of what was observed since the last scrape, and the maximum; milliseconds."""
+    of_mean, most = histogram.take()
+    yield mean, [((), of_mean / MILLISECOND)]
+    yield maximum, [((), most / MILLISECOND)]
 
 
 def count_family(family: Family) -> Family:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.metrics.figures import PAUSE, STRIDE, Lately, summary
+from kbroker.node.metrics.figures import PAUSE, STRIDE, lately, summary
 from kbroker.observe.metrics import coordinator_families as c
 from kbroker.observe.metrics import families as f
 
@@ -145,4 +145,4 @@ def _share_counts(traffic: ShareTraffic, rates: Rates) -> Figures:
         yield family, [((group,), count) for group, count in counts.items()]
     yield c.STATE_WRITES, [((), traffic.written_states)]
     yield c.STATE_WRITE_RATE, [((), rates.of("states of share partitions", traffic.written_states))]
-    yield c.STATE_WRITE_TIME_AVG, Lately(traffic.state_writes, c.STATE_WRITE_TIME_MAX)
+    yield from lately(c.STATE_WRITE_TIME_AVG, c.STATE_WRITE_TIME_MAX, traffic.state_writes)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from kbroker.node.metrics.figures import STRIDE
-from kbroker.node.metrics.leader_times import Place
 from kbroker.node.metrics.record_times import Wanted
 from kbroker.observe.metrics import families as f
 from kbroker.observe.metrics.exposition import NOTHING
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from kbroker.node.coordinators.transaction_driver import TransactionDriver
     from kbroker.node.metrics.figures import Figures
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
-    from kbroker.node.metrics.leader_times import LeaderTimes
     from kbroker.node.metrics.record_times import RecordTimes
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager
@@ -68,23 +66,11 @@ def led_elsewhere(coordinators: Coordinators, manager: ReplicaManager) -> Iterat
             yield commit.topic, commit.number
 
 
-def behind_elsewhere(
-    coordinators: Coordinators, manager: ReplicaManager, leaders: LeaderOffsets
-) -> Iterator[Place | None]:
-    """The places where groups are behind and leaders must tell since when; None where others are to have a turn."""
-    for commit in _commits(coordinators, manager, leaders):
-        if commit is None:
-            yield None
-        elif commit.partition is None and commit.lag:
-            yield Place(commit.topic, commit.number, commit.offset)
-
-
 def figures(
     coordinators: Coordinators,
     manager: ReplicaManager,
     times: RecordTimes,
     leaders: LeaderOffsets,
-    leader_times: LeaderTimes,
     held: Sequence[Held],
     ids: Mapping[int, str],
 ) -> Figures:
@@ -103,10 +89,8 @@ def figures(
     def age_of(commit: Commit) -> float | None:
         if commit.lag == 0:
             return 0
-        if commit.lag is None:
+        if commit.partition is None:  # a leader tells where its log ends, not since when
             return None
-        if commit.partition is None:
-            return leader_times.age_seconds(Place(commit.topic, commit.number, commit.offset))
         return times.age_seconds(commit.partition, _oldest_left(commit.partition, commit.offset))
 
     yield f.GROUP_LAG_SECONDS, _of_each(commits(), age_of)

@@ -6,7 +6,7 @@ of most groups needs another broker's answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -14,11 +14,13 @@ import trio
 from kbroker.node.metrics.figures import STRIDE
 
 if TYPE_CHECKING:
-    from kbroker.node.metrics.leaders import Leaders
-    from kbroker.node.peers.peer import Peer
-    from kbroker.runtime.env import Env
+    from kbroker.node.peers.peer import Peer, PeerPool
+    from kbroker.raft_metadata.image import MetadataImage
+    from kbroker.runtime.env import Env, Network
     from kbroker.wire.messages.list_offsets import ListOffsetsResponse
 
+SCRAPE_SECONDS: Final = 1.0
+"""Time that a scrape waits for the answers."""
 FRESH_SECONDS: Final = 5.0
 """Age up to which an answer is not asked for again: several readers may scrape a node."""
 KEPT_SECONDS: Final = 30.0
@@ -43,9 +45,21 @@ class _Told(NamedTuple):
 class LeaderOffsets:
     """The high watermarks that leaders have told. ``look_up`` asks for them; then call ``high_watermark``."""
 
-    def __init__(self, env: Env, leaders: Leaders) -> None:
+    def __init__(
+        self,
+        env: Env,
+        network: Network,
+        node_id: int,
+        address_of: Callable[[int], tuple[str, int] | None],
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        """``address_of`` gives where a broker is, None if that is not known; ``network`` reaches it."""
         self._env = env
-        self._leaders = leaders
+        self._network = network
+        self._node_id = node_id
+        self._address_of = address_of
+        self._image = image
+        self._peers: PeerPool | None = None
         self._told: dict[Key, _Told] = {}
         self._turn = trio.Lock()
 
@@ -71,7 +85,7 @@ class LeaderOffsets:
             self._told = {key: told for key, told in self._told.items() if key in keys}
             if not keys:
                 return
-            await self._leaders.ask(await self._missing(keys), self._ask)
+            await self._ask_all(await self._missing(keys))
 
     async def _missing(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
         """The partitions to be asked about, by their leaders."""
@@ -84,9 +98,9 @@ class LeaderOffsets:
             at = self._told.get(key, never).at
             if at >= 0 and now - at <= FRESH_SECONDS:
                 continue
-            leader = self._leaders.leader_of(*key)
-            if leader is not None:
-                due.append((at, key, leader))
+            partition = self._image().topics.partition(*key)
+            if partition is not None and partition.leader >= 0 and partition.leader != self._node_id:
+                due.append((at, key, partition.leader))
         if len(due) > MOST_ASKED:
             due.sort()
             del due[MOST_ASKED:]
@@ -95,9 +109,44 @@ class LeaderOffsets:
             by_leader.setdefault(leader, []).append(key)
         return by_leader
 
-    async def _ask(self, peer: Peer, keys: list[Key]) -> None:
-        for begin in range(0, len(keys), PORTION):
-            self._remember(await _ask(peer, keys[begin : begin + PORTION]))
+    async def _ask_all(self, questions: Mapping[int, list[Key]]) -> None:
+        """Ask each broker, all at once, for `SCRAPE_SECONDS` at most.
+
+        A broker that is down or restarts gives no answer: what it leads stays unknown, and other figures tell of it.
+        A question that is under way when the time ends costs the connection.
+        """
+        with trio.move_on_after(SCRAPE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for leader, keys in questions.items():
+                    nursery.start_soon(self._ask_one, leader, keys)
+
+    async def _ask_one(self, leader: int, keys: list[Key]) -> None:
+        from kbroker.node.peers.peer import PeerPool, UnsupportedByPeer
+        from kbroker.wire.errors import WireError
+
+        address = self._address_of(leader)
+        if address is None:
+            return
+        if self._peers is None:
+            self._peers = PeerPool(self._network, f"broker-{self._node_id}-metrics")
+        peer = self._peers.take(leader, address)
+        is_answered = False
+        try:
+            for begin in range(0, len(keys), PORTION):
+                self._remember(await _ask(peer, keys[begin : begin + PORTION]))
+            is_answered = True
+        except (OSError, WireError, UnsupportedByPeer):
+            pass
+        finally:
+            if is_answered:
+                self._peers.give_back(leader, peer)
+            else:
+                peer.close()
+
+    def close(self) -> None:
+        """End the connections that are kept from one scrape to the next."""
+        if self._peers is not None:
+            self._peers.close()
 
     def _remember(self, response: ListOffsetsResponse) -> None:
         now = self._env.now()

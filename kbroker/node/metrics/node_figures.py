@@ -21,8 +21,6 @@ from kbroker.node.metrics import (
 from kbroker.node.metrics.event_loop import IdleShare
 from kbroker.node.metrics.figures import Figures, summary
 from kbroker.node.metrics.leader_offsets import LeaderOffsets
-from kbroker.node.metrics.leader_times import LeaderTimes
-from kbroker.node.metrics.leaders import Leaders
 from kbroker.node.metrics.log_figures import Space
 from kbroker.observe.metrics import client_families, exposition
 from kbroker.observe.metrics import families as f
@@ -75,22 +73,18 @@ class NodeFigures:
             return self._all(dialect, space, iter(()))
         held = await lag_figures.held(manager)
         await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
-        offsets, times = self._from_leaders()
-        await offsets.look_up(lag_figures.led_elsewhere(coordinators, manager))
-        await times.look_up(lag_figures.behind_elsewhere(coordinators, manager, offsets))
-        ids = await lag_figures.transactional_ids(coordinators.transactions) if held else {}
-        lags = lag_figures.figures(coordinators, manager, metrics.record_times, offsets, times, held, ids)
-        return self._all(dialect, space, lags)
-
-    def _from_leaders(self) -> tuple[LeaderOffsets, LeaderTimes]:
-        """The high watermarks and the timestamps that other brokers tell; readers share them."""
-        broker, metrics = self._broker, self._metrics
-        if metrics.from_leaders is None:
-            leaders = metrics.leaders = Leaders(
-                broker.security.to_brokers, broker.config.node_id, broker.address_of, lambda: broker.metadata.image
+        if metrics.leader_offsets is None:
+            metrics.leader_offsets = LeaderOffsets(
+                metrics.env,
+                broker.security.to_brokers,
+                broker.config.node_id,
+                broker.address_of,
+                lambda: broker.metadata.image,
             )
-            metrics.from_leaders = LeaderOffsets(metrics.env, leaders), LeaderTimes(metrics.env, leaders)
-        return metrics.from_leaders
+        await metrics.leader_offsets.look_up(lag_figures.led_elsewhere(coordinators, manager))
+        ids = await lag_figures.transactional_ids(coordinators.transactions) if held else {}
+        lags = lag_figures.figures(coordinators, manager, metrics.record_times, metrics.leader_offsets, held, ids)
+        return self._all(dialect, space, lags)
 
     def _all(self, dialect: Dialect, space: Mapping[str, Space], lags: Figures) -> Figures:
         broker, metrics = self._broker, self._metrics

@@ -15,8 +15,6 @@ from kbroker.observe.metrics.traffic import Traffic
 
 if TYPE_CHECKING:
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
-    from kbroker.node.metrics.leader_times import LeaderTimes
-    from kbroker.node.metrics.leaders import Leaders
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, PartitionImage
     from kbroker.runtime.env import Env
 
@@ -32,8 +30,7 @@ class NodeMetrics:
         self.loop = EventLoopTimes(self.requests.measure_next)
         self.clients = ClientSeries()
         self.record_times = RecordTimes(env)
-        self.leaders: Leaders | None = None
-        self.from_leaders: tuple[LeaderOffsets, LeaderTimes] | None = None
+        self.leader_offsets: LeaderOffsets | None = None
         """Made with the first scrape of a broker."""
         self.changes = Histogram()
         """Times of work for changes of the metadata, on the active controller."""

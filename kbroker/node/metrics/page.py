@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.node.metrics.figures import PAUSE, Figures, shown
+from kbroker.node.metrics.figures import PAUSE, Figures
 from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.observe.metrics import exposition
 from kbroker.observe.metrics.dialect import Dialect
@@ -55,11 +55,11 @@ class MetricsPage:
             if figure is PAUSE:
                 yield ""
                 continue
-            for family, samples in shown(*figure):
-                begun = False
-                for text in exposition.lines(family, dialect, samples):
-                    if text and not begun:
-                        yield exposition.head(family, dialect)
-                        begun = True
-                    yield text
+            family, samples = figure
+            begun = False
+            for text in exposition.lines(family, dialect, samples):
+                if text and not begun:
+                    yield exposition.head(family, dialect)
+                    begun = True
+                yield text
         yield from self._metrics.clients.lines(self._metrics.env.now())

@@ -89,7 +89,7 @@ class RecordTimes:
 
 
 def _timestamp(place: Wanted) -> int:
-    """The `batch_time` at a place; -1 if there is none."""
+    """The `_batch_time` at a place; -1 if there is none."""
     partition = place.partition
     if not partition.has_log or partition.offline:
         return NO_TIMESTAMP
@@ -97,13 +97,13 @@ def _timestamp(place: Wanted) -> int:
     try:
         info = log.read(place.offset, 1)
         for _, header in log.batches(info):
-            return batch_time(header)
+            return _batch_time(header)
     except (ApiError, OSError):
         pass  # whoever reads there is told; here it is unknown
     return NO_TIMESTAMP
 
 
-def batch_time(header: BatchHeader) -> int:
+def _batch_time(header: BatchHeader) -> int:
     """The base timestamp of a batch, in ms; its only one with log append time; -1 if there is none."""
     # In a compacted batch the base timestamp may have given its place to the horizon of its tombstones.
     is_base = header.timestamp_type is TimestampType.CREATE_TIME and header.delete_horizon_ms is None

@@ -1,4 +1,4 @@
-"""Metrics of a node as one part of it: the counts, the page and its server, the export by OTLP."""
+"""Metrics of a node as one part of it: the counts, the page and its server."""
 
 from __future__ import annotations
 
@@ -7,58 +7,39 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.node.metrics.node_metrics import NodeMetrics
+from kbroker.node.metrics.page import MetricsPage
+from kbroker.node.metrics.server import MetricsServer
 
 if TYPE_CHECKING:
-    from kbroker.config.otlp import OtlpSettings
     from kbroker.node.metrics.measured_node import MeasuredNode
-    from kbroker.node.metrics.otlp.export import OtlpExport
-    from kbroker.node.metrics.server import MetricsServer
     from kbroker.runtime.env import Env
 
 
 class MetricsService:
     """``bind`` and ``show`` it before the node's parts are made, and ``start`` it when they are there."""
 
-    def __init__(
-        self, address: tuple[str, int] | None, otlp: OtlpSettings | None, env: Env, node: MeasuredNode
-    ) -> None:
-        """``address``: that of the page, if there is one; ``otlp``: where else the metrics go."""
-        self._server: MetricsServer | None = None
-        self._export: OtlpExport | None = None
-        if otlp is not None:
-            from kbroker.node.metrics.otlp import export, feed
-
-            export.check_packages()
-            feed.keep_observations()
+    def __init__(self, address: tuple[str, int], env: Env, node: MeasuredNode) -> None:
+        """``address`` is that of the page."""
         self.counts = NodeMetrics(env)
         self._node = node
-        if otlp is not None:
-            self._export = export.OtlpExport(otlp, node, self.counts)
-        if address is not None:
-            from kbroker.node.metrics.page import MetricsPage
-            from kbroker.node.metrics.server import MetricsServer
-
-            self._server = MetricsServer(
-                address, MetricsPage(node, self.counts), unready=self._unready, progress=self._progress
-            )
+        page = MetricsPage(node, self.counts)
+        self._server = MetricsServer(address, page, unready=self._unready, progress=self._progress)
 
     @property
     def port(self) -> int | None:
-        """The port of the page; None without one."""
-        return None if self._server is None else self._server.port
+        """The port of the page."""
+        return self._server.port
 
     async def bind(self) -> None:
         """Take the page's address. ``FatalError`` if it cannot be had."""
-        if self._server is not None:
-            await self._server.bind()
+        await self._server.bind()
 
     def show(self, nursery: trio.Nursery) -> None:
         """Serve the page as soon as the node's parts are there, although none runs yet."""
-        if self._server is not None:
-            nursery.start_soon(self._server.serve)
+        nursery.start_soon(self._server.serve)
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Begin to measure, and export."""
+        """Begin to measure."""
         trio.lowlevel.add_instrument(self.counts.loop)
         metadata, counts = self._node.metadata, self.counts
         metadata.subscribe(counts.on_image)
@@ -68,14 +49,11 @@ class MetricsService:
 
     async def _run(self) -> None:
         try:
-            if self._export is not None:
-                await self._export.run()
-            else:
-                await trio.sleep_forever()
+            await trio.sleep_forever()
         finally:
             trio.lowlevel.remove_instrument(self.counts.loop)
-            if self.counts.leaders is not None:
-                self.counts.leaders.close()
+            if self.counts.leader_offsets is not None:
+                self.counts.leader_offsets.close()
 
     def _progress(self) -> str:
         """The progress of opening the logs, for people; empty once that is done."""

@@ -23,8 +23,6 @@ MISSED_PUSHES: Final = 3
 LEAST_SECONDS: Final = 60.0
 """It is kept for so long at least: scrapes are to see what it said last."""
 
-HELP: Final = "Pushed by clients (KIP-714)."
-
 _RESERVED: Final = ("kafka_", "kbroker_", "process_")
 """Beginnings of the node's own names, which no client may use."""
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
@@ -109,8 +107,8 @@ class ClientSeries:
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._values: dict[str, dict[tuple[str, _Labels], float]] = {}
         """By name, then by instance and labels."""
-        self._kinds: dict[str, tuple[str, str]] = {}
-        """By name: its type, and the name as clients have it, with dots."""
+        self._kinds: dict[str, str] = {}
+        """The type, by name."""
         self._size = 0
         self.dropped = 0
         """Values that were not taken, ever: beyond the bounds, or under a name of the node's own."""
@@ -148,7 +146,7 @@ class ClientSeries:
         instance: str,
         keys: set[tuple[str, _Labels]],
         key: tuple[str, _Labels],
-        kind: tuple[str, str],
+        kind: str,
         value: float,
         *,
         adds: bool,
@@ -182,13 +180,14 @@ class ClientSeries:
             if not values:
                 del self._values[name], self._kinds[name]
 
-    def series(self, now: float) -> Iterator[tuple[str, str, str, Iterator[tuple[_Labels, float]]]]:
-        """By name: the name, the name with dots, the type, and labels and value of each. Clients may push meanwhile."""
+    def lines(self, now: float) -> Iterator[str]:
+        """The lines of the page, by name. Clients may push meanwhile."""
         self.expire(now)
         for name, values in list(self._values.items()):
             if name in self._kinds:
-                kind, dotted = self._kinds[name]
-                yield name, dotted, kind, self._samples(list(values.items()))
+                yield f"# HELP {name} Pushed by clients (KIP-714).\n# TYPE {name} {self._kinds[name]}\n"
+                for labels, value in self._samples(list(values.items())):
+                    yield exposition.line(name, labels, value)
 
     def _samples(self, values: list[tuple[tuple[str, _Labels], float]]) -> Iterator[tuple[_Labels, float]]:
         for (instance, labels), value in values:
@@ -196,13 +195,6 @@ class ClientSeries:
             if client is not None:
                 of_client = (("client_id", client.client_id), ("client_instance_id", instance))
                 yield (*of_client, *labels), value
-
-    def lines(self, now: float) -> Iterator[str]:
-        """The lines of the page, by name."""
-        for name, _, kind, samples in self.series(now):
-            yield f"# HELP {name} {HELP}\n# TYPE {name} {kind}\n"
-            for labels, value in samples:
-                yield exposition.line(name, labels, value)
 
 
 def _labels(point: Point) -> _Labels | None:
@@ -226,13 +218,13 @@ def _written(name: str) -> str:
     return f"_{written}" if not written or written[0].isdigit() else written
 
 
-def _values_of(point: Point) -> Iterator[tuple[str, tuple[str, str], float]]:
-    """Name, type with the dotted name, and value of each series that a point is."""
-    name, dotted = _written(point.name), point.name
+def _values_of(point: Point) -> Iterator[tuple[str, str, float]]:
+    """Name, type and value of each series that a point is."""
+    name = _written(point.name)
     if point.kind == "histogram":
-        yield f"{name}_sum", ("untyped", f"{dotted}.sum"), point.value
-        yield f"{name}_count", ("untyped", f"{dotted}.count"), float(point.measured or 0)
+        yield f"{name}_sum", "untyped", point.value
+        yield f"{name}_count", "untyped", float(point.measured or 0)
     elif point.kind == "sum":
-        yield name if name.endswith("_total") else f"{name}_total", ("counter", dotted), point.value
+        yield name if name.endswith("_total") else f"{name}_total", "counter", point.value
     else:
-        yield name, ("gauge", dotted), point.value
+        yield name, "gauge", point.value

@@ -374,8 +374,8 @@ GROUP_LAG_SECONDS = own(
     f"{_G}_lag_seconds",
     Kind.GAUGE,
     "Age of the oldest record that the group has not committed: seconds since the timestamp of the first record of its "
-    "batch, by the node's clock; 0 if all is committed. Where the coordinator has no replica, the leader tells it. "
-    "Absent where the group is behind and the leader does not answer, or the batch has no timestamp.",
+    "batch, by the node's clock; 0 if all is committed. Absent where the group is behind and the coordinator has no "
+    "replica of the partition, or the batch has no timestamp.",
     _GROUP_PARTITION,
 )
 GROUP_MEMBERS = own(f"{_G}_members", Kind.GAUGE, "Members, by the coordinator.", ("consumergroup",))

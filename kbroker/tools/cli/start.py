@@ -65,13 +65,6 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="serve metrics for Prometheus there, on 127.0.0.1 unless a host is given",
     )
     parser.add_argument(
-        "--otlp",
-        nargs="?",
-        const="",
-        metavar="URL",
-        help="export metrics by OTLP over HTTP; without a URL to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318",
-    )
-    parser.add_argument(
         "--explorer",
         nargs="?",
         const="9292",
@@ -167,10 +160,6 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
         from kbroker.config.metrics import LISTENER
 
         overrides[LISTENER] = _http_address(arguments.metrics)
-    if arguments.otlp is not None:
-        from kbroker.config.otlp import ENDPOINT, endpoint_of
-
-        overrides[ENDPOINT] = arguments.otlp or endpoint_of(os.environ)
     if arguments.explorer is not None:
         from kbroker.config.explorer import LISTENER
 

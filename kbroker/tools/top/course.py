@@ -107,14 +107,11 @@ class Course:
 
         At most ``MAX_TIMES``: each costs the bytes of a batch.
         """
-        by_page = {group for scrape in self.scrapes.values() for group in scrape.lag_seconds}
         found: dict[TopicPartition, tuple[int, int]] = {}
         for group, offsets in self.committed.items():
-            if group in by_page:
-                continue
             for partition, offset in offsets.items():
                 lag = self._lag_of(partition, offset)
-                age = self._age_of(partition, offset)
+                age = self._age_of(group, partition, offset)
                 if lag and (age is None or not age.exact) and lag > found.get(partition, (0, 0))[0]:
                     found[partition] = (lag, offset)
         worst = sorted(found.items(), key=lambda item: -item[1][0])[:MAX_TIMES]
@@ -124,8 +121,15 @@ class Course:
         end = self.ends.get(partition)
         return None if end is None else max(int(end.value) - offset, 0)
 
-    def _age_of(self, partition: TopicPartition, offset: int) -> Age | None:
+    def _age_of(self, group: str, partition: TopicPartition, offset: int) -> Age | None:
         """Seconds that the record at an offset has waited; 0 if there is none yet, None if nobody can tell."""
+        by_pages = [
+            of_group[partition]
+            for scrape in self.scrapes.values()
+            if partition in (of_group := scrape.lag_seconds.get(group, {}))
+        ]
+        if by_pages:
+            return Age(max(by_pages))
         end = self.ends.get(partition)
         if end is None:
             return None
@@ -195,25 +199,20 @@ def _remember(
 
 
 def _lags(course: Course) -> dict[str, GroupLag]:
-    by_page: dict[str, float] = {}
-    for scrape in course.scrapes.values():
-        for group, seconds in scrape.lag_seconds.items():
-            by_page[group] = max(seconds, by_page.get(group, 0.0))
     found: dict[str, GroupLag] = {group: GroupLag(lag, None) for group, lag in course.share_lags.items()}
     for group, offsets in course.committed.items():
         known = [lag for partition, offset in offsets.items() if (lag := course._lag_of(partition, offset)) is not None]
         records = sum(known) if known else None
-        age = Age(by_page[group]) if group in by_page else _oldest(course, offsets)
-        found[group] = GroupLag(records, age, len(offsets))
+        found[group] = GroupLag(records, _oldest(course, group, offsets), len(offsets))
     return found
 
 
-def _oldest(course: Course, offsets: Offsets) -> Age | None:
+def _oldest(course: Course, group: str, offsets: Offsets) -> Age | None:
     """The longest wait of a group's partitions; not exact if one whose wait is not known may be longer."""
     longest: Age | None = None
     is_whole = True
     for partition, offset in offsets.items():
-        age = course._age_of(partition, offset)
+        age = course._age_of(group, partition, offset)
         if age is None:
             is_whole = False
             continue

@@ -60,8 +60,10 @@ class Scrape:
     bytes_out: Mapping[str, float] = field(default_factory=dict)
     """Topic -> bytes sent to consumers, ever."""
 
-    lag_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Group -> seconds that its oldest record has waited which the group has not committed."""
+    lag_seconds: Mapping[str, Mapping[TopicPartition, float]] = field(default_factory=dict)
+    """Group -> partition -> seconds that the oldest record has waited which the group has not committed.
+
+    A node knows them of the partitions that it has a replica of."""
 
     requests: tuple[RequestTimes, ...] = ()
     connections: float | None = None

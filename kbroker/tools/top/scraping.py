@@ -10,6 +10,7 @@ from http.client import HTTPException
 from typing import Final, NamedTuple
 
 from kbroker.tools.top.facts import RequestTimes, Scrape
+from kbroker.types import TopicPartition
 
 MAX_BYTES: Final = 8 << 20
 """A larger page is given up: a screen must not cost a node its time."""
@@ -73,7 +74,7 @@ class _Times:
 def scrape_of(text: str, url: str, at: float) -> Scrape:
     """The values of a page that are shown; those that it lacks are absent."""
     bytes_of: dict[str, dict[str, float]] = {"in": {}, "out": {}}
-    lags: dict[str, float] = {}
+    lags: dict[str, dict[TopicPartition, float]] = {}
     times: dict[str, _Times] = {}
     single: dict[str, float] = {}
     node: int | None = None
@@ -82,8 +83,9 @@ def scrape_of(text: str, url: str, at: float) -> Scrape:
             if "topic" in labels:
                 bytes_of[match[1]][labels["topic"]] = value
         elif name == "kafka_consumergroup_lag_seconds":
-            group = labels.get("consumergroup", "")
-            lags[group] = max(value, lags.get(group, 0.0))
+            if labels.keys() >= {"consumergroup", "topic", "partition"} and labels["partition"].isdecimal():
+                partition = TopicPartition(labels["topic"], int(labels["partition"]))
+                lags.setdefault(labels["consumergroup"], {})[partition] = value
         elif name in _REQUESTS and "request" in labels:
             times.setdefault(labels["request"], _Times()).count += value
         elif (match := _TIMES.fullmatch(name)) is not None and "request" in labels:
