@@ -89,8 +89,7 @@ def read(
             available = cut - position if cut > position else max_bytes
     else:
         segment.expect_read_at(end, min(bound, segment_end))
-    found = seen.take(position, available)
-    if found is not None:
+    if seen.chunk and (found := seen.take(position, available)) is not None:
         return ReadInfo(offset, found, base_offset, segment.base_offset, position, readable)
     file = segment.log_file()
     fd = file.fd

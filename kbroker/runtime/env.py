@@ -343,10 +343,13 @@ class EpollPoller:
 
     async def _poll(self) -> None:
         epoll, callbacks, round = self._epoll, self._callbacks, self.round
+        own, batch, crowd = epoll.fileno(), self.BATCH, self.CROWD
         while True:
-            await trio.lowlevel.wait_readable(epoll.fileno())
-            events = epoll.poll(0, self.BATCH)
-            round.is_crowded = len(events) >= self.CROWD
+            await trio.lowlevel.wait_readable(own)
+            events = epoll.poll(0, batch)
+            count = len(events)
+            round.is_crowded = count >= crowd
+            round.turns.taken += count
             for fileno, _ in events:
                 callback = callbacks.get(fileno)
                 if callback is not None:

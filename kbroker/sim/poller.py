@@ -91,6 +91,7 @@ class SimPoller:
 
                 await trio.lowlevel.wait_task_rescheduled(abort)
             self.round.is_crowded = len(self._ready) >= self.CROWD
+            self.round.turns.taken += len(self._ready)
             for stream in list(self._ready):
                 callback = self._callbacks.get(stream)
                 if callback is not None and stream.is_readable:

@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.serving import turns
 from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.runtime.round import FAIR_REQUESTS
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -107,7 +107,7 @@ def test_others_are_served_between_small_requests(tmp_path: Path, monkeypatch: p
                 while watch.served < REQUESTS:
                     await ask_something(other)
                 nursery.cancel_scope.cancel()
-            assert watch.most_in_a_step <= 2 * turns.FAIR_REQUESTS
+            assert watch.most_in_a_step <= 2 * FAIR_REQUESTS
 
     run(test)
 

@@ -49,8 +49,8 @@ class ViewedPartition:
 
     def __init__(self, key: PartitionKey, partition: FetchPartition) -> None:
         self.key = key
-        self.name: str | None = key.topic or None
-        """The topic's name, once an id was found: a session knows it when the topic is gone."""
+        self.name: str | None = None
+        """The name of a topic by id, once it was found: a session knows it when the topic is gone."""
         self.fetch_offset = partition.fetch_offset
         self.partition_max_bytes = partition.partition_max_bytes
         self.current_leader_epoch = partition.current_leader_epoch

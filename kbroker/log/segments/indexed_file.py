@@ -40,11 +40,8 @@ class CorruptSegment(Exception):
 class Seen:
     """Bytes of a segment that were read to find something in it, and their position: a small read needs no others."""
 
-    __slots__ = ("chunk", "start")
-
-    def __init__(self) -> None:
-        self.chunk = b""
-        self.start = 0
+    chunk = b""
+    start = 0
 
     def take(self, position: int, length: int) -> bytes | None:
         """These bytes of the segment, if all of them were read."""

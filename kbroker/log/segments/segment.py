@@ -177,7 +177,7 @@ class Segment(IndexedFile):
         if not self.size:
             return None
         hint = self._hint
-        if 0 <= hint < self.size and self._hint_offset in (offset, -1):
+        if 0 <= hint < self.size and (self._hint_offset == offset or self._hint_offset == -1):
             try:
                 for position, header in self.scan(hint, seen=seen):
                     if header.base_offset <= offset <= header.last_offset:

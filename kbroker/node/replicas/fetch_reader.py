@@ -138,7 +138,10 @@ class _Read:
         partitions = view.begin_read()
         if not again or view.dirty is not None:
             self.partitions = partitions
-            self.names = list(map(self._name_of, partitions))
+            if self._params.uses_topic_ids:
+                self.names = list(map(self._name_of, partitions))
+            else:
+                self.names = [wanted.key.topic for wanted in partitions]
         if self._observes:
             self.policy.begin_read(again)
         self.results = []
@@ -152,8 +155,6 @@ class _Read:
 
     def _name_of(self, wanted: ViewedPartition) -> str | None:
         if wanted.name is None:
-            if not self._params.uses_topic_ids:
-                return wanted.key.topic  # "", a name that no topic has
             wanted.name = self._manager.topic_name(wanted.key.topic_id)
         return wanted.name
 

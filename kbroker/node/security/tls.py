@@ -259,6 +259,7 @@ class PendingPoller:
                 await trio.lowlevel.checkpoint()  # the others' turn
                 pending, self._pending = self._pending, set()
                 self.round.is_crowded = False
+                self.round.turns.taken += len(pending)
                 for stream in pending:
                     callback = self._callbacks.get(stream)
                     if callback is not None:

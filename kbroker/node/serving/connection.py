@@ -20,7 +20,7 @@ from kbroker.handlers.context import CloseConnection
 from kbroker.node.serving.dispatcher import Dispatcher
 from kbroker.node.serving.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
-from kbroker.node.serving.turns import FAIR_REQUESTS, Turn, Turns
+from kbroker.runtime.round import FAIR_REQUESTS, Turn, Turns
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
@@ -72,7 +72,6 @@ class Connection:
         "_replies",
         "_reserved",
         "_turn",
-        "_turns",
         "_wait",
         "active",
         "bytes_received",
@@ -135,12 +134,12 @@ class Connection:
         self.scope = trio.CancelScope()
         #: Whether its client is throttled, and nothing is read.
         self.is_muted = False
-        #: Whether bytes have moved since the housekeeper set it to false, and how many have come altogether.
-        self.active = True
+        #: The number of bytes that have come.
         self.bytes_received = 0
+        #: Whether others have gone, or been waited for, since the housekeeper set it to false.
+        self.active = True
         self._refusals = refusals
         self._budget = budget
-        self._turns = turns
         self._turn = Turn(turns)
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
@@ -289,7 +288,6 @@ class Connection:
                 continue
             if n == 0:
                 return
-            self.active = True
             self.bytes_received += n
             received += n
             reader.buffer_updated(n)
@@ -354,7 +352,6 @@ class Connection:
             self._hand_over()  # replies are stuck, and only the connection's own task can wait for them
             return
         reader, waiting, dispatcher = self._reader, self._queued, self._dispatcher
-        self._turns.taken += 1
         round = None
         if poller.round.is_crowded:
             round = poller.round
@@ -380,7 +377,6 @@ class Connection:
                     if dispatcher.serve_now(frame, round):
                         break
                     self.bytes_received += received
-                    self.active = True
                     self._hand_over(frame)
                     return
                 reader.buffer_updated(n)
@@ -388,7 +384,6 @@ class Connection:
                     requests += 1
                     if requests > FAIR_REQUESTS or not dispatcher.serve_now(frame, round):
                         self.bytes_received += received
-                        self.active = True
                         self._hand_over(frame)
                         return
                 if (
@@ -399,7 +394,6 @@ class Connection:
                     self._expect_rest()
                     break
             self.bytes_received += received
-            self.active = True
             if (
                 (reader.buffered_bytes != self._reserved and self._take_account(reader.buffered_bytes))
                 or len(replies.slots) >= MAX_DELAYED_REPLIES
@@ -486,5 +480,4 @@ class Connection:
 
     def _received(self, count: int) -> None:
         """Called when ``count`` bytes were read while a request waited."""
-        self.active = True
         self.bytes_received += count

@@ -18,7 +18,7 @@ from kbroker.node.serving.admission import Admitted, Refused
 from kbroker.node.serving.connection import Connection
 from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.node.serving.refusal_log import RefusalLog
-from kbroker.node.serving.turns import Turns
+from kbroker.runtime.round import Turns
 from kbroker.security.shown import shown
 from kbroker.value_types import NamedTuple
 from kbroker.wire.buffer_pool import BufferPool
@@ -177,6 +177,11 @@ class _Seen:
         self.bytes_received = 0
 
 
+def _is_active(connection: Connection, seen: _Seen) -> bool:
+    """Whether bytes have moved since the housekeeper's last visit."""
+    return connection.active or connection.bytes_received != seen.bytes_received
+
+
 class Listener:
     """Serves one bound port until it is cancelled."""
 
@@ -236,7 +241,11 @@ class Listener:
             if not scope.cancel_called
         ]
         found += [
-            ((True, connection.active, seen.active_at, id(connection)), connection.scope, str(connection.peer))
+            (
+                (True, _is_active(connection, seen), seen.active_at, id(connection)),
+                connection.scope,
+                str(connection.peer),
+            )
             for connection, seen in self._connections.items()
             if not connection.scope.cancel_called
         ]
@@ -278,6 +287,7 @@ class Listener:
             if self.admission is not None:
                 self._poller = self.admission.poller(self._poller)
             if self._poller is not None:
+                self._poller.round.turns = self._quota.turns
                 nursery.start_soon(self._poller.run)
             nursery.start_soon(self._housekeep)
             while True:
@@ -435,7 +445,9 @@ class Listener:
         limits = self._quota.limits
         self.refusals.flush(now)
         for connection, seen in list(self._connections.items()):
-            if connection.active:
+            is_active, received = _is_active(connection, seen), connection.bytes_received - seen.bytes_received
+            seen.bytes_received = connection.bytes_received
+            if is_active:
                 connection.active = False
                 seen.active_at = now
             elif now - seen.active_at > limits.max_idle:
@@ -445,8 +457,6 @@ class Listener:
             else:
                 connection.trim()
             connection.look()
-            received = connection.bytes_received - seen.bytes_received
-            seen.bytes_received = connection.bytes_received
             if connection.frames != seen.frames or connection.is_muted:
                 seen.frames = connection.frames
                 seen.frame_since = now
