@@ -657,10 +657,11 @@ def test_a_restart_brings_everything_back(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_takes_the_log_dir_offline(tmp_path: Path) -> None:
-    """The broker has two log dirs: without any, a lone broker would end."""
+    """The broker has two log dirs, and one for its metadata log: without any, or without that one, it would end."""
 
     async def test() -> None:
-        async with running_node(tmp_path, log_dirs=f"{tmp_path}/data,{tmp_path}/other") as node:
+        dirs = {"log_dirs": f"{tmp_path}/data,{tmp_path}/other", "metadata_log_dir": f"{tmp_path}/metadata"}
+        async with running_node(tmp_path, **dirs) as node:
             client = await filled(node, "t", 1)
             log = node.broker.replica_manager.get_partition("t", 0).log
             segment_append = type(log.active_segment).append
