@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig
+from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER, http_address
 
 if TYPE_CHECKING:
     from kbroker.node.explorer.observed_node import ObservedNode
@@ -47,9 +48,7 @@ def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsS
 
     address = otlp = None
     if shown:
-        from kbroker.config.metrics import metrics_address
-
-        address = metrics_address(config.raw)
+        address = http_address(config.raw, METRICS_LISTENER)
     if exported:
         import os
 
@@ -61,13 +60,12 @@ def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsS
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:
     """The explorer of a node that is to be watched."""
-    if not config.raw.get("kbroker.explorer.listener", "").strip():
+    address = http_address(config.raw, EXPLORER_LISTENER)
+    if address is None:
         return None
-    from kbroker.config.explorer import explorer_address
     from kbroker.node.explorer.service import ExplorerService
 
-    address = explorer_address(config.raw)
-    return None if address is None else ExplorerService(address, env, node)
+    return ExplorerService(address, env, node)
 
 
 def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:

@@ -1,18 +1,18 @@
-"""Kafka's properties of security, as tables like those of ``config.broker``.
+"""Kafka's properties of security, as tables like those of `kbroker.config.broker`, and checks of single ones.
 
 Each may be set for one listener (``listener.name.<listener>.``), those of SASL also for one of its mechanisms
-(``listener.name.<listener>.<mechanism>.``). The tables are imported when such a property is set or described, or a
-listener is secure, and cost a start without them nothing.
+(``listener.name.<listener>.<mechanism>.``); what they make a node do is in `kbroker.security`. Begin with
+`SecurityValues`. All is imported when such a property is set or described, or a listener is secure.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigDef, ConfigKey
+from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.security.authorization import AuthorizationProperties
 from kbroker.config.security.delegation_tokens import DelegationTokenProperties
 from kbroker.config.security.rules import RuleProperties
@@ -41,17 +41,13 @@ SECURITY_CONFIGS = ConfigDef(
         *TlsProperties.KEYS,
     ],
 )
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""
-
 OF_LISTENERS = frozenset({"max.connection.creation.rate", "max.connections"})
 """Other properties that a listener may have of its own."""
-
-_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 
 def security_key(name: str) -> ConfigKey | None:
     """The key of a property of security, also under ``listener.name.<listener>[.<mechanism>].``; or None."""
-    found = _LISTENER.match(name)
+    found = LISTENER_PREFIX.match(name)
     if found is None:
         return SECURITY_CONFIGS.get(name)
     rest = name[found.end() :]
