@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import ConfigDef, ConfigKey
+from kbroker.config.definition import ConfigDef, ConfigKey, Range
 from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.security.authorization import AuthorizationProperties
-from kbroker.config.security.delegation_tokens import DelegationTokenProperties
 from kbroker.config.security.rules import RuleProperties
 from kbroker.config.security.sasl import OAuthProperties, SaslProperties
 from kbroker.config.security.tls import TlsProperties
-from kbroker.config.table import CLUSTER_WIDE, LIST, LOW, Table
+from kbroker.config.table import CLUSTER_WIDE, LIST, LONG, LOW, MEDIUM, PASSWORD, Table
 
 
 class ProviderProperties(Table):
@@ -27,6 +26,19 @@ class ProviderProperties(Table):
     config_providers = LIST("", LOW, mode=CLUSTER_WIDE)
     """Names of providers that put values in the place of variables in this file, with `config.providers.NAME.class`;
     from the file alone, never over the wire."""
+
+
+class DelegationTokenProperties(Table):
+    """Properties of delegation tokens (KIP-48)."""
+
+    delegation_token_expiry_check_interval_ms = LONG("3600000", LOW, Range(1))
+    """Milliseconds between two looks of the active controller for delegation tokens that have expired."""
+    delegation_token_expiry_time_ms = LONG("86400000", MEDIUM, Range(1))
+    """Milliseconds for which a delegation token is valid before it is renewed."""
+    delegation_token_max_lifetime_ms = LONG("604800000", MEDIUM, Range(1))
+    """Milliseconds after which a delegation token cannot be renewed any more."""
+    delegation_token_secret_key = PASSWORD(None, MEDIUM)
+    """Key from which the secrets of delegation tokens are made, the same on all nodes. Without it there are none."""
 
 
 SECURITY_CONFIGS = ConfigDef(
