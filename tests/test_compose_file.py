@@ -13,9 +13,9 @@ import pytest
 
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.environment import property_name
-from kbroker.config.metrics import metrics_address
+from kbroker.config.listeners import METRICS_LISTENER, http_address
 from kbroker.config.properties import read_properties_file
-from kbroker.config.security.effect import of_no_listener
+from kbroker.tools.cli.config_warnings import of_no_listener
 from kbroker.tools.cli.container import container_properties
 from kbroker.tools.cli.exposure import Exposure
 
@@ -157,11 +157,11 @@ def test_prometheus_asks_each_node_where_its_metrics_are() -> None:
     targets = re.findall(r'"([\w-]+):(\d+)"', re.search(r"targets: (.*)", config)[1])  # type: ignore[index]
     assert [service for service, _ in targets] == ["kafka-1", "kafka-2", "kafka-3"]
     for service, port in targets:
-        address = metrics_address(node(service, "x-environment:").raw)
+        address = http_address(node(service, "x-environment:").raw, METRICS_LISTENER)
         assert address == ("", int(port)), "on all interfaces of the container, and published nowhere"
         assert port not in "".join(re.findall(r"^ +- .*:(\d+)\"$", of_service(service), re.MULTILINE))
     for secure in SECURE:
-        assert metrics_address(node(secure, "x-secure-environment:").raw) is None
+        assert http_address(node(secure, "x-secure-environment:").raw, METRICS_LISTENER) is None
     (rules,) = re.findall(r"- (/etc/prometheus/\S+)", config)
     assert (MONITORING / "prometheus" / Path(rules).name).is_file()
     (job,) = re.findall(r"job_name: (\w+)", config)

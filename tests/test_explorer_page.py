@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kbroker.config.explorer import LISTENER
+from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.tools.cli.parser import Parser
 from kbroker.tools.cli.watch import add_arguments
 
@@ -76,4 +76,4 @@ def test_the_options_are_the_command_s() -> None:
     known = {option for action in parser._actions for option in action.option_strings}
     shown = set(re.findall(r"[` ](--[a-z]+)[` ]", TEXT)) - {"--explorer"}
     assert shown == {option for option in known if option.startswith("--")} - {"--help", "--explorer", "--count"}
-    assert f"{LISTENER}=http://" in TEXT
+    assert f"{EXPLORER_LISTENER}=http://" in TEXT

@@ -12,7 +12,7 @@ from compat_tests.brokers import Broker
 from compat_tests.case import await_everywhere
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, await_followed, running_console
 from kbroker.client import Client
-from kbroker.config.explorer import LISTENER
+from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.testing.cluster import RunningCluster
 from kbroker.tools.cli.cluster_plan import free_ports
 
@@ -39,7 +39,7 @@ def watched(broker: Broker) -> Iterator[Watched]:
     explorers = [f"127.0.0.1:{port}" for port in free_ports(3)]
     for node, address in zip(cluster.nodes, explorers, strict=True):
         with node.data_dir.with_name(f"{node.data_dir.name}.properties").open("a") as file:
-            file.write(f"\n{LISTENER}=http://{address}\n")
+            file.write(f"\n{EXPLORER_LISTENER}=http://{address}\n")
     with (
         cluster,
         running_console("-b", cluster.bootstrap_servers, "--explorer", ",".join(explorers)) as console,

@@ -1,9 +1,14 @@
-"""Configuration: Kafka's properties under Kafka's names, typed and checked; reading ``server.properties``."""
+"""Configuration: Kafka's properties under Kafka's names, typed and checked; reading ``server.properties``.
+
+What a property makes a node do is where the property is read, and what changes at run time is metadata
+(`kbroker.raft_metadata.config_entries`). Begin with `table`, which explains the tables, and `broker`, a node's. Names,
+types, defaults, limits and update modes in all tables are Apache Kafka 4.4.0's (a test compares them with its facts).
+"""
 
 from __future__ import annotations
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.broker_config import BrokerConfig, effective_topic_config, redact
+from kbroker.config.broker_config import BrokerConfig, effective_topic_config, redact, with_provided
 from kbroker.config.definition import (
     ConfigDef,
     ConfigKey,
@@ -29,7 +34,6 @@ from kbroker.config.topic_values import (
     validate_topic_config,
     validate_topic_configs,
 )
-from kbroker.config.variables import with_provided
 
 __all__ = [
     "BROKER_CONFIGS",

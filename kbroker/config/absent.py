@@ -1,19 +1,18 @@
-"""Kafka's properties that belong to what kbroker does not have, as tables like those of ``config.broker``.
+"""Kafka's properties that belong to what kbroker does not have, as tables like those of `kbroker.config.broker`.
 
 A node describes them with Kafka's defaults. One that is set to anything else is never passed over in silence: the node
 warns of it or, where the rest would be another cluster than the one that was asked for, does not start; while it runs,
-such a change is refused. The tables are imported when a property is set or described that ``config.broker`` does not
-know, and cost a start without such properties nothing.
+such a change is refused. All is imported when a property is set or described that `kbroker.config.broker` lacks.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import NOT_EMPTY, ConfigDef, ConfigKey, Range
 from kbroker.config.group import GROUP_CONFIGS
+from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.security import SECURITY_CONFIGS
 from kbroker.config.table import (
     BOOLEAN,
@@ -229,7 +228,7 @@ ABSENT_BROKER_CONFIGS = ConfigDef(
         *OtherProperties.KEYS,
     ],
 )
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's; ``no_effect`` says what is missing."""
+"""``no_effect`` says what is missing."""
 
 ABSENT_GROUP_CONFIGS = ConfigDef("group", AbsentGroupProperties.KEYS)
 """Those of groups, which are described and never set."""
@@ -247,12 +246,10 @@ REFUSED: Mapping[str, str] = {
 }
 """Properties that Kafka acts on in a way that must not be missing, and why a node does not start with them."""
 
-_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
-
 
 def absent_key(name: str) -> ConfigKey | None:
     """The key of a property that kbroker lacks, also under ``listener.name.<listener>[.<mechanism>].``; or None."""
-    found = _LISTENER.match(name)
+    found = LISTENER_PREFIX.match(name)
     if found is None:
         return ABSENT_BROKER_CONFIGS.get(name)
     rest = name[found.end() :]

@@ -9,10 +9,13 @@ from kbroker.config.broker import BROKER_CONFIGS, BrokerProperties
 from kbroker.config.broker_checks import ALL_CORDONED, CORDONED, check
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.listeners import (
+    EXPLORER_LISTENER,
+    METRICS_LISTENER,
     SERVED_PROTOCOLS,
     Listener,
     QuorumVoter,
     check_ports,
+    http_address,
     parse_host_port,
     parse_listeners,
     parse_security_protocol_map,
@@ -24,9 +27,6 @@ from kbroker.errors import FatalError
 
 if TYPE_CHECKING:
     from kbroker.config.security import SecurityValues
-
-_EXPLORER_LISTENER = "kbroker.explorer.listener"  # as in `kbroker.config.explorer`
-_METRICS_LISTENER = "prometheus.metrics.reporter.listener"  # as in `kbroker.config.metrics`, which few nodes import
 
 
 class BrokerConfig(BrokerProperties):
@@ -106,6 +106,15 @@ class BrokerConfig(BrokerProperties):
         return f"BrokerConfig({shown})"
 
 
+def with_provided(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a file with values in the places of variables; see `kbroker.config.providers`. `FatalError`."""
+    if not properties.get(PROVIDERS, "").strip():
+        return dict(properties)
+    from kbroker.config.providers import looked_up  # with providers only: few files name any
+
+    return looked_up(properties)
+
+
 def redact(name: str, value: str) -> str:
     """The value, or ``[hidden]`` when the property may hold a secret (known as one, or by its name)."""
     from kbroker.config.secret_names import node_property, sounds_secret
@@ -148,16 +157,10 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
         others = [name for name in others if name not in OF_AUTHORIZER]
     if PROVIDERS in raw:
         others = [name for name in others if not name.startswith(f"{PROVIDERS}.")]  # read with the file
-    if _METRICS_LISTENER in raw:
-        from kbroker.config.metrics import metrics_address
-
-        metrics_address(raw)
-        others.remove(_METRICS_LISTENER)
-    if _EXPLORER_LISTENER in raw:
-        from kbroker.config.explorer import explorer_address
-
-        explorer_address(raw)
-        others.remove(_EXPLORER_LISTENER)
+    for name in (METRICS_LISTENER, EXPLORER_LISTENER):
+        if name in raw:
+            http_address(raw, name)
+            others.remove(name)
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

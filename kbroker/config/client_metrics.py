@@ -1,8 +1,7 @@
 """The properties of a subscription to clients' metrics (resource type CLIENT_METRICS, KIP-714).
 
-Names, types and defaults are Apache Kafka 4.4.0's (a test compares them with a table of its facts). A subscription is
-metadata; a node asks clients by it only if its ``metric.reporters`` has a receiver. The expressions of ``match`` are
-RE2's, though Java's in Kafka: they are matched against what strangers send, and RE2 takes linear time for that.
+A subscription is metadata; a node asks clients by it only if its ``metric.reporters`` has a receiver. The expressions
+of ``match`` are RE2's, though Java's in Kafka: they are matched against what strangers send, and RE2 takes linear time.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ security are imported for a name that ``config.broker`` does not know.
 
 from __future__ import annotations
 
-import re
-
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.definition import ConfigKey, UpdateMode
+from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.provided import PROVIDERS
 
 _CODE = "{} cannot be set over the wire: it names code, and stands in the node's own file"
@@ -22,9 +21,6 @@ _OWN_FILE = {
 }
 """Name -> why it changes nothing while a node runs."""
 
-LISTENER = re.compile(r"listener\.name\.[^.]+\.")
-"""Begins the name of a property that is for one listener."""
-
 
 def run_time_key(name: str) -> ConfigKey | None:
     """The key of any property that a request may name, also under ``listener.name.<listener>[.<mechanism>].``."""
@@ -32,7 +28,7 @@ def run_time_key(name: str) -> ConfigKey | None:
     from kbroker.config.dynamic import broker_config_key
     from kbroker.config.security import security_key
 
-    found = LISTENER.match(name)
+    found = LISTENER_PREFIX.match(name)
     if found is None:
         return broker_config_key(name)
     return security_key(name) or absent_key(name) or BROKER_CONFIGS.get(name[found.end() :])

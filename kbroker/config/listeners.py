@@ -1,10 +1,11 @@
-"""Listeners: ``NAME://host:port``, their security protocols, and what may stand beside what."""
+"""Listeners: ``NAME://host:port``, their security protocols, and what may stand beside what; addresses for HTTP."""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from kbroker.errors import FatalError
 from kbroker.value_types import NamedTuple
@@ -12,6 +13,14 @@ from kbroker.value_types import NamedTuple
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS = SECURITY_PROTOCOLS
 """Those that a listener of kbroker may have."""
+
+METRICS_LISTENER: Final = "prometheus.metrics.reporter.listener"
+"""The property that asks for metrics; the name and the form are those of Strimzi's Metrics Reporter."""
+EXPLORER_LISTENER: Final = "kbroker.explorer.listener"
+"""The property that asks for the protocol explorer. DescribeConfigs shows neither: to Kafka they are not a node's."""
+LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
+"""Begins the name of a property that is for one listener."""
+
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
@@ -125,3 +134,18 @@ def parse_voters(entries: Iterable[str]) -> list[QuorumVoter]:
         host, port = parse_host_port("controller.quorum.voters", address)
         voters.append(QuorumVoter(int(node_id), host, port))
     return voters
+
+
+def http_address(raw: Mapping[str, str], name: str) -> tuple[str, int] | None:
+    """The address in a property of the form ``http://HOST:PORT``; None if it is not set.
+
+    An empty host stands for all interfaces, port 0 for a free one. ``FatalError`` names the property if it has another
+    form.
+    """
+    value = raw.get(name, "").strip()
+    if not value:
+        return None
+    found = re.fullmatch(r"http://(?:\[([0-9a-fA-F:.]*)\]|([^:/\[\]]*)):([0-9]{1,5})/?", value)
+    if found is None or int(found[3]) > 65535:
+        raise FatalError(f"{name}: {value!r} is not of the form http://HOST:PORT")
+    return found[1] or found[2] or "", int(found[3])

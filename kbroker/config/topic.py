@@ -1,8 +1,4 @@
-"""The properties of a topic.
-
-Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
-its facts); the descriptions are kbroker's.
-"""
+"""The properties of a topic."""
 
 from __future__ import annotations
 

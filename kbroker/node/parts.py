@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.config import BrokerConfig
+from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER, http_address
 from kbroker.errors import FatalError
 from kbroker.value_types import NamedTuple
 
@@ -178,24 +179,22 @@ class NodeQuotas:
 
 def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsService | None:
     """The metrics of a node that is to show some."""
-    if not config.raw.get("prometheus.metrics.reporter.listener", "").strip():
+    address = http_address(config.raw, METRICS_LISTENER)
+    if address is None:
         return None
-    from kbroker.config.metrics import metrics_address
     from kbroker.node.metrics.service import MetricsService
 
-    address = metrics_address(config.raw)
-    return None if address is None else MetricsService(address, env, node)
+    return MetricsService(address, env, node)
 
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:
     """The explorer of a node that is to be watched."""
-    if not config.raw.get("kbroker.explorer.listener", "").strip():
+    address = http_address(config.raw, EXPLORER_LISTENER)
+    if address is None:
         return None
-    from kbroker.config.explorer import explorer_address
     from kbroker.node.explorer.service import ExplorerService
 
-    address = explorer_address(config.raw)
-    return None if address is None else ExplorerService(address, env, node)
+    return ExplorerService(address, env, node)
 
 
 def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:

@@ -12,7 +12,6 @@ import hmac
 from collections.abc import Collection, Mapping
 
 from kbroker.config import BrokerConfig, Password
-from kbroker.config.security.delegation_tokens import EXPIRY_TIME_MS, MAX_LIFETIME_MS, SECRET_KEY
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.scram import ScramCredential, ScramMechanism
 from kbroker.wire.records.metadata import DelegationTokenRecord
@@ -38,10 +37,14 @@ class DelegationTokens:
     def of_config(cls, config: BrokerConfig) -> DelegationTokens | None:
         """The settings of a node's properties; None if it has no key, and so no tokens."""
         values = config.security()
-        key = values[SECRET_KEY]
+        key = values["delegation.token.secret.key"]
         if not isinstance(key, Password) or not key.value:
             return None
-        return cls(key.value, max_lifetime_ms=values[MAX_LIFETIME_MS], expiry_time_ms=values[EXPIRY_TIME_MS])
+        return cls(
+            key.value,
+            max_lifetime_ms=values["delegation.token.max.lifetime.ms"],
+            expiry_time_ms=values["delegation.token.expiry.time.ms"],
+        )
 
     def hmac(self, token_id: str) -> bytes:
         """A token's secret: 64 bytes."""

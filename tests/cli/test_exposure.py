@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.config.security.effect import of_no_listener
 from kbroker.config.security.sasl import UNSECURED_VALIDATOR
-from kbroker.tools.cli.config_warnings import warn_about
+from kbroker.tools.cli.config_warnings import of_no_listener, warn_about
 from kbroker.tools.cli.exposure import Exposure, warn_of_exposure
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from kbroker.config.metrics import metrics_address
+from kbroker.config.listeners import METRICS_LISTENER, http_address
 from kbroker.errors import FatalError
 from kbroker.observe.metrics import exposition
 from kbroker.observe.metrics.dialect import Dialect, Kind
@@ -113,7 +113,7 @@ def test_any_label_and_value_can_be_read_again(text: str, value: float) -> None:
 )
 def test_the_address_of_the_page(value: str | None, address: tuple[str, int] | None) -> None:
     raw = {} if value is None else {"prometheus.metrics.reporter.listener": value}
-    assert metrics_address(raw) == address
+    assert http_address(raw, METRICS_LISTENER) == address
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_address_of_the_page(value: str | None, address: tuple[str, int] | N
 )
 def test_another_form_of_address_is_refused(value: str) -> None:
     with pytest.raises(FatalError, match=r"prometheus\.metrics\.reporter\.listener: .* http://HOST:PORT"):
-        metrics_address({"prometheus.metrics.reporter.listener": value})
+        http_address({"prometheus.metrics.reporter.listener": value}, METRICS_LISTENER)
 
 
 def test_groups_whose_fetches_are_counted_are_bounded() -> None:

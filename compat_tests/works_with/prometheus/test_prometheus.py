@@ -28,7 +28,7 @@ from compat_tests.works_with.program import Program
 from compat_tests.works_with.prometheus.grafana import Dashboard
 from compat_tests.works_with.prometheus.server import Prometheus, Series
 from compat_tests.works_with.running import wait_until
-from kbroker.config.metrics import LISTENER
+from kbroker.config.listeners import METRICS_LISTENER
 from kbroker.observe.metrics.absent import ABSENT
 from kbroker.observe.metrics.catalogue import all_families
 from kbroker.observe.metrics.dialect import Dialect
@@ -70,7 +70,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
     it = RunningCluster(NODES, {name: value})
     for node, port in zip(it.nodes, free_ports(NODES), strict=True):
         with node.data_dir.with_name(f"{node.data_dir.name}.properties").open("a") as file:
-            file.write(f"{LISTENER}=http://127.0.0.1:{port}\n")
+            file.write(f"{METRICS_LISTENER}=http://127.0.0.1:{port}\n")
     with it:
         yield it
 

@@ -1,9 +1,7 @@
 """The properties of a node, as in ``server.properties``: tables by subject, and all of them as one.
 
 Those of security, which few nodes have, are in `kbroker.config.security`, those of what kbroker does not have in
-`kbroker.config.absent`, and rules between properties in `kbroker.config.broker_checks`. Begin in the module of a
-subject: names, types, defaults, limits and update modes are Apache Kafka 4.4.0's (a test compares them with a table of
-its facts), the descriptions kbroker's.
+`kbroker.config.absent`, and rules between properties in `kbroker.config.broker_checks`. Begin in a subject's module.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
-"""Kafka's properties of security, as tables like those of ``config.broker``.
+"""Kafka's properties of security, as tables like those of `kbroker.config.broker`, and checks of single ones.
 
 Each may be set for one listener (``listener.name.<listener>.``), those of SASL also for one of its mechanisms
-(``listener.name.<listener>.<mechanism>.``). The tables are imported when such a property is set or described, or a
-listener is secure, and cost a start without them nothing.
+(``listener.name.<listener>.<mechanism>.``); what they make a node do is in `kbroker.security`. Begin with
+`SecurityValues`. All is imported when such a property is set or described, or a listener is secure.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import ConfigDef, ConfigKey
+from kbroker.config.definition import ConfigDef, ConfigKey, Range
+from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.security.authorization import AuthorizationProperties
-from kbroker.config.security.delegation_tokens import DelegationTokenProperties
 from kbroker.config.security.rules import RuleProperties
 from kbroker.config.security.sasl import OAuthProperties, SaslProperties
 from kbroker.config.security.tls import TlsProperties
-from kbroker.config.table import CLUSTER_WIDE, LIST, LOW, Table
+from kbroker.config.table import CLUSTER_WIDE, LIST, LONG, LOW, MEDIUM, PASSWORD, Table
 
 
 class ProviderProperties(Table):
@@ -27,6 +26,19 @@ class ProviderProperties(Table):
     config_providers = LIST("", LOW, mode=CLUSTER_WIDE)
     """Names of providers that put values in the place of variables in this file, with `config.providers.NAME.class`;
     from the file alone, never over the wire."""
+
+
+class DelegationTokenProperties(Table):
+    """Properties of delegation tokens (KIP-48)."""
+
+    delegation_token_expiry_check_interval_ms = LONG("3600000", LOW, Range(1))
+    """Milliseconds between two looks of the active controller for delegation tokens that have expired."""
+    delegation_token_expiry_time_ms = LONG("86400000", MEDIUM, Range(1))
+    """Milliseconds for which a delegation token is valid before it is renewed."""
+    delegation_token_max_lifetime_ms = LONG("604800000", MEDIUM, Range(1))
+    """Milliseconds after which a delegation token cannot be renewed any more."""
+    delegation_token_secret_key = PASSWORD(None, MEDIUM)
+    """Key from which the secrets of delegation tokens are made, the same on all nodes. Without it there are none."""
 
 
 SECURITY_CONFIGS = ConfigDef(
@@ -41,17 +53,13 @@ SECURITY_CONFIGS = ConfigDef(
         *TlsProperties.KEYS,
     ],
 )
-"""Names, types, defaults, limits and update modes are Apache Kafka 4.4.0's."""
-
 OF_LISTENERS = frozenset({"max.connection.creation.rate", "max.connections"})
 """Other properties that a listener may have of its own."""
-
-_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 
 def security_key(name: str) -> ConfigKey | None:
     """The key of a property of security, also under ``listener.name.<listener>[.<mechanism>].``; or None."""
-    found = _LISTENER.match(name)
+    found = LISTENER_PREFIX.match(name)
     if found is None:
         return SECURITY_CONFIGS.get(name)
     rest = name[found.end() :]

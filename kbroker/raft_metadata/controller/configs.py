@@ -17,8 +17,8 @@ from kbroker.config import (
     validate_topic_configs,
 )
 from kbroker.config.broker_checks import CORDONED
-from kbroker.config.fixed import LISTENER
 from kbroker.config.group import check_group_bounds
+from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.reconfiguration import (
     JUDGED_BY_BROKERS,
     OF_ALL_BROKERS,
@@ -347,7 +347,7 @@ def validate_broker_config(
 
 
 def _is_of_one_broker(name: str) -> bool:
-    found = LISTENER.match(name)
+    found = LISTENER_PREFIX.match(name)
     return found is not None and name[found.end() :] not in OF_ALL_BROKERS
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.config import BrokerConfig, with_provided
+from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.config.properties import format_properties
 from kbroker.errors import FatalError
 from kbroker.tools.cli.child import module_command
@@ -158,13 +159,11 @@ def secure_setup(data: Path, count: int, *, wanted: bool) -> SecureSetup | None:
 
 def with_explorers(plans: Sequence[NodePlan], port: int) -> list[NodePlan]:
     """The same nodes with explorers at ``port`` and the ports after it, or free ones for 0. Tells how to watch them."""
-    from kbroker.config.explorer import LISTENER
-
     ports = free_ports(len(plans)) if port == 0 else range(port, port + len(plans))
     addresses = [f"{HOST}:{each}" for each in ports]
     print(f"kbroker: to watch the nodes: kbroker watch -b {','.join(addresses)}", file=sys.stderr, flush=True)
     return [
-        replace(plan, properties={**plan.properties, LISTENER: f"http://{address}"})
+        replace(plan, properties={**plan.properties, EXPLORER_LISTENER: f"http://{address}"})
         for plan, address in zip(plans, addresses, strict=True)
     ]
 

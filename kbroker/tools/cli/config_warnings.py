@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Container
 
 from kbroker.config import BrokerConfig
@@ -18,6 +19,9 @@ DEPRECATED = {
 
 OF_CONTROLLERS = ("default.replication.factor", "num.partitions")
 """Properties that brokers will not read any more (KIP-1211)."""
+
+_SECURED = r"(?:listener\.name\.([^.]+)\.(?:([^.]+)\.)?)?(ssl|sasl)\."
+_PROTOCOLS = {"ssl": ("SSL", "SASL_SSL"), "sasl": ("SASL_PLAINTEXT", "SASL_SSL")}
 
 
 def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> None:
@@ -56,8 +60,6 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
                 ", ".join(of_controllers),
             )
     if any("ssl." in name or "sasl." in name for name in config.raw):
-        from kbroker.config.security.effect import of_no_listener
-
         unused = of_no_listener(config)
         if unused:
             log.warning(
@@ -67,3 +69,36 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
         from kbroker.tools.cli.exposure import warn_of_exposure
 
         warn_of_exposure(config)
+
+
+def of_no_listener(config: BrokerConfig) -> list[str]:
+    """Names of the node's ``ssl.*`` and ``sasl.*`` properties that no listener takes, in order.
+
+    With ``listener.name.NAME.`` before it a property is for that listener alone. Listeners of controllers count on a
+    broker, too: it connects to them by their protocol. With ``listener.name.NAME.MECHANISM.`` before it a property is
+    for clients of that mechanism, or for the node's own way to other nodes. Names that have no effect in any case are
+    left out.
+    """
+    protocols = {listener.name: listener.security_protocol for listener in config.listeners}
+    for name in config.controller_listener_names:
+        protocols.setdefault(name, config.listener_security_protocol_map.get(name, "PLAINTEXT"))
+    found = []
+    for name in sorted(config.raw.keys() - config.absent.keys() - set(config.unknown)):
+        matched = re.match(_SECURED, name)
+        if matched is None:
+            continue
+        listener, mechanism, about = matched.groups()
+        concerned = list(protocols.values()) if listener is None else [protocols.get(listener.upper(), "")]
+        is_spoken = any(protocol in _PROTOCOLS[about] for protocol in concerned)
+        if not is_spoken or (mechanism is not None and mechanism.upper() not in _mechanisms(config, listener)):
+            found.append(name)
+    return found
+
+
+def _mechanisms(config: BrokerConfig, listener: str) -> set[str]:
+    """The SASL mechanisms that a listener offers, and those by which the node itself logs in to others."""
+    from kbroker.config.security import SecurityValues
+
+    values = SecurityValues(config.values, listener, "")
+    own = (values["sasl.mechanism.inter.broker.protocol"], values["sasl.mechanism.controller.protocol"])
+    return {str(name).strip().upper() for name in (*(values["sasl.enabled.mechanisms"] or ()), *own)}

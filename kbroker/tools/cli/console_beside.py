@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from kbroker.config import BrokerConfig, Listener
-from kbroker.config.explorer import explorer_address
+from kbroker.config.listeners import EXPLORER_LISTENER, http_address
 from kbroker.errors import FatalError
 from kbroker.tools.cli.child import module_command
 from kbroker.tools.cli.common import readable_errors, refuse_without_console_packages
@@ -111,7 +111,7 @@ class ConsoleBeside(NamedTuple):
             command.append("--writes")
         if self.anybody_may_change_everything:
             command.append("--anybody-may-change-everything")
-        explorer = explorer_address(config.raw)
+        explorer = http_address(config.raw, EXPLORER_LISTENER)
         if explorer is not None and broker.explorer_port is not None:
             command += ["--explorer", _address(_reachable(explorer[0]), broker.explorer_port)]
         for directory in config.log_dirs:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.base import collector
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
+from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
 from kbroker.tools.cli.parser import UsageError
@@ -157,13 +158,9 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     """The configuration that the command line asks for."""
     overrides = parse_overrides(arguments.override)
     if arguments.metrics is not None:
-        from kbroker.config.metrics import LISTENER
-
-        overrides[LISTENER] = _http_address(arguments.metrics)
+        overrides[METRICS_LISTENER] = _http_address(arguments.metrics)
     if arguments.explorer is not None:
-        from kbroker.config.explorer import LISTENER
-
-        overrides[LISTENER] = _http_address(arguments.explorer)
+        overrides[EXPLORER_LISTENER] = _http_address(arguments.explorer)
     if arguments.config is None:
         properties = development_properties(
             arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port
