@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.quotas import ConnectionRates, Quotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareCoordinators, SharePartitions
     from kbroker.handlers.services.telemetry import Telemetry
-    from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
+    from kbroker.handlers.services.turns import LongSteps, WorkQueue
     from kbroker.log.manager import LogManager
     from kbroker.runtime.env import Env
     from kbroker.runtime.round import Round
@@ -50,8 +50,8 @@ class Services:
     fetch_reader: Callable[[], FetchReader]
     """Made with the first Fetch, and the same ever after."""
     producer_ids: ProducerIds
-    timestamp_lookups: TimestampLookupQueue
-    produce_queue: ProduceQueue
+    timestamp_lookups: WorkQueue
+    produce_queue: WorkQueue
     long_steps: LongSteps
     groups: Groups = field(init=False, repr=False)
     """These three are for the APIs of brokers: on a node without that role they are not set, and nobody asks."""

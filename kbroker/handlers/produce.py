@@ -9,7 +9,7 @@ Produce 0 for one without the features it needs. A request below 3 is neverthele
 
 A request that would keep everybody waiting, by the number of its batches or by what it takes to judge their records, is
 appended in turns with everything else, and one whose transaction is to be looked at elsewhere when that is done; later
-ones of the same connection come after it (``node.serving.produce_queue``).
+ones of the same connection come after it (``node.serving.work_queue``).
 
 This is the hottest path of the node: no task, scope or timer per request, and one pass over the request. In a crowded
 round of the poller the small batches of all requests are gathered, and answered when they are written at its end.

@@ -49,8 +49,7 @@ from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.node.security.security import NodeSecurity
 from kbroker.node.serving.listener import Listener as ListenerServer
 from kbroker.node.serving.long_steps import LongSteps
-from kbroker.node.serving.produce_queue import ProduceQueue
-from kbroker.node.serving.timestamp_lookup_queue import TimestampLookupQueue
+from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.share_groups_on_demand import ShareGroupsOnDemand
 from kbroker.node.start_limit import StartLimit
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
@@ -245,8 +244,8 @@ class Broker:
         self._producer_ids = ProducerIdAllocator(
             lambda: self.metadata.client.allocate_producer_ids(self.lifecycle.broker_epoch)
         )
-        self._timestamp_lookups = TimestampLookupQueue(env)
-        self._produce_queue = ProduceQueue(env)
+        self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
+        self._produce_queue = WorkQueue(env)
         self.coordinators = coordinators = self._make_coordinators() if config.is_broker else None
         self.services = Services(
             env=env,
