@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.quotas import NodeQuotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareGroups
     from kbroker.handlers.services.telemetry import Telemetry
-    from kbroker.handlers.services.turns import LongSteps, ProduceQueue, TimestampLookupQueue
+    from kbroker.handlers.services.turns import LongSteps, WorkQueue
     from kbroker.log.manager import LogManager
     from kbroker.runtime.env import Env
     from kbroker.runtime.round import Round
@@ -53,8 +53,8 @@ class Services:
     fetch_reader: Callable[[], FetchReader]
     """Made with the first Fetch, and the same ever after."""
     producer_ids: ProducerIds
-    timestamp_lookups: TimestampLookupQueue
-    produce_queue: ProduceQueue
+    timestamp_lookups: WorkQueue
+    produce_queue: WorkQueue
     long_steps: LongSteps
     quotas: NodeQuotas
     groups: Groups = NO_BROKER

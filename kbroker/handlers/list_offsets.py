@@ -42,6 +42,9 @@ EARLIEST_PENDING_UPLOAD = -6
 
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
+_LOOKUP_BYTES = 640
+"""About how many bytes a look-up by timestamp keeps while it waits."""
+
 MOST_AT_ONCE = 1000
 """Known offsets that one request is told without giving way to others."""
 
@@ -84,14 +87,15 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
     if not reads:
         return response
 
-    def steps() -> Iterator[None]:
+    def steps() -> Generator[None, None, ListOffsetsResponse]:
         for name, partition, answer in reads:
             yield from _fill_in(answer, name, partition, request, ctx)
             yield
+        return response
 
     delayed: Later[ListOffsetsResponse] = Later()
-    waits = ctx.services.timestamp_lookups.add(ctx.connection, steps(), len(reads), lambda: delayed.set(response))
-    if waits:
+    size = len(reads) * _LOOKUP_BYTES
+    if ctx.services.timestamp_lookups.add(ctx.connection, steps(), None, size, delayed.set):
         return delayed
     busy = _not_available(ctx.header.api_version).code  # clients ask again after a while
     for _, _, answer in reads:

@@ -9,7 +9,7 @@ Produce 0 for one without the features it needs. A request below 3 is neverthele
 
 A request that would keep everybody waiting, by the number of its batches or by what it takes to judge their records, is
 appended in turns with everything else, and one whose transaction is to be looked at elsewhere when that is done; later
-ones of the same connection come after it (``node.serving.produce_queue``).
+ones of the same connection come after it (``node.serving.work_queue``).
 
 This is the hottest path of the node: no task, scope or timer per request, and one pass over the request. In a crowded
 round of the poller the small batches of all requests are gathered, and answered when they are written at its end.
@@ -48,6 +48,9 @@ logger = logging.getLogger(__name__)
 STEP_BATCHES = 256
 STEP_SECONDS = 0.005
 """A request gives way to others after this many batches, or this much time."""
+
+_BATCHES_A_LOOK = 4
+"""Batches that are appended between two looks at the clock."""
 
 _PART_BYTES = 256
 """About how many bytes a partition's part of a request takes besides its records."""
@@ -140,7 +143,7 @@ def _steps(
     """
     appends = Appends(request, ctx, verified, round, may_write)
     by_id = ctx.header.api_version >= 13
-    manager = ctx.services.replica_manager
+    manager, now, connection = ctx.services.replica_manager, ctx.services.env.now, ctx.connection
     now_ms = ctx.services.env.wall_clock_ms()
     topics = []
     count = 0
@@ -150,10 +153,9 @@ def _steps(
         answers = []
         for data in topic.partition_data:
             if count:  # not before the first: most requests have one
-                seconds = ctx.services.env.now()
                 if count == 1:
-                    until = seconds + STEP_SECONDS
-                elif seconds >= until or count >= STEP_BATCHES:
+                    until = now() + STEP_SECONDS
+                elif count >= STEP_BATCHES or (not count % _BATCHES_A_LOOK and now() >= until):
                     count = 0
                     appends.leave_round()
                     yield None
@@ -163,7 +165,8 @@ def _steps(
             partition: Partition | None = None
             try:
                 partition = appends.partition_for(name, data)
-                appends.check_turn(topic, data, partition)
+                if connection.refused_batches:
+                    appends.check_turn(connection.refused_batches, topic, data, partition)
                 records: Any = data.records
                 if appends.round is not None:
                     gathered = appends.gather(data.index, partition, records, now_ms, appends.round)

@@ -125,14 +125,14 @@ class Appends:
         except ApiError as error:
             raise _first_error(name, data, error) from None
 
-    def check_turn(self, topic: TopicProduceData, data: PartitionProduceData, partition: Partition) -> None:
+    def check_turn(
+        self, refused: RefusedBatches, topic: TopicProduceData, data: PartitionProduceData, partition: Partition
+    ) -> None:
         """``ApiError`` OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that was refused and comes again."""
-        refused = self._ctx.connection.refused_batches
-        if refused:
-            has_log = partition.has_log and not partition.offline
-            producers = partition.log.producers.active_producers if has_log else ()
-            key = topic.name or topic.topic_id, data.index
-            refused.check(key, data.records, self._ctx.services.env.now(), producers)
+        has_log = partition.has_log and not partition.offline
+        producers = partition.log.producers.active_producers if has_log else ()
+        key = topic.name or topic.topic_id, data.index
+        refused.check(key, data.records, self._ctx.services.env.now(), producers)
 
     def guard(self, name: str | None, index: int) -> VerificationGuard | None:
         """The guard that the coordinator has given for the partition's transaction. Raises its refusal."""

@@ -37,7 +37,7 @@ Verified = Mapping[tuple[str, int], VerificationGuard | ApiError]
 Response = ProduceResponse | Later[ProduceResponse | None] | None
 T = TypeVar("T")
 Steps = Generator[Callable[[], Any] | Later[Any] | None, Any, T]
-"""As those of the log's validation; where they yield a `Later`, they wait for its value (``produce_queue``)."""
+"""As those of the log's validation; where they yield a `Later`, they wait for its value (``work_queue``)."""
 
 _ATTRIBUTES_LOW_AT: Final = ATTRIBUTES_AT + 1
 """The low byte of a batch's attributes."""

@@ -88,7 +88,7 @@ def read(
                 cut = _last_start(segment, cut, position + max_bytes, seen)
             available = cut - position if cut > position else max_bytes
     else:
-        segment.expect_read_at(end, min(bound, segment_end))
+        segment.expect_read_at(end, bound if bound < segment_end else segment_end)
     if seen.chunk and (found := seen.take(position, available)) is not None:
         return ReadInfo(offset, found, base_offset, segment.base_offset, position, readable)
     file = segment.log_file()

@@ -52,8 +52,7 @@ from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.node.security.security import NodeSecurity
 from kbroker.node.serving.listener import Listener as ListenerServer
 from kbroker.node.serving.long_steps import LongSteps
-from kbroker.node.serving.produce_queue import ProduceQueue
-from kbroker.node.serving.timestamp_lookup_queue import TimestampLookupQueue
+from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -99,8 +98,8 @@ class Broker:
         self.listeners = self._listeners.servers
         self.on_opening: list[Callable[[], object]] = []
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
-        self._timestamp_lookups = TimestampLookupQueue(env)
-        self._produce_queue = ProduceQueue(env)
+        self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
+        self._produce_queue = WorkQueue(env)
 
     @property
     def metrics_port(self) -> int | None:

@@ -343,12 +343,12 @@ class EpollPoller:
 
     async def _poll(self) -> None:
         epoll, callbacks, round = self._epoll, self._callbacks, self.round
-        own, batch, crowd = epoll.fileno(), self.BATCH, self.CROWD
+        own = epoll.fileno()
         while True:
             await trio.lowlevel.wait_readable(own)
-            events = epoll.poll(0, batch)
+            events = epoll.poll(0, self.BATCH)
             count = len(events)
-            round.is_crowded = count >= crowd
+            round.is_crowded = count >= self.CROWD
             round.turns.taken += count
             for fileno, _ in events:
                 callback = callbacks.get(fileno)

@@ -41,11 +41,10 @@ class Turn:
 
         Twice as many as the last at most: others that wait may not be seen before the event loop has come round.
         """
-        turns = self._turns
-        turns.taken += 1
-        since, self._last = turns.taken - self._last, turns.taken
-        self._size = min(FAIR_REQUESTS // since**2, 2 * self._size) or 1
-        return self._size
+        taken = self._turns.taken = self._turns.taken + 1
+        since, self._last = taken - self._last, taken
+        size = self._size = min(FAIR_REQUESTS // since**2, 2 * self._size) or 1
+        return size
 
 
 class Round:

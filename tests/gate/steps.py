@@ -52,7 +52,7 @@ NOT_ON_313 = """
 """
 NODES_ON_313 = """
     clients_smoke connection forwarded_requests http_server large_fetches listener log_opening observed_requests peer
-    produce_queue reply_queue sasl tls tls_stream watched_connections
+    reply_queue sasl tls tls_stream watched_connections work_queue
 """
 
 

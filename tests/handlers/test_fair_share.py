@@ -14,7 +14,7 @@ import trio.testing
 
 from kbroker.handlers import fair_share, list_offsets
 from kbroker.node.replicas import fetch_reader
-from kbroker.node.serving import dispatcher, long_request, reply_queue, timestamp_lookup_queue
+from kbroker.node.serving import dispatcher, long_request, reply_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire import compiler
@@ -201,10 +201,10 @@ def for_many_names() -> Iterator[tuple[Any, int | None]]:
 def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_share, "PARTS", 2)
     monkeypatch.setattr(list_offsets, "MOST_AT_ONCE", PARTS - 1)
-    monkeypatch.setattr(timestamp_lookup_queue, "SLICE_SECONDS", 0)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.broker.services.timestamp_lookups.slice_seconds = 0
             await node.create_topic("t")
             client = await node.connect()
             await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))

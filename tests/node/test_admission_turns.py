@@ -144,17 +144,16 @@ def test_who_gives_up_leaves_the_others_their_turns() -> None:
                 await turns.take()
                 went.append(name)
 
-        assert turns._turns.take()  # the present turn, until it is ended below
+        others = [f"{number}" for number in range(10)]
         async with trio.open_nursery() as nursery:
-            for name in ("first", "second"):
+            for name in others:
                 nursery.start_soon(come, name)
+            await trio.lowlevel.checkpoint()
             nursery.start_soon(come, "gone", scope)
-            await trio.testing.wait_all_tasks_blocked()
+            await trio.lowlevel.checkpoint()
+            assert len(went) < 5, "it waits behind others"
             scope.cancel()
-            await trio.testing.wait_all_tasks_blocked()
-            assert went == []
-            turns._show_in()
-        assert sorted(went) == ["first", "second"]
+        assert sorted(went) == others
         for _ in range(3):
             await trio.lowlevel.checkpoint()
         await come("last")

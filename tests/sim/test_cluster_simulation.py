@@ -34,7 +34,7 @@ from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
 from kbroker.node.replicas.follower_writer import FollowerWriter
-from kbroker.node.serving.produce_queue import ProduceQueue
+from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.dead_letter_producers import LetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.led_partition import LedSharePartition
@@ -187,9 +187,9 @@ def _knows_static_members_by_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _lets_produces_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Produce whose partitions are known to the transaction does not wait for those before it on its connection."""
-    add = ProduceQueue.add
+    add = WorkQueue.add
 
-    def apart(self: ProduceQueue, connection: Any, *args: Any, **options: Any) -> bool:
+    def apart(self: WorkQueue, connection: Any, *args: Any, **options: Any) -> bool:
         class Alone:
             peer = f"{connection.peer} {len(self.waiting)}"
             closed = False
@@ -197,7 +197,7 @@ def _lets_produces_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return add(self, cast(Any, Alone), *args, **options)
 
-    monkeypatch.setattr(ProduceQueue, "add", apart)
+    monkeypatch.setattr(WorkQueue, "add", apart)
 
 
 def _asks_by_one_channel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.handlers.services.connection import Connection
@@ -12,14 +12,6 @@ if TYPE_CHECKING:
     import trio
 
 T = TypeVar("T")
-
-
-class TimestampLookupQueue(Protocol):
-    """Look-ups by timestamp, in turns with everything else (``node.serving.timestamp_lookup_queue``)."""
-
-    def add(self, connection: Connection, steps: Iterator[None], count: int, on_done: Callable[[], None]) -> bool:
-        """Run ``count`` steps, then call ``on_done``. False if too much waits."""
-        ...
 
 
 class LongSteps(Protocol):
@@ -33,12 +25,15 @@ class LongSteps(Protocol):
         ...
 
 
-class ProduceQueue(Protocol):
-    """Produce requests that cannot be appended in one go, and those behind them (``node.serving.produce_queue``)."""
+class WorkQueue(Protocol):
+    """Requests that cannot be served in one go, and those of their kind behind them (``node.serving.work_queue``)."""
+
+    most_bytes: int
+    slice_seconds: float
 
     @property
     def waiting(self) -> Collection[str]:
-        """The addresses of clients whose next Produce has to wait its turn."""
+        """The addresses of clients whose next request of this kind has to wait its turn."""
         ...
 
     async def wait_for_room(self, peer: str) -> None:
@@ -53,7 +48,7 @@ class ProduceQueue(Protocol):
         size: int,
         on_done: Callable[[T], None],
         *,
-        needs_answer: bool,
+        needs_answer: bool = True,
     ) -> bool:
         """Go on with a request's work, and hand over its value. False if too much waits.
 

@@ -6,20 +6,22 @@ many clients come at once, a client that is connected waits for one such step an
 
 from __future__ import annotations
 
-import trio
+from collections import deque
 
-from kbroker.security.turns import Turns
+import trio
 
 
 class AdmissionTurns:
     """The turns of an event loop, for all listeners of a node."""
 
-    __slots__ = ("_turns", "_usher", "coming")
+    __slots__ = ("_is_taken", "_usher", "_waiting", "coming")
 
     def __init__(self) -> None:
         self.coming = 0
         """Clients that have been accepted, and neither let in nor refused yet."""
-        self._turns: Turns[trio.lowlevel.Task] = Turns()
+        self._is_taken = False
+        """Whether somebody has the present turn."""
+        self._waiting: deque[trio.lowlevel.Task] = deque()
         self._usher: trio.lowlevel.Task | None = None
 
     async def take_among_others(self) -> None:
@@ -29,17 +31,18 @@ class AdmissionTurns:
 
     async def take(self) -> None:
         """Wait until a step may be done: all until the task waits for anything else."""
-        turns = self._turns
-        if not turns.take():
+        waiting = self._waiting
+        if self._is_taken:
             task = trio.lowlevel.current_task()
-            turns.wait(task)
+            waiting.append(task)
 
             def leave(_: object) -> trio.lowlevel.Abort:
-                turns.leave(task)
+                waiting.remove(task)
                 return trio.lowlevel.Abort.SUCCEEDED
 
             await trio.lowlevel.wait_task_rescheduled(leave)
-        if turns.waiting:
+        self._is_taken = True
+        if waiting:
             self._show_in()
         elif self._usher is None:
             self._usher = trio.lowlevel.spawn_system_task(self._end_turns)
@@ -48,9 +51,9 @@ class AdmissionTurns:
 
     def _show_in(self) -> None:
         """Give the loop's next turn to the first that waits, if any does."""
-        task = self._turns.next()
-        if task is not None:
-            trio.lowlevel.reschedule(task)
+        self._is_taken = bool(self._waiting)
+        if self._waiting:
+            trio.lowlevel.reschedule(self._waiting.popleft())
 
     async def _end_turns(self) -> None:
         """The usher: ends a turn in the loop's next one, where nobody waited for it when it began."""

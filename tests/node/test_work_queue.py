@@ -1,7 +1,8 @@
-"""Produce requests that take long to judge take turns: with one another, and with all else that the node does."""
+"""Requests that take long take turns: with one another, and with all else that the node does."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,9 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
 from kbroker.log import record_validation
-from kbroker.node.serving import produce_queue
-from kbroker.node.serving.produce_queue import MOST_BEGUN, ProduceQueue
+from kbroker.log.record_validation import examine
+from kbroker.node.replicas.partition import Partition
+from kbroker.node.serving.work_queue import REQUEST_BYTES, WorkQueue
 from kbroker.runtime.env import RealEnv
 from kbroker.runtime.later import Later
 from kbroker.types import Uuid
@@ -49,7 +51,7 @@ def connection(peer: str) -> Any:
     return SimpleNamespace(closed=False, peer=peer, scope=trio.CancelScope())
 
 
-async def served(work: ProduceQueue) -> None:
+async def served(work: WorkQueue) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -57,7 +59,7 @@ async def served(work: ProduceQueue) -> None:
 
 
 def test_connections_take_turns_and_each_ones_requests_keep_their_order() -> None:
-    work = ProduceQueue(Env())  # type: ignore[arg-type]
+    work = WorkQueue(Env())  # type: ignore[arg-type]
     done: list[str] = []
 
     def steps(name: str, count: int) -> Generator[None, None, str]:
@@ -76,7 +78,7 @@ def test_connections_take_turns_and_each_ones_requests_keep_their_order() -> Non
 
 
 def test_what_is_to_run_elsewhere_does_and_its_errors_come_back() -> None:
-    work = ProduceQueue(Env())  # type: ignore[arg-type]
+    work = WorkQueue(Env())  # type: ignore[arg-type]
     done: list[Any] = []
 
     def steps() -> Generator[Any, Any, list[Any]]:
@@ -93,7 +95,7 @@ def test_what_is_to_run_elsewhere_does_and_its_errors_come_back() -> None:
 
 
 def test_who_is_gone_is_served_only_if_no_answer_was_wanted(caplog: pytest.LogCaptureFixture) -> None:
-    work = ProduceQueue(Env())  # type: ignore[arg-type]
+    work = WorkQueue(Env())  # type: ignore[arg-type]
     done: list[str] = []
 
     def steps(name: str, failure: Exception | None = None) -> Generator[None, None, str]:
@@ -115,9 +117,8 @@ def test_who_is_gone_is_served_only_if_no_answer_was_wanted(caplog: pytest.LogCa
     assert "a bug" in caplog.text
 
 
-def test_no_more_waits_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_queue, "MOST_BYTES", 10_000)
-    work = ProduceQueue(Env())  # type: ignore[arg-type]
+def test_no_more_waits_than_there_is_room_for() -> None:
+    work = WorkQueue(Env(), most_bytes=10_000)  # type: ignore[arg-type]
 
     def steps() -> Generator[None, None, None]:
         yield
@@ -133,7 +134,7 @@ def test_no_more_waits_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_who_waits_for_a_value_holds_back_its_own_connection_and_no_other() -> None:
-    queue = ProduceQueue(Env())  # type: ignore[arg-type]
+    queue = WorkQueue(Env())  # type: ignore[arg-type]
     done: list[Any] = []
     first, third = Later[str](), Later[str]()
 
@@ -163,7 +164,7 @@ def test_who_waits_for_a_value_holds_back_its_own_connection_and_no_other() -> N
 
 
 def test_who_waits_for_a_value_takes_no_place_of_those_under_way() -> None:
-    queue = ProduceQueue(Env())  # type: ignore[arg-type]
+    queue = WorkQueue(Env(), most_begun=2)  # type: ignore[arg-type]
     done: list[str] = []
     never = Later[None]()
 
@@ -172,16 +173,16 @@ def test_who_waits_for_a_value_takes_no_place_of_those_under_way() -> None:
         yield from values
         return name
 
-    for number in range(2 * MOST_BEGUN):
+    for number in range(4):
         assert queue.add(connection(str(number)), steps("waits", never), None, 10, done.append, needs_answer=True)
     assert queue.add(connection("last"), steps("last"), None, 10, done.append, needs_answer=True)
     trio.run(served, queue)
     assert done == ["last"]
-    assert len(queue.waiting) == 2 * MOST_BEGUN
+    assert len(queue.waiting) == 4
 
 
 def test_whose_connection_ends_while_it_waits_is_not_served() -> None:
-    queue = ProduceQueue(Env())  # type: ignore[arg-type]
+    queue = WorkQueue(Env())  # type: ignore[arg-type]
     done: list[str] = []
     value = Later[str]()
 
@@ -213,27 +214,32 @@ def to_one_partition(batches: list[bytes], topic_id: Uuid, acks: int = -1) -> Pr
 
 
 def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_queue, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 10)
-    slices = 0
-    real = ProduceQueue._run_slice
+    looks = 0
 
-    async def counted(work: ProduceQueue, request: Any) -> Any:
-        nonlocal slices
-        slices += 1
-        if slices == 1:
-            others[0].come(*asked)
-        return await real(work, request)
+    def counted(*args: Any) -> Generator[Any, Any, Any]:
+        nonlocal looks
+        steps, result = examine(*args), None
+        while True:
+            looks += 1
+            if looks == 1:
+                others[0].come(*asked)
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            result = yield step
 
-    monkeypatch.setattr(ProduceQueue, "_run_slice", counted)
+    monkeypatch.setattr(produce, "examine", counted)
     others: list[Meanwhile] = []
     asked: list[tuple[Any, int | None]] = []
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.broker.services.produce_queue.slice_seconds = 0.0
             topic_id = await node.create_topic("t", cleanup_policy="compact")
             slow, other = await node.connect(), await node.connect()
-            others.append(Meanwhile(node, other, lambda: slices, monkeypatch))
+            others.append(Meanwhile(node, other, lambda: looks, monkeypatch))
             asked.append((ApiVersionsRequest(client_software_name="test", client_software_version="1"), None))
             asked.append((produce_request("", records(5), topic_id=topic_id), None))
             for count in (60_000, 3, 30_000):
@@ -249,7 +255,7 @@ def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypa
                 assert told.error_code == 0
                 offsets.append(told.base_offset)
             assert offsets == [5, 60_005, 60_008]
-            assert slices > 90_000 // 1024
+            assert looks > 90_000 // 1024
 
     run(test)
 
@@ -257,26 +263,26 @@ def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypa
 def test_a_request_of_many_batches_gives_way_and_keeps_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_queue, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(produce, "STEP_BATCHES", 2)
-    real = ProduceQueue._run_slice
+    append = Partition.append
     others: list[Meanwhile] = []
-    came = False
+    appended = 0
 
-    async def noted(work: ProduceQueue, request: Any) -> Any:
-        nonlocal came
-        if not came:
-            came = True
+    def noted(partition: Partition, *args: Any) -> Any:
+        nonlocal appended
+        appended += 1
+        if appended == 4:  # the first one of this client, and two of the long request
             others[0].come((ApiVersionsRequest(client_software_name="test", client_software_version="1"), None))
-        return await real(work, request)
+        return append(partition, *args)
 
-    monkeypatch.setattr(ProduceQueue, "_run_slice", noted)
+    monkeypatch.setattr(Partition, "append", noted)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
             topic_id = await node.create_topic("t")
             slow, other = await node.connect(), await node.connect()
             queue = node.broker.services.produce_queue
+            queue.slice_seconds = 0.0
             others.append(Meanwhile(node, other, lambda: len(queue.waiting), monkeypatch))
             await slow.ask(produce_request("", batch(b"first"), topic_id=topic_id))
             many = [batch(b"%d" % index) for index in range(21)]
@@ -308,14 +314,6 @@ def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: str
 ) -> None:
     monkeypatch.setattr(produce, "STEP_BATCHES", 2)
-    gate = trio.Event()
-    run_slice = ProduceQueue._run_slice
-
-    async def held(self: ProduceQueue, request: Any) -> Any:
-        await gate.wait()
-        return await run_slice(self, request)
-
-    monkeypatch.setattr(ProduceQueue, "_run_slice", held)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -324,13 +322,13 @@ def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(
             asked = to_one_partition([batch(b"%d" % index) for index in range(5)], topic_id)
             if long == "batch":
                 asked = produce_request("", records(60_000), topic_id=topic_id)
+            gate = Gate(node)
             await slow.send(asked)
-            while not node.broker.services.produce_queue.waiting:
-                await trio.lowlevel.checkpoint()
+            await gate.until_waiting()
             deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
             assert deleted.responses[0].error_code == 0
             namesake = await node.create_topic("t")
-            gate.set()
+            gate.open()
             told = (await slow.receive())[1].responses[0].partition_responses
             assert told[-1].error_code == ErrorCode.UNKNOWN_TOPIC_ID
             fetched = (await other.ask(fetch_request("t", topic_id=namesake))).responses[0].partitions[0]
@@ -346,15 +344,13 @@ def test_a_connection_is_not_read_from_while_too_much_waits_and_some_of_it_is_it
 ) -> None:
     """Many producers that send much at a time wait, and are not turned away."""
     batch_ = long_batch()
-    monkeypatch.setattr(produce_queue, "ROOM_BYTES", 0)
-    monkeypatch.setattr(produce_queue, "MOST_BYTES", 3 * (len(batch_) + produce_queue.REQUEST_BYTES + 1000))
-    gate = Gate(monkeypatch)
 
     async def test() -> None:
         async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
             topic_id = await node.create_topic("t", cleanup_policy="compact")
-            work = node.broker.services.produce_queue
-            assert isinstance(work, ProduceQueue)
+            work, gate = node.broker.services.produce_queue, Gate(node)
+            assert isinstance(work, WorkQueue)
+            work.room_bytes, work.most_bytes = 0, 3 * (len(batch_) + REQUEST_BYTES + 1000) + REQUEST_BYTES
             producers, other = [await node.connect() for _ in range(2)], await node.connect()
 
             async def send(producer: Client, count: int) -> None:
@@ -364,14 +360,13 @@ def test_a_connection_is_not_read_from_while_too_much_waits_and_some_of_it_is_it
             async with trio.open_nursery() as nursery:
                 for producer in producers:
                     await send(producer, 1)
-                while len(work.waiting) < 2:
-                    await trio.lowlevel.checkpoint()
+                await gate.until_waiting(2)
                 for producer in producers:
                     nursery.start_soon(send, producer, 5)
                 for _ in range(3):
                     await other.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
-                assert [len(requests) for requests in work.waiting.values()] == [1, 1]
-                gate.event.set()
+                assert [len(requests) for requests in work.waiting.values()] == [1, 1, 1]
+                gate.open()
             if acks:
                 for producer in producers:
                     told = [(await producer.receive())[1].responses[0].partition_responses[0] for _ in range(6)]
@@ -388,12 +383,12 @@ def test_a_connection_is_not_read_from_while_too_much_waits_and_some_of_it_is_it
 def test_a_connection_whose_requests_would_hold_too_much_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_queue, "MOST_BYTES", 0)
-    monkeypatch.setattr(produce_queue, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 10)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.broker.services.produce_queue.most_bytes = 0
+            node.broker.services.produce_queue.slice_seconds = 0.0
             topic_id = await node.create_topic("t", cleanup_policy="compact")
             greedy, other = await node.connect(), await node.connect()
             for _ in range(2):
@@ -407,7 +402,7 @@ def test_a_connection_whose_requests_would_hold_too_much_is_closed(
 
 def test_only_some_are_under_way_at_the_same_time() -> None:
     """Each may hold the records of a batch, decompressed."""
-    work = ProduceQueue(Env())  # type: ignore[arg-type]
+    work = WorkQueue(Env(), most_begun=3)  # type: ignore[arg-type]
     begun: set[int] = set()
     most = 0
     done: list[int] = []
@@ -421,11 +416,11 @@ def test_only_some_are_under_way_at_the_same_time() -> None:
         begun.remove(number)
         return number
 
-    for number in range(3 * MOST_BEGUN):
+    for number in range(9):
         assert work.add(connection(str(number)), steps(number), None, 10, done.append, needs_answer=True)
     trio.run(served, work)
-    assert most == MOST_BEGUN
-    assert sorted(done) == list(range(3 * MOST_BEGUN))
+    assert most == 3
+    assert sorted(done) == list(range(9))
 
 
 def test_a_request_counts_for_all_that_it_keeps_in_memory() -> None:
@@ -439,22 +434,22 @@ def test_a_request_counts_for_all_that_it_keeps_in_memory() -> None:
 
 
 class Gate:
-    """Holds what takes long until it is opened."""
+    """Holds all Produce requests that take long until it is opened, by one that does."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.event = trio.Event()
-        run_slice = ProduceQueue._run_slice
+    def __init__(self, node: Any) -> None:
+        self._queue = node.broker.services.produce_queue
+        opened = threading.Event()
+        self.open = opened.set
 
-        async def held(work: ProduceQueue, request: Any) -> Any:
-            await self.event.wait()
-            return await run_slice(work, request)
+        def wait() -> Generator[Any, Any, None]:
+            yield opened.wait
 
-        monkeypatch.setattr(ProduceQueue, "_run_slice", held)
+        assert self._queue.add(connection("gate"), wait(), None, 0, lambda _: None)
 
-
-async def until_waiting(node: Any) -> None:
-    while not node.broker.services.produce_queue.waiting:
-        await trio.lowlevel.checkpoint()
+    async def until_waiting(self, count: int = 1) -> None:
+        """Wait until so many clients have one that is held."""
+        while len(self._queue.waiting) <= count:
+            await trio.lowlevel.checkpoint()
 
 
 def data(index: int, records: bytes) -> PartitionProduceData:
@@ -469,7 +464,6 @@ def test_a_topic_that_is_deleted_while_a_long_request_is_appended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With followers that have nothing yet (their place is taken by a high watermark that stands)."""
-    gate = Gate(monkeypatch)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -477,6 +471,7 @@ def test_a_topic_that_is_deleted_while_a_long_request_is_appended(
             kept = await node.create_topic("kept", cleanup_policy="compact")
             monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", lambda self, end: False)
             client, other = await node.connect(), await node.connect()
+            gate = Gate(node)
             request = ProduceRequest(
                 acks=-1,
                 timeout_ms=100,
@@ -486,10 +481,10 @@ def test_a_topic_that_is_deleted_while_a_long_request_is_appended(
                 ],
             )
             await client.send(request)
-            await until_waiting(node)
+            await gate.until_waiting()
             deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
             assert deleted.responses[0].error_code == 0
-            gate.event.set()
+            gate.open()
             with trio.fail_after(60):
                 answer = (await client.receive())[1]
             codes = [topic.partition_responses[0].error_code for topic in answer.responses]
@@ -503,13 +498,13 @@ def test_a_namesake_gets_nothing_of_the_partitions_behind_a_long_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is deleted, and another of its name made, while the first of two batches is judged."""
-    gate = Gate(monkeypatch)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
             topic_id = await node.create_topic("t", 2, cleanup_policy="compact")
             slow, other = await node.connect(), await node.connect()
             keyed = build_batch([Record(0, 1000, b"k", b"v")])
+            gate = Gate(node)
             request = ProduceRequest(
                 acks=1,
                 timeout_ms=1000,
@@ -518,11 +513,11 @@ def test_a_namesake_gets_nothing_of_the_partitions_behind_a_long_batch(
                 ],
             )
             await slow.send(request)
-            await until_waiting(node)
+            await gate.until_waiting()
             deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
             assert deleted.responses[0].error_code == 0
             namesake = await node.create_topic("t", 2)
-            gate.event.set()
+            gate.open()
             told = (await slow.receive())[1].responses[0].partition_responses
             fetched = await other.ask(fetch_request("t", ((0, 0), (1, 0)), topic_id=namesake))
             marks = [each.high_watermark for each in fetched.responses[0].partitions]
@@ -569,14 +564,13 @@ class Unreplicated:
 def test_records_that_were_cut_off_while_others_were_judged_are_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(monkeypatch)
-
     async def test() -> None:
         async with running_node(tmp_path) as node:
             first = await node.create_topic("first")
             other = await node.create_topic("other", cleanup_policy="compact")
             unreplicated = Unreplicated(node, "first", monkeypatch)
             client = await node.connect()
+            gate = Gate(node)
             await client.send(
                 ProduceRequest(
                     acks=-1,
@@ -587,10 +581,10 @@ def test_records_that_were_cut_off_while_others_were_judged_are_not_acknowledged
                     ],
                 )
             )
-            await until_waiting(node)
+            await gate.until_waiting()
             assert unreplicated.partition.log.log_end_offset == 1
             unreplicated.cut_and_lead_again()
-            gate.event.set()
+            gate.open()
             answer = (await client.receive())[1].responses[0].partition_responses[0]
             assert values(unreplicated.partition.log.read_bytes(0, 1 << 20)) == [(0, b"theirs")]
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -625,12 +619,12 @@ def test_a_transactional_request_that_there_is_no_room_for_ends_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its client waits for an answer that nobody is left to give."""
-    monkeypatch.setattr(produce, "STEP_BATCHES", 1)
-    monkeypatch.setattr(ProduceQueue, "add", lambda self, *args, **kwargs: False)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
             topic_id = await node.create_topic("t", 3)
+            node.broker.services.produce_queue.most_bytes = 0
+            gate = Gate(node)
             client = await node.connect()
             await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]))
             while True:
@@ -676,5 +670,6 @@ def test_a_transactional_request_that_there_is_no_room_for_ends_its_connection(
                 )
             )
             assert await client.closed()
+            gate.open()
 
     run(test)

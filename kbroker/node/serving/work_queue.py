@@ -1,12 +1,12 @@
-"""Produce requests that cannot be appended in one go, and those that come behind them on their connections.
+"""Requests that cannot be served in one go: Produce requests, and look-ups by timestamp.
 
-A producer's batches are appended in the order of its requests. Apache Kafka gets that by serving one request of a
-connection at a time; here a connection reads on, so a request that has to wait holds back the next ones in this queue:
+Apache Kafka serves one request of a connection at a time. Here a connection reads on, so a request that has to wait
+holds back the next ones of its kind in this queue: a producer's batches are appended in the order of its requests.
 
-- One that is long to judge, or has very many batches, is appended in slices. One task does them for all connections: a
-  slice of the oldest connection's first request, then of the next one's, and between two slices everybody else has a
-  turn. What needs no lock (a codec's work on megabytes) is done in a thread.
-- One whose transaction must be looked at elsewhere waits for the answer. It goes on at once when that comes.
+- A request that takes long is served in slices. One task does them for all connections: a slice of the oldest
+  connection's first request, then of the next one's, and between two slices everybody else has a turn. What needs no
+  lock (a codec's work on megabytes) is done in a thread.
+- A Produce whose transaction must be looked at elsewhere waits for the answer. It goes on at once when that comes.
 """
 
 from __future__ import annotations
@@ -29,20 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_SECONDS = 0.005
-"""After so long the work of a request gives way; a step of it that takes longer is not interrupted."""
-
-ROOM_BYTES = 128 << 20
-"""While all waiting requests together hold more, connections that have one of them are not read from."""
-
-MOST_BYTES = 512 << 20
-"""The most that they may hold, since others go on: more is taken only where nothing else waits."""
-
-MOST_BEGUN = 4
-"""Requests that are under way at the same time: each may hold the window of a decompressor, 128 MiB for zstd."""
-
 REQUEST_BYTES = 4096
-"""Bytes that a request holds besides its records."""
+"""Bytes that a request holds besides those that are said of it."""
 
 Step = Callable[[], Any] | Later[Any] | None
 """A yield of a request's work: a function to be called in a thread, a value to wait for, or None to give way.
@@ -74,11 +62,27 @@ class _Request:
     """Whether it is one of the few that are under way."""
 
 
-class ProduceQueue:
-    """The requests that wait, and the task that serves them (``run``)."""
+class WorkQueue:
+    """The requests of one kind that wait, and the task that serves them (``run``)."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(
+        self,
+        env: Env,
+        *,
+        room_bytes: int = 128 << 20,
+        most_bytes: int = 512 << 20,
+        most_begun: int = 4,
+        slice_seconds: float = 0.005,
+    ) -> None:
+        """A request under way may hold the window of a decompressor, 128 MiB for zstd: ``most_begun`` at a time."""
         self._env = env
+        self.room_bytes = room_bytes
+        """While all waiting requests together hold more, connections that have one of them are not read from."""
+        self.most_bytes = most_bytes
+        """The most that they may hold, since others go on: more is taken only where nothing else waits."""
+        self.slice_seconds = slice_seconds
+        """After so long the work of a request gives way; a step of it that takes longer is not interrupted."""
+        self._most_begun = most_begun
         self.waiting: dict[str, deque[_Request]] = {}
         """By the client's address, which is its connection's: later requests come after these."""
         self._ready: dict[str, None] = {}
@@ -96,7 +100,7 @@ class ProduceQueue:
         size: int,
         on_done: Callable[[Any], None],
         *,
-        needs_answer: bool,
+        needs_answer: bool = True,
     ) -> bool:
         """Go on with ``work``, which has yielded ``step`` (or None, or has not begun); ``on_done`` gets its value.
 
@@ -104,7 +108,7 @@ class ProduceQueue:
         False if too much waits already; nothing is done then.
         """
         size += REQUEST_BYTES
-        if self.waiting and self._bytes + size > MOST_BYTES:
+        if self.waiting and self._bytes + size > self.most_bytes:
             return False
         self._bytes += size
         requests = self.waiting.setdefault(connection.peer, deque())
@@ -115,7 +119,7 @@ class ProduceQueue:
 
     async def wait_for_room(self, peer: str) -> None:
         """Wait, before more is read from a client, as long as too much waits and something of it is the client's."""
-        while self._bytes > ROOM_BYTES and peer in self.waiting:
+        while self._bytes > self.room_bytes and peer in self.waiting:
             if self._one_over.is_set():
                 self._one_over = trio.Event()
             await self._one_over.wait()
@@ -126,7 +130,7 @@ class ProduceQueue:
             if not self._ready:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
-            peer = next(peer for peer in self._ready if self.waiting[peer][0].begun or self._begun < MOST_BEGUN)
+            peer = next(peer for peer in self._ready if self.waiting[peer][0].begun or self._begun < self._most_begun)
             del self._ready[peer]
             request = self.waiting[peer][0]
             if not request.begun:
@@ -156,7 +160,7 @@ class ProduceQueue:
 
         Called by whoever has set the value. Never raises.
         """
-        until = self._env.now() + SLICE_SECONDS
+        until = self._env.now() + self.slice_seconds
         following: _Request | None = request
         while following is not None:
             if self._advance(following, until) is not _State.OVER:
@@ -181,7 +185,7 @@ class ProduceQueue:
 
     async def _run_slice(self, request: _Request) -> _State:
         """Go on with a request, in a thread where that is what it asks for."""
-        until = self._env.now() + SLICE_SECONDS
+        until = self._env.now() + self.slice_seconds
         while True:
             result = None
             if callable(request.step) and not self._is_given_up(request):
@@ -219,7 +223,7 @@ class ProduceQueue:
             logger.info("closing connection from %s: %s", connection.peer, error)
             connection.scope.cancel()
         except Exception:
-            logger.exception("Produce from %s failed", connection.peer)
+            logger.exception("a request of %s failed", connection.peer)
             connection.scope.cancel()
         return _State.OVER
 
