@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter_ns
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.node.serving.dispatcher import Dispatcher
@@ -153,7 +154,7 @@ class ObservedDispatcher(Dispatcher):
     def see_each(self, observer: RequestObserver, wanted: bool) -> None:
         """Tell observers of each request, those of shortcuts too, from the next one on; until nobody wants that."""
         (self._wish_each.add if wanted else self._wish_each.discard)(observer)
-        self.serve_now = self._serve_seen if self._wish_each else super().serve_now
+        self.serve_now = self._serve_seen if self._wish_each else MethodType(_serve_now, self)
 
     def observe(self, observers: Sequence[RequestObserver]) -> None:
         """Tell these, from the first request on."""
