@@ -140,7 +140,7 @@ def test_without_restart_the_others_serve_on_and_the_exit_code_tells(tmp_path: P
         assert told.returncode == 1 and '"healthy": false' in told.stdout
         assert told.stderr == "kbroker: broker 4 is not registered\n"
         assert health(addresses[1], "--broker", "1").returncode == 0
-        eventually(lambda: "\nbut not complete: broker 3 is fenced" in health(addresses[1]).stdout, "node 3 is fenced")
+        eventually(lambda: "\nbut not complete: Broker 3 is fenced" in health(addresses[1]).stdout, "node 3 is fenced")
         assert health(addresses[1], "--broker", "3", seconds=2).returncode == 1
         assert health(addresses[1], "--complete").returncode == 1
         running.nodes()[1].kill()
