@@ -82,11 +82,16 @@ def test_the_protocol_is_a_page(open_page: OpenPage, node: Node) -> None:
     page.locator(".exchanges tbody .chip").first.click()
     page.get_by_label("Filter: words").fill("")
     expect(page.get_by_text("only the rebalance of group shop")).to_be_visible()
+    page.locator(".exchanges tbody tr button.plain").first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".exchanges tr.chosen")).to_have_count(1)
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         page.screenshot(path=SCREENSHOTS / f"protocol-{theme}.png")
         assert violations(page) == []
     page.get_by_role("button", name="Pause").click()
+    node.work("later")
+    expect(page.get_by_text(re.compile("paused, [1-9]"))).to_be_visible()
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     # Nobody is watched any more by this page; it has what it had when it is shown again.

@@ -22,7 +22,7 @@ from kbroker.observe.explorer.exchange import CLIENT, Closed, ConnectionInfo, Ex
 from kbroker.observe.explorer.lines import Item, line_of, read_items
 from kbroker.observe.explorer.story import Filter, Story, Told, document_of
 from kbroker.observe.explorer.text import details, heading, line, skipped_line
-from kbroker.tools.cli.common import complain, not_negative, positive, readable_errors
+from kbroker.tools.cli.common import complain, positive, readable_errors
 from kbroker.tools.cli.output import print_json, print_table, write
 from kbroker.tools.cli.parser import UsageError
 from kbroker.wire.errors import WireError
@@ -33,6 +33,7 @@ EXPLORER_VARIABLE: Final = "KBROKER_EXPLORER"
 
 DETAILS = """\
 A node is watched that was started with --explorer. In a terminal the space bar pauses, and q ends.
+kbroker console --explorer HOST:PORT shows the same as a page in the browser.
 """
 
 QUEUED_BYTES: Final = 32 << 20
@@ -70,16 +71,12 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="all fields beside their bytes, and explanations")
     parser.add_argument("--json", action="store_true", help="a JSON document a line; with --verbose also the fields")
-    parser.add_argument(
-        "--web", nargs="?", const=0, type=not_negative, metavar="PORT", help="show it as a page in the browser instead"
-    )
     parser.add_argument("--count", type=positive, metavar="N", help="end after so many")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show until it is ended, or the nodes do."""
     shown = _filter(arguments)
-    _refuse_beside_page(arguments)
     if arguments.read is not None:
         if arguments.explorer or arguments.connections:
             raise UsageError("--read shows a file: it goes with neither --explorer nor --connections")
@@ -99,25 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
             _list_connections(nodes, json=arguments.json, with_nodes=arguments.internal)
             return 0
         apis = sorted(shown.apis)
-        is_page = arguments.web is not None
         for node in nodes:
-            node.open(apis=apis, client=shown.client or "", controllers=shown.internal or is_page)
-        if is_page:
-            from kbroker.tools.cli.watch_page import serve_page
-
-            serve_page(nodes, arguments.web)
-            return 0
+            node.open(apis=apis, client=shown.client or "", controllers=shown.internal)
         save = None if arguments.save is None else stack.enter_context(_made(arguments.save))
         _Live(nodes, _Display(arguments, shown, save)).run()
     return 0
-
-
-def _refuse_beside_page(arguments: argparse.Namespace) -> None:
-    names = ("read", "save", "connections", "topic", "group", "transaction", "errors", "verbose", "json", "count")
-    if arguments.web is not None:
-        for name in names:
-            if getattr(arguments, name):
-                raise UsageError(f"--web: the page does that itself; leave --{name} out")
 
 
 def _filter(arguments: argparse.Namespace) -> Filter:
