@@ -35,8 +35,8 @@ not tell this client, is a note. It changes nothing and writes nothing. Each que
 (10 s), brokers are asked at the same time. An address with TLS is connected to with versions before 1.2, too, and one
 that refuses the client in other ways, to say why. A broker may log such handshakes, which fail.
 
-Groups that have members are looked at twice, six seconds apart (`--look-again`): whether a group rebalances for ever,
-or stands still, is seen only so. `--json` writes one document. The exit code is 1 if there is an error, else 0;
+Groups that have members are looked at twice, ten seconds apart (`--look-again`): whether a group rebalances for ever,
+or is stuck, is seen only so. `--json` writes one document. The exit code is 1 if there is an error, else 0;
 warnings and notes leave it 0. `--only CHECK` and `--skip CHECK` choose checks, `--list` names them.
 
 ## Checks

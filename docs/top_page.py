@@ -5,9 +5,10 @@ from __future__ import annotations
 from kbroker.client.groups import GroupListing
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.tools.cli.cluster_state import NodeState
-from kbroker.tools.top.course import Course, first
-from kbroker.tools.top.facts import Look, OpenTransaction, RequestTimes, Scrape
+from kbroker.client.transactions import TransactionDescription
+from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
+from kbroker.tools.top.facts import RequestTimes, Scrape, Snapshot
+from kbroker.tools.top.history import ClusterHistory, first
 from kbroker.tools.top.keys import HELP, Ui
 from kbroker.tools.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, SCRAPE_SECONDS, TRANSACTIONS
 from kbroker.tools.top.screen import draw, plain
@@ -20,12 +21,12 @@ _TOPICS = {"clicks": (3, 9_200, 410), "orders": (3, 1_310, 96), "payments": (2, 
 """Topic -> partitions, records a second, bytes of each."""
 
 
-def sample() -> Course:
+def sample() -> ClusterHistory:
     """A cluster of three nodes, one of them down, seen twice."""
     return first(_look(0)).after(_look(2))
 
 
-def _look(at: int) -> Look:
+def _look(at: int) -> Snapshot:
     topics = []
     ends: dict[TopicPartition, int] = {}
     sizes: dict[TopicPartition, int] = {}
@@ -39,17 +40,23 @@ def _look(at: int) -> Look:
             sizes[TopicPartition(name, number)] = (1_000_000 + rate * at // count) * each
         topics.append(TopicDescription(name, ZERO_UUID, False, tuple(partitions)))
     now_ms = 1_764_115_200_000 + 1000 * at
-    nodes = {node: NodeState(4 if node < 3 else 0, 8, 0 if node < 3 else 8, fenced=node == 3) for node in (1, 2, 3)}
+    brokers = tuple(ClusterBroker(node, f"kafka{node}", 9092, None, node == 3) for node in (1, 2, 3))
+    open_for = TransactionDescription(
+        "payments-1", 2, "Ongoing", 4001, 0, 60_000, now_ms - 75_000, (TopicPartition("payments", 1),)
+    )
     written = {name: 5e9 + rate * each * at for name, (_, rate, each) in _TOPICS.items()}
     times = {"Produce": (0.4, 3.1, 2.2), "Fetch": (12.0, 500.0, 499.0), "OffsetCommit": (0.3, 1.9, 1.5)}
-    return Look(
-        at=float(at),
-        now_ms=now_ms,
-        cluster_id="q1Sh-9_ASHW2uYyVhSpUwg",
-        controller=1,
-        brokers=tuple(ClusterBroker(node, f"kafka{node}", 9092, None, node == 3) for node in (1, 2, 3)),
-        nodes=nodes,
-        topics=tuple(topics),
+    return Snapshot(
+        float(at),
+        ClusterView(
+            now_ms,
+            "q1Sh-9_ASHW2uYyVhSpUwg",
+            brokers,
+            Quorum(1),
+            topics=topics,
+            counts=replica_counts(topics, brokers),
+            transactions=(open_for,),
+        ),
         ends=ends,
         sizes=sizes,
         groups=(
@@ -61,11 +68,8 @@ def _look(at: int) -> Look:
             "warehouse": {TopicPartition("orders", number): 999_200 + number for number in range(3)},
         },
         record_times={TopicPartition("orders", number): (999_200 + number, now_ms - 94_000) for number in range(3)},
-        transactions=(
-            OpenTransaction("payments-1", 4001, "Ongoing", 2, now_ms - 75_000, (TopicPartition("payments", 1),)),
-        ),
         transactions_count=1,
-        held={TopicPartition("payments", 1): 212},
+        blocked={TopicPartition("payments", 1): 212},
         scrapes=(
             Scrape(
                 "http://kafka1:9404/metrics",

@@ -29,8 +29,9 @@ from compat_tests.cluster.moments import Moment, read_moments
 from compat_tests.groups.conftest import OPTIONS
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError
+from kbroker.tools.cli.cluster import health_problems
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.tools.cli.cluster_state import ask_state, problems
+from kbroker.tools.diagnosis.asking import ask_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3
@@ -103,7 +104,7 @@ class Compose:
         for number, port in enumerate(self.ports, 1):
             try:
                 with BrokerClient(f"localhost:{port}", timeout=5) as client:
-                    missing = problems(ask_state(client), broker=number, complete=True)
+                    missing = health_problems(ask_cluster(client), broker=number, complete=True)
             except ClientError as error:
                 missing = [str(error)]
             found += [f"kafka-{number}: {problem}" for problem in missing]

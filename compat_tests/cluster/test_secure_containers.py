@@ -25,8 +25,9 @@ from kbroker.client.security import ClientSecurity
 from kbroker.config.properties import parse_properties
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.security.sasl.jaas import parse_jaas
+from kbroker.tools.cli.cluster import health_problems
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.tools.cli.cluster_state import ask_state, problems
+from kbroker.tools.diagnosis.asking import ask_cluster
 
 NODES = ("secure-1", "secure-2", "secure-3")
 WITHIN = 90.0
@@ -102,7 +103,7 @@ class SecureCompose:
         for node, port in enumerate(self.ports, 1):
             try:
                 with Client(f"localhost:{port}", timeout=5, security=security) as client:
-                    found += problems(ask_state(client), broker=node, complete=True)
+                    found += health_problems(ask_cluster(client), broker=node, complete=True)
             except ClientError as error:
                 found.append(f"{NODES[node - 1]}: {error}")
         return found

@@ -132,10 +132,11 @@ def test_troubles_are_told_with_what_helps(open_page: OpenPage, theme: str) -> N
     def with_troubles(route: Route) -> None:
         told = route.fetch(timeout=PATIENCE_MS).json()
         topic = "Topic orders: partitions 0 and 3 of 6 have"
+        links = [{"kind": "topic", "topic": "orders"}]
         told["troubles"] = [
-            {"severity": "error", "text": "Broker 2 is fenced: it is registered, and does not serve.", "link": ""},
-            {"severity": "error", "text": f"{topic} no leader: nobody can read or write there.", "link": "#/topic"},
-            {"severity": "warning", "text": f"{topic} replicas that are not in sync.", "link": "#/topic"},
+            {"severity": "error", "text": "Broker 2 is fenced: it is registered, and does not serve.", "links": []},
+            {"severity": "error", "text": f"{topic} no leader: nobody can read or write there.", "links": links},
+            {"severity": "warning", "text": f"{topic} replicas that are not in sync.", "links": links},
         ]
         for number, trouble in enumerate(told["troubles"]):
             since = told["now"] - 180_000

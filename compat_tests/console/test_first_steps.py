@@ -29,15 +29,15 @@ def story(bootstrap: str) -> Iterator[Story]:
 
 def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage, story: Story) -> None:
     page = open_page("#/overview")
-    behind = page.get_by_role("table", name="Groups that are behind")
-    expect(behind.get_by_role("row", name=story.billing)).to_contain_text("stands for", timeout=PATIENCE)
+    behind = page.get_by_role("table", name="Lagging groups")
+    expect(behind.get_by_role("row", name=story.billing)).to_contain_text("stuck for", timeout=PATIENCE)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "behind-light.png")
     behind.get_by_role("link", name=story.billing, exact=True).click()
     expect(page.get_by_role("heading", name="Why records wait")).to_be_visible()
     partition, offset = story.bad
     reason = page.locator(".troubles li", has_text=f"{story.orders}-{partition}")
-    expect(reason).to_contain_text(f"{story.billing}-1 at 127.0.0.1 has stood at offset {offset}")
+    expect(reason).to_contain_text(f"{story.billing}-1 at 127.0.0.1 is stuck at offset {offset}")
     page.screenshot(path=SCREENSHOTS / "stands-light.png")
     reason.get_by_role("link", name="Look at record").click()
     first = page.locator("tr[data-record]").first
@@ -62,10 +62,10 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
     expect(page.locator(".status")).to_contain_text(re.compile(r"1 record shown \(300 records read"))
 
     page.goto(page.url.split("#")[0] + f"#/groups?filter={story.ledger}")
-    page.get_by_role("link", name=f"Why {story.ledger} stands").click(timeout=PATIENCE)
+    page.get_by_role("link", name=f"Why {story.ledger} is stuck").click(timeout=PATIENCE)
     reason = page.locator(".troubles li", has_text=f"{story.payments}-0")
     expect(reason).to_contain_text(
-        "holds up readers of committed records at offset 10; 16 records wait", timeout=PATIENCE
+        "blocks readers of committed records at offset 10; 16 records wait", timeout=PATIENCE
     )
     reason.get_by_role("link", name="See the transaction").click()
     expect(page.get_by_label("Filter transactions by id")).to_have_value(story.settlement)

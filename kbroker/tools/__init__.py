@@ -1,5 +1,5 @@
-"""Tools for people: the command (`cli`), the console in the browser, the doctor, and `kbroker top`.
+"""Tools for people: the command (`cli`), the console in the browser, the doctor, `kbroker top`, and their `diagnosis`.
 
-The client that tools ask a cluster with is `kbroker.client`; a node imports nothing from here. Begin with `cli`: its
-table names the module of each command.
+The client that tools ask a cluster with is `kbroker.client`, not here; a node imports nothing from here. Begin with
+`cli`: its table names the module of each command.
 """

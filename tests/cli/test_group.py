@@ -194,7 +194,7 @@ def test_a_group_is_told_why_it_gets_nothing(kb: Run, broker: RunningBroker, tmp
     kb("topic", "truncate", "kept", "--all", "-y")
     emptied = "kept-0: nothing is left to read, all that the group's lag of 8 counts is gone"
     text = kb("group", "describe", "hungry").out
-    assert emptied in text and "The group goes on with the next record" in text
+    assert emptied in text and "The group continues with the next record" in text
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "hungry", "group.protocol": "consumer"}
     )

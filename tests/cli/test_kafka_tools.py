@@ -16,8 +16,8 @@ from kbroker.tools.cli.kafka_tools.__main__ import TOOLS, main
 from kbroker.tools.cli.kafka_tools.console_consumer import OPTIONS as CONSUMER_OPTIONS
 from kbroker.tools.cli.kafka_tools.console_consumer import formatter
 from kbroker.tools.cli.kafka_tools.console_producer import records
-from kbroker.tools.cli.kafka_tools.java_order import in_hash_order
 from kbroker.tools.cli.kafka_tools.options import Kind, Options, UsageError
+from kbroker.tools.cli.kafka_tools.topics import in_hash_order
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Result, Run

@@ -17,10 +17,12 @@ import psutil
 import pytest
 
 from kbroker.client import Client
-from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.client.nodes import ClusterBroker, describe_cluster, describe_quorum
+from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.tools.cli.cluster_state import ClusterState, NodeState, summarise
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
+from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
+from kbroker.types import ZERO_UUID
 
 ROOT = str(Path(__file__).parents[2])
 pytestmark = pytest.mark.slow
@@ -138,7 +140,7 @@ def test_without_restart_the_others_serve_on_and_the_exit_code_tells(tmp_path: P
         assert told.returncode == 1 and '"healthy": false' in told.stdout
         assert told.stderr == "kbroker: broker 4 is not registered\n"
         assert health(addresses[1], "--broker", "1").returncode == 0
-        eventually(lambda: "\nbut not complete: broker 3 is fenced" in health(addresses[1]).stdout, "node 3 is fenced")
+        eventually(lambda: "\nbut not complete: Broker 3 is fenced" in health(addresses[1]).stdout, "node 3 is fenced")
         assert health(addresses[1], "--broker", "3", seconds=2).returncode == 1
         assert health(addresses[1], "--complete").returncode == 1
         running.nodes()[1].kill()
@@ -200,34 +202,19 @@ def test_what_the_table_shows(tmp_path: Path) -> None:
         node.enter(State.SERVING)
     nodes[2].enter(State.DEAD)
     nodes[2].how = "SIGKILL"
-    cluster = summarise(
-        "id",
-        2,
-        {1: False, 2: False, 3: True, 4: False},
-        1,
-        [(1, [1, 2, 3], [1, 2]), (2, [2, 3, 1], [2, 1]), (-1, [3], [3])],
-    )
-    assert cluster == ClusterState(
-        "id",
-        2,
-        {
-            1: NodeState(1, 2, 0, False),
-            2: NodeState(1, 2, 0, False),
-            3: NodeState(0, 3, 2, True),
-            4: NodeState(0, 0, 0, False),
-        },
-        topics=1,
-        partitions=3,
-        leaderless=1,
-        short=2,
-    )
+    brokers = [ClusterBroker(number, "a", 1, None, number == 3) for number in (1, 2, 3, 4)]
+    entries = [(1, (1, 2, 3), (1, 2)), (2, (2, 3, 1), (2, 1)), (None, (3,), (3,))]
+    partitions = [PartitionDescription(number, each[0], 0, *each[1:], ()) for number, each in enumerate(entries)]
+    topics = [TopicDescription("t", ZERO_UUID, False, tuple(partitions))]
+    counts = replica_counts(topics, brokers)
+    cluster = ClusterView(0, "id", brokers, Quorum(2), topics=topics, counts=counts)
     now = time.monotonic() + 200
     rows = [row(node, cluster, now) for node in nodes]
     assert rows[0] == (["1", "127.0.0.1:9092", "-", "serving", "3m", "voter", "1", "2", "0", "0"], "green")
     assert rows[1][0][5] == "active"
     assert rows[2][0][3:] == ["dead (SIGKILL)", "3m", "voter", "0", "3", "2", "0"] and rows[2][1] == "bold red"
     assert rows[3][0][5] == "-", "a broker only"
-    assert caption(cluster) == "1 topics, 3 partitions, 2 with a short ISR, 1 WITHOUT A LEADER"
+    assert caption(cluster) == "1 topics, 3 partitions, 2 under-replicated, 1 WITHOUT A LEADER"
     assert caption(None) == "the cluster does not answer"
     assert row(nodes[0], None, now)[0][6:9] == ["-", "-", "-"]
     assert table(rows, "below").row_count == 4

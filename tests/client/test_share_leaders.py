@@ -11,11 +11,11 @@ from kbroker.client import Client, ResponseError, group_offsets
 from kbroker.client.group_offsets import look_at_group, plan_reset
 from kbroker.client.groups import GroupDescription
 from kbroker.client.log_places import START
-from kbroker.client.lost_records import losses
 from kbroker.client.offset_resets import ShiftBy, Strategy, ToCurrent
 from kbroker.client.share_groups import ShareOffset
 from kbroker.errors import ErrorCode
 from kbroker.tools.cli.share_group import add_in_flight, settled_offsets
+from kbroker.tools.diagnosis.lost_records import lost_records
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import describe_share_group_offsets as describe
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -104,7 +104,7 @@ def test_a_leader_that_is_there_again_is_asked_and_nothing_is_said_of_it(broker:
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((code, -1, -1), (0, 4, 5))
     with Client(broker.bootstrap, timeout=120) as client:
         offsets, unknown = settled_offsets(client, "g")
-    assert unknown == {} and losses({}, unknown) == []
+    assert unknown == {} and lost_records({}, unknown) == []
     assert offsets == {HERE: ShareOffset(3, 2), THERE: ShareOffset(4, 5)}
     asked = [request for name, _, request in broker.requests if name == "ListOffsets"]
     assert [each.partition_index for each in asked[0].topics[0].partitions] == [1], "the others are known"
@@ -131,7 +131,7 @@ def test_a_partition_that_has_no_leader_is_told_of_once_it_was_waited_for(broker
         with Client(broker.bootstrap, timeout=seconds) as client:
             offsets, unknown = settled_offsets(client, "g")
             assert set(unknown) == {THERE} and unknown[THERE].code == ErrorCode.LEADER_NOT_AVAILABLE
-            assert [loss.text for loss in losses({}, unknown)] == [
+            assert [each.text for each in lost_records({}, unknown)] == [
                 "t-1: there is no leader: nobody can read or write there."
             ]
             assert offsets[HERE] == ShareOffset(3, 2) and offsets[THERE].start is None

@@ -12,7 +12,8 @@ import trio.testing
 from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.tools.console import catalogue
 from kbroker.tools.console.catalogue import TopicCatalogue, Topics
-from kbroker.tools.console.totals import OfBroker, count
+from kbroker.tools.console.totals import count
+from kbroker.tools.diagnosis.facts import ReplicaCounts
 from kbroker.types import ZERO_UUID
 
 
@@ -136,6 +137,6 @@ def test_topics_are_counted() -> None:
     totals = count(topics, {"__offsets": 9.0, "a": 0.0, "b": 7.0}, {"__offsets": 3.0, "b": 2.0})
     assert (totals.topics, totals.internal, totals.partitions) == (2, 1, 4)
     assert (totals.under_replicated, totals.leaderless, [each.name for each in totals.troubled]) == (2, 1, ["a"])
-    assert totals.brokers == {1: OfBroker(2, 4, 1), 2: OfBroker(1, 4, 2)}
+    assert totals.brokers == {1: ReplicaCounts(2, 4, 1), 2: ReplicaCounts(1, 4, 2)}
     assert (totals.bytes_rate, totals.records_rate, totals.busiest) == (7.0, 2.0, [("b", 7.0, 2.0)])
     assert count(topics, {}, {}).bytes_rate is None

@@ -12,7 +12,7 @@ from kbroker.client.topics import NewTopic, create_topics, delete_records, list_
 from kbroker.testing import RunningBroker
 from kbroker.tools.console.api.copy_steps import ImportOrder, ReplayOrder
 from kbroker.tools.console.record_range import RecordRange
-from kbroker.tools.console.scan import Look
+from kbroker.tools.console.scan import RecordView
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError, WireError
 
@@ -80,7 +80,7 @@ class Control:
 def test_records_that_are_gone_before_a_replay_comes_to_them_are_told(client: Client) -> None:
     assert ImportOrder("from", "jsonl", keeps_partitions=False).step(client, ROWS, 0, None).stored == COUNT
     delete_records(client, {TopicPartition("from", 0): 10})
-    order = ReplayOrder(RecordRange(Look("from"), None, "earliest"), "to", keeps_partitions=True)
+    order = ReplayOrder(RecordRange(RecordView("from"), None, "earliest"), "to", keeps_partitions=True)
     outcome = order.step(client, {0: 4}, {0: COUNT}, None, Control())
     assert outcome.notes == ["partition 0: offsets 4 to 9 are gone from the log"]
     count = outcome.stored

@@ -24,7 +24,7 @@ from kbroker.client.topics import (
     list_offsets,
 )
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.tools.console.standing import STANDS_MS
+from kbroker.tools.diagnosis.stuck_groups import STUCK_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -198,13 +198,13 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     assert (row["lag"], row["partitions"]) == (6, 2)
     [reason] = told["reasons"]
     assert reason["text"] == "Nobody is in the group, and 6 records wait for it."
-    assert [place["kind"] for place in reason["places"]] == ["record", "broken"]
+    assert [link["kind"] for link in reason["links"]] == ["record", "broken"]
     row = lag_of(console, "offsets-only")
     # The looks at the list and at the group are those of one course.
     assert {lag for _, lag, _ in told["course"]} <= {0, 6} and told["course"][-1][1] == 6 == row.pop("course")[-1]
     assert told["course"][-1][2] >= 290
-    assert row.pop("stands_since") is None or time.monotonic() - began > STANDS_MS / 1000
-    told = {"lag": 6, "waiting": 6, "goes_on": False}
+    assert row.pop("stuck_since") is None or time.monotonic() - began > STUCK_MS / 1000
+    told = {"lag": 6, "waiting": 6, "advances": False}
     assert row == {"group": "offsets-only", "state": "Empty", **told}
 
 
@@ -246,7 +246,7 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     told = console.get("group", group="done").json
     assert (told["partitions"][0]["lag"], told["reasons"]) == (3, [])
     row = lag_of(console, "done")
-    assert (row["lag"], row["waiting"], row["stands_since"]) == (3, 0, None)
+    assert (row["lag"], row["waiting"], row["stuck_since"]) == (3, 0, None)
     # One that has not read the first record has it to read; and so has one before a record that comes later.
     commit_offsets(client, "not-done", {paid: 0})
     [reason] = console.get("group", group="not-done").json["reasons"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kbroker.client.records_io.record_filter import parse_filter
 from kbroker.tools.console.masking import MASK, MASKED, Masking, parse_mask
 from kbroker.tools.console.record_view import LIST_JSON_LIMIT, MAX_HEADERS, shown_part, shown_record
-from kbroker.tools.console.scan import Found, Look
+from kbroker.tools.console.scan import Found, RecordView
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 
@@ -60,7 +60,7 @@ def test_what_is_hidden_cannot_be_looked_for() -> None:
     masking = Masking([parse_mask("*=$.card")], "t")
     record = Record(0, 0, None, document(card=SECRET))
     for text in ("4111", f'$.card = "{SECRET}"', "value ~ 1111", "$.card ~ 4"):
-        look = Look("t", parse_filter(text), masking)
+        look = RecordView("t", parse_filter(text), masking)
         assert look.sift(0, record, TimestampType.CREATE_TIME) is None
 
 

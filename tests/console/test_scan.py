@@ -19,7 +19,7 @@ from kbroker.tools.console.api import exports
 from kbroker.tools.console.api.exports import _every_latest
 from kbroker.tools.console.api.records import _shown_range
 from kbroker.tools.console.record_range import Limits, RecordRange
-from kbroker.tools.console.scan import Budget, Found, Look, Page, every, forward, ranges
+from kbroker.tools.console.scan import Budget, Found, Page, RecordView, every, forward, ranges
 from kbroker.tools.console.scan_back import backward, latest_per_key
 from kbroker.tools.console.tail import STEP_RECORDS, Step, Tail
 from kbroker.types import TopicPartition
@@ -77,7 +77,7 @@ def limits(client: Client, topic: str = "numbers") -> tuple[dict[int, int], dict
 )
 def test_pages_forward_are_everything_once(client: Client, limit: int, text: str, expected: Sequence[int]) -> None:
     starts, ends = limits(client)
-    look = Look("numbers", parse_filter(text))
+    look = RecordView("numbers", parse_filter(text))
     seen: list[int] = []
     positions = starts
     rounds = 0
@@ -100,7 +100,7 @@ def test_pages_forward_are_everything_once(client: Client, limit: int, text: str
 @pytest.mark.parametrize("text", ["", "$.n < 500"])
 def test_pages_backward_are_everything_once(client: Client, limit: int, text: str) -> None:
     starts, ends = limits(client)
-    look = Look("numbers", parse_filter(text))
+    look = RecordView("numbers", parse_filter(text))
     seen: list[int] = []
     before = ends
     while True:
@@ -116,7 +116,7 @@ def test_pages_backward_are_everything_once(client: Client, limit: int, text: st
 @pytest.mark.parametrize("records", [1, 50, 400])
 def test_a_look_that_runs_out_of_its_budget_goes_on_where_it_was(client: Client, records: int) -> None:
     starts, ends = limits(client)
-    look = Look("numbers", parse_filter("$.n >= 0"))
+    look = RecordView("numbers", parse_filter("$.n >= 0"))
     for step in (forward, backward):
         positions = starts if step is forward else ends
         seen: list[int] = []
@@ -137,7 +137,7 @@ def test_a_look_that_runs_out_of_its_budget_goes_on_where_it_was(client: Client,
 def test_records_larger_than_a_look_are_shown_all_the_same(client: Client, text: str) -> None:
     """Newest first, each look goes on, although not even one record is within its bytes."""
     starts, ends = limits(client, "large")
-    look = Look("large", parse_filter(text))
+    look = RecordView("large", parse_filter(text))
     before, seen = ends, []
     while True:
         page = backward(client, look, starts, before, 100, Budget(size=50_000))
@@ -166,7 +166,7 @@ def test_the_latest_of_each_key_is_right_however_little_a_look_reads(
     client: Client, records: int, limit: int, text: str, expected: range
 ) -> None:
     starts, ends = limits(client)
-    look = Look("numbers", parse_filter(text))
+    look = RecordView("numbers", parse_filter(text))
     before, known, found = ends, frozenset[bytes](), list[int]()
     # One that reads next to nothing is right in all that it shows, and gets on; that it comes to the start takes long.
     for _ in range(60):
@@ -186,14 +186,14 @@ def test_the_latest_of_each_key_is_right_however_little_a_look_reads(
 
 def test_a_look_at_the_latest_says_where_it_stopped(client: Client) -> None:
     starts, ends = limits(client)
-    page, _ = latest_per_key(client, Look("numbers"), starts, ends, 1000, Budget(records=40))
+    page, _ = latest_per_key(client, RecordView("numbers"), starts, ends, 1000, Budget(records=40))
     [note] = page.notes
     assert note.startswith("read back to offset ") and note.endswith(": keys that are not here are older")
 
 
 def test_an_export_of_as_many_keys_as_may_be_is_whole(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     starts, ends = limits(client)
-    wanted = RecordRange(Look("numbers"), None, "earliest")
+    wanted = RecordRange(RecordView("numbers"), None, "earliest")
     told = Limits(starts, starts, ends, firsts=starts)
     monkeypatch.setattr(trio.from_thread, "check_cancelled", lambda: None)
     monkeypatch.setattr(scan_back, "MAX_KEYS", KEYS)
@@ -217,13 +217,13 @@ def test_the_code_for_spark_reads_what_the_page_shows(client: Client) -> None:
     lower = {partition: end - 5 for partition, end in ends.items()}
     lowest = {partition: end - 9 for partition, end in ends.items()}
     for begin in ("earliest", "latest"):
-        first = RecordRange(Look("numbers"), None, begin)
+        first = RecordRange(RecordView("numbers"), None, begin)
         page = Page([], lower, finished=False)
         assert _shown_range(page, first, told, newest_first=True) == (lower, ends)
-        more = RecordRange(Look("numbers"), None, begin, positions=lower)
+        more = RecordRange(RecordView("numbers"), None, begin, positions=lower)
         page = Page([], lowest, finished=False)
         assert _shown_range(page, more, told, newest_first=True) == (lowest, lower)
-    first = RecordRange(Look("numbers"), None, "earliest")
+    first = RecordRange(RecordView("numbers"), None, "earliest")
     assert _shown_range(Page([], lower, finished=False), first, told, newest_first=False) == (starts, lower)
 
 
@@ -232,14 +232,14 @@ def test_what_is_gone_from_the_log_is_told(client: Client) -> None:
     _, ends = limits(client, "cut")
     partition = max(ends, key=lambda each: ends[each])
     delete_records(client, {TopicPartition("cut", partition): 5})
-    page = forward(client, Look("cut"), {partition: 0}, {partition: ends[partition]}, 100, Budget())
+    page = forward(client, RecordView("cut"), {partition: 0}, {partition: ends[partition]}, 100, Budget())
     assert page.notes == [f"partition {partition}: offsets 0 to 4 are gone from the log"]
     assert len(page.records) == ends[partition] - 5
 
 
 def test_a_tail_shows_or_counts_each_record(client: Client) -> None:
     _, ends = limits(client, "tail")
-    tail = Tail(client, Look("tail"), ends)
+    tail = Tail(client, RecordView("tail"), ends)
     try:
         with Client(client.bootstrap) as other:
             fill(other, "tail", range(5 * STEP_RECORDS))
@@ -251,7 +251,7 @@ def test_a_tail_shows_or_counts_each_record(client: Client) -> None:
         assert len(shown) == len(set(shown)) >= STEP_RECORDS
         assert len(shown) + skipped == 5 * STEP_RECORDS
         # Where it ended is where another begins.
-        again = Tail(client, Look("tail"), steps[-1].positions)
+        again = Tail(client, RecordView("tail"), steps[-1].positions)
         assert again.step().seen == 0
         again.close()
     finally:
@@ -273,7 +273,7 @@ def test_a_tail_counts_what_it_does_not_show_by_the_headers_of_batches(
             yield iter(parts), size
 
     monkeypatch.setattr(reader, "iter_windows", counting)
-    for look in (Look("burst"), Look("burst", parse_filter("$.n >= 0"))):
+    for look in (RecordView("burst"), RecordView("burst", parse_filter("$.n >= 0"))):
         _, ends = limits(client, "burst")
         tail = Tail(client, look, ends)
         try:
@@ -302,7 +302,7 @@ def test_an_export_that_finds_nothing_ends_when_it_is_cancelled(client: Client) 
             trio.from_thread.run_sync(scope.cancel)
 
     def run() -> None:
-        every(client, Look("numbers"), starts, never, take, trio.from_thread.check_cancelled)
+        every(client, RecordView("numbers"), starts, never, take, trio.from_thread.check_cancelled)
 
     async def main() -> bool:
         with scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.tools.console.seen_keys import SeenKeys
+from kbroker.tools.console.state import SeenKeys
 
 
 def test_one_who_goes_on_and_on_forgets_nobody_else() -> None:

@@ -18,8 +18,8 @@ from kbroker.security.authorizer.types import AclOperation, AclPermission, Patte
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.console.api.session import user_properties
-from kbroker.tools.console.back_off import BackOff
 from kbroker.tools.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
+from kbroker.tools.console.state import BackOff
 from kbroker.types import TopicPartition
 from tests.console.console_process import ConsoleProcess, console_process, eventually
 

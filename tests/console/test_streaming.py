@@ -15,7 +15,7 @@ from kbroker.client import ConnectionFailed
 from kbroker.tools.console.call import Refused
 from kbroker.tools.console.serving import SEND_SECONDS, listen
 from kbroker.tools.console.sessions import Sessions
-from kbroker.tools.console.streaming import CutShort, Give, Place, Streamed
+from kbroker.tools.console.streaming import CutShort, Give, LimiterSlot, Streamed
 
 
 def sent_by(produce: Callable[[Give], Awaitable[None]], *, gone: bool = False) -> list[Message]:
@@ -114,11 +114,11 @@ def test_a_file_that_is_cut_short_has_no_proper_end() -> None:
 def test_a_place_is_held_until_it_is_left() -> None:
     async def main() -> None:
         limiter = trio.CapacityLimiter(1)
-        place = Place(limiter, "no place is free")
+        place = LimiterSlot(limiter, "no place is free")
         with pytest.raises(Refused, match="no place"):
-            Place(limiter, "no place is free")
+            LimiterSlot(limiter, "no place is free")
         place.leave()
-        Place(limiter, "no place is free").leave()
+        LimiterSlot(limiter, "no place is free").leave()
 
     trio.run(main)
 

@@ -165,7 +165,7 @@ def test_groups_of_all_coordinators_before_markers_have_all(cluster: RunningClus
     def all_are_told() -> bool:
         """Whether no broker was passed over for being slow to answer."""
         lags = console.get("groups/lags").json
-        rows.update((row["group"], (row["lag"], row["waiting"], row["stands_since"])) for row in lags["rows"])
+        rows.update((row["group"], (row["lag"], row["waiting"], row["stuck_since"])) for row in lags["rows"])
         return rows.keys() >= {*groups} and lags["asked"] == lags["groups"]
 
     eventually(all_are_told, "the lags of all groups")
@@ -189,10 +189,11 @@ def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, co
 
     def is_missed() -> bool:
         keys = {trouble["key"] for trouble in console.get("overview", fresh=1).json["troubles"]}
-        return {f"fenced-{lost.id}", "min-isr-orders"} <= keys
+        return {f"fenced-broker broker {lost.id}", "under-min-isr topic orders"} <= keys
 
     eventually(is_missed, "the lost node is missed")
-    [trouble] = [each for each in console.get("overview").json["troubles"] if each["key"] == "min-isr-orders"]
+    troubles = console.get("overview").json["troubles"]
+    [trouble] = [each for each in troubles if each["key"] == "under-min-isr topic orders"]
     assert "all 3 partitions have fewer replicas in sync than min.insync.replicas=3" in trouble["text"]
     assert trouble["advice"] == f"Broker {lost.id}, which has a replica, is not there: start it."
     assert trouble["exact"] is True

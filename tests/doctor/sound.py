@@ -8,7 +8,7 @@ from typing import Any
 from kbroker.client.nodes import Feature
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.client.troubles import QuorumNode
+from kbroker.tools.diagnosis.facts import Quorum, QuorumNode
 from kbroker.tools.doctor.facts import (
     BrokerFacts,
     CertificateFacts,
@@ -23,7 +23,6 @@ from kbroker.tools.doctor.facts import (
     ListenerFacts,
     LogDirFacts,
     MachineFacts,
-    QuorumFacts,
     TopicFacts,
 )
 from kbroker.types import TopicPartition, Uuid
@@ -109,12 +108,12 @@ def in_sync(found: TopicFacts, isr: tuple[int, ...], leader: int | None = 1) -> 
     return replace(found, description=replace(found.description, partitions=partitions))
 
 
-QUORUM = QuorumFacts(
-    1, tuple(QuorumNode(each, "voter", 900, 0, NOW - 100) for each in (1, 2, 3)), NOW + 30, NOW - 50, NOW + 60
-)
+LEADER = QuorumNode(1, "voter", 900, 0, NOW + 30)
+FOLLOWERS = tuple(QuorumNode(each, "voter", 900, 0, NOW - 100) for each in (2, 3))
+QUORUM = Quorum(1, (LEADER, *FOLLOWERS), asked_at=NOW - 50, answered_at=NOW + 60)
 
-LOOK = GroupLook("Stable", frozenset({"m1", "m2"}), 7, {P0: 90}, {P0: 100})
-GROUP = GroupFacts("billing", "Consumer", LOOK, replace(LOOK, committed={P0: 98}, ends={P0: 108}), 6.0)
+LOOK = GroupLook("Stable", frozenset({"m1", "m2"}), 7, {P0: 90}, {P0: 100}, NOW - 10_000)
+GROUP = GroupFacts("billing", "Consumer", LOOK, replace(LOOK, committed={P0: 98}, ends={P0: 108}, at_ms=NOW))
 
 CLUSTER = ClusterFacts(
     bootstrap=(listener(None, "kafka"),),

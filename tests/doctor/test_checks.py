@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from kbroker.client.nodes import Feature
+from kbroker.client.open_transactions import OpenTransaction
 from kbroker.client.quotas import EntityQuotas
-from kbroker.client.troubles import QuorumNode
+from kbroker.client.transactions import ProducerState, TransactionDescription
 from kbroker.tools.cli import build_parser
+from kbroker.tools.diagnosis.facts import Holder, QuorumNode
+from kbroker.tools.diagnosis.findings import Finding, Severity
+from kbroker.tools.diagnosis.stuck_groups import LaggingPartition, Member, Stall
 from kbroker.tools.doctor.checklist import all_checks
 from kbroker.tools.doctor.facts import (
     ClusterFacts,
@@ -20,10 +24,8 @@ from kbroker.tools.doctor.facts import (
     GroupLook,
     LogDirFacts,
     MachineFacts,
-    OpenTransaction,
-    TransactionFacts,
 )
-from kbroker.tools.doctor.findings import Finding, Severity, examine
+from kbroker.tools.doctor.findings import examine
 from tests.doctor.sound import (
     CERTIFICATE,
     CLIENT,
@@ -113,7 +115,25 @@ def with_quorum(**changes: Any) -> Facts:
 
 
 VOTER_3_BEHIND = (*QUORUM.nodes[:2], QuorumNode(3, "voter", 400, 500, NOW - 60_000))
-THIRTY_AHEAD = tuple(node._replace(caught_up=NOW + 30_000) for node in QUORUM.nodes)
+
+
+def clocked(off_ms: int) -> tuple[QuorumNode, ...]:
+    """The controllers, by a clock that is off by so much."""
+    return tuple(node._replace(caught_up=NOW + off_ms) for node in QUORUM.nodes)
+
+
+def lagging(holder: Holder | None = None) -> Facts:
+    """A member has been at offset 90 for as long as was looked at, where a transaction may block it."""
+    stable = None if holder is None else 90
+    stuck = LaggingPartition(P0, 90, 0, 108, Stall(NOW - 10_000), stable, Member("m1", "till", "10.0.0.7"), holder)
+    return with_cluster(groups=(replace(GROUP, lagging=(stuck,)),))
+
+
+def unowned(at: int) -> OpenTransaction:
+    """A transaction of which no coordinator tells; its producer wrote last at a time."""
+    return OpenTransaction(P0, 17, ProducerState(4, 0, 0, at, 0, 17))
+
+
 OTHER_NAMES = replace(CERTIFICATE, names=("kafka-9",))
 EXPIRED = replace(CERTIFICATE, valid_until=NOW - DAY)
 KBROKER_ALONE = replace(
@@ -193,12 +213,12 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
         ),
     ),
     "no active controller": ("controller-quorum", with_quorum(leader=-1)),
-    "no answer about the quorum": ("controller-quorum", with_cluster(quorum=None, quorum_problem="timed out")),
+    "no answer about the quorum": ("controller-quorum", with_quorum(leader=-1, problem="timed out")),
     "a controller is behind": ("quorum-lag", with_quorum(nodes=VOTER_3_BEHIND)),
     "two controllers": ("quorum-size", with_quorum(nodes=QUORUM.nodes[:2])),
     "a broker is fenced": ("fenced-broker", with_broker(fenced=True, listener=None, newest_own_record=None)),
-    "the controller's clock is ahead": ("clocks", with_quorum(leader_clock=NOW + 30_000, nodes=THIRTY_AHEAD)),
-    "the controller's clock is behind": ("clocks", with_quorum(leader_clock=NOW - 300_000)),
+    "the controller's clock is ahead": ("clocks", with_quorum(nodes=clocked(30_000))),
+    "the controller's clock is behind": ("clocks", with_quorum(nodes=clocked(-300_000))),
     "a broker's clock is ahead": ("clocks", with_broker(newest_own_record=NOW + 90_000)),
     "a disk is nearly full": ("disk-space", with_broker(log_dirs=(LogDirFacts("/data", False, 1 << 40, 1 << 30),))),
     "a data directory is nearly full": ("disk-space", with_directory(free=1 << 20)),
@@ -253,14 +273,15 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
     ),
     "members come and go": ("group-rebalancing", with_second(members=frozenset({"m2", "m3"}))),
     "an epoch runs": ("group-rebalancing", with_second(epoch=12)),
-    "a consumer is stuck": ("consumer-stuck", with_second(committed={P0: 90})),
+    "a consumer is stuck": ("consumer-stuck", lagging()),
+    "a consumer is blocked": ("consumer-stuck", lagging(Holder(unowned(NOW)))),
     "a transaction is over its time": (
         "hanging-transactions",
-        with_cluster(transactions=(TransactionFacts("t", 4, "Ongoing", 60_000, NOW - DAY),)),
+        with_cluster(transactions=(TransactionDescription("t", 1, "Ongoing", 4, 0, 60_000, NOW - DAY, (P0,)),)),
     ),
     "a transaction that no coordinator knows": (
         "hanging-transactions",
-        with_cluster(open_transactions=(OpenTransaction(P0, 4, 17, NOW, False),)),
+        with_cluster(unowned_transactions=(unowned(NOW),)),
     ),
     "a tiny quota": (
         "throttling",
@@ -305,8 +326,8 @@ def test_a_mistake_is_found_by_the_check_that_is_meant(mistake: str) -> None:
     findings = found(facts)
     assert list(findings) == [name], findings
     for finding in findings[name]:
-        assert finding.text.endswith(".") and finding.evidence.endswith((".", ")")) and finding.remedy, finding
-        assert "None" not in finding.text + finding.evidence + finding.remedy
+        assert finding.text.endswith(".") and finding.evidence.endswith((".", ")")) and finding.advice, finding
+        assert "None" not in finding.text + finding.evidence + finding.advice
 
 
 def test_every_check_finds_a_mistake() -> None:
@@ -338,18 +359,18 @@ def test_a_check_points_to_a_place_that_is_there(name: str) -> None:
 def test_with_an_authorizer_a_transaction_without_a_coordinator_has_to_be_old() -> None:
     """ListTransactions leaves out what the client may not see."""
     brokers = tuple(broker(each, configs=CONFIGS | {"authorizer.class.name": "some"}) for each in (1, 2, 3))
-    young, old = (OpenTransaction(P0, 4, 17, at, False) for at in (NOW - 60_000, NOW - DAY))
-    assert found(with_cluster(brokers=brokers, open_transactions=(young,))) == {}
-    assert list(found(with_cluster(brokers=brokers, open_transactions=(old,)))) == ["hanging-transactions"]
+    young, old = unowned(NOW - 60_000), unowned(NOW - DAY)
+    assert found(with_cluster(brokers=brokers, unowned_transactions=(young,))) == {}
+    assert list(found(with_cluster(brokers=brokers, unowned_transactions=(old,)))) == ["hanging-transactions"]
 
 
 def test_commands_to_copy_can_be_run() -> None:
     commands = [
-        finding.remedy
+        finding.advice
         for _, facts in MISTAKES.values()
         for each in found(facts).values()
         for finding in each
-        if finding.remedy.startswith("kbroker ")
+        if finding.advice.startswith("kbroker ")
     ]
     assert len(commands) > 2
     for command in commands:

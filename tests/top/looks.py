@@ -8,7 +8,8 @@ from typing import Any
 from kbroker.client.groups import GroupListing
 from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.tools.top.facts import Look
+from kbroker.tools.diagnosis.facts import ClusterView, Quorum
+from kbroker.tools.top.facts import Snapshot
 from kbroker.types import ZERO_UUID, TopicPartition
 
 NOW_MS = 1_764_115_200_000
@@ -28,26 +29,28 @@ def look(
     committed: Mapping[str, Mapping[tuple[str, int], int]] | None = None,
     topics: Sequence[TopicDescription] | None = None,
     **others: Any,
-) -> Look:
+) -> Snapshot:
     """A look at a cluster of one broker, ``at`` seconds after the first one."""
     counts: dict[str, int] = {}
     for name, number in ends:
         counts[name] = max(counts.get(name, 0), number + 1)
     groups = [GroupListing(name, "Consumer", "consumer", "Stable") for name in committed or ()]
-    given: dict[str, Any] = {
-        "groups": tuple(groups),
-        "topics": tuple(topics or (topic(name, count) for name, count in sorted(counts.items()))),
+    of_view = ("cluster_id", "brokers", "quorum", "transactions", "silent")
+    given: dict[str, Any] = {name: others.pop(name) for name in of_view if name in others}
+    cluster: dict[str, Any] = {
         "cluster_id": "cluster",
         "brokers": (ClusterBroker(1, "kafka1", 9092, None, False),),
+        "quorum": Quorum(1),
+        "topics": tuple(topics or (topic(name, count) for name, count in sorted(counts.items()))),
+        **given,
     }
-    return Look(
-        at=at,
-        now_ms=NOW_MS + round(1000 * at),
-        controller=1,
+    return Snapshot(
+        at,
+        ClusterView(NOW_MS + round(1000 * at), **cluster),
         ends={TopicPartition(*each): end for each, end in ends.items()},
         committed={
             name: {TopicPartition(*each): offset for each, offset in offsets.items()}
             for name, offsets in (committed or {}).items()
         },
-        **{**given, **others},
+        **{"groups": tuple(groups), **others},
     )

@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.client import Client, ConnectionFailed
 from kbroker.tools.top import looking
-from kbroker.tools.top.course import first
+from kbroker.tools.top.history import first
 from kbroker.tools.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, Observer, Rotation
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.describe_cluster import (
@@ -145,22 +145,22 @@ def test_partitions_and_groups_take_few_requests_and_come_in_turn(
     time = 0.0
     with Client(broker.bootstrap, timeout=60) as client:
         observer = Observer(client, clock=lambda: time)
-        course = first(observer.look())
-        while len(course.ends) < MANY:
+        history = first(observer.look())
+        while len(history.ends) < MANY:
             broker.requests.clear()
             time += 2.0
-            found = observer.look(course.wanted_times())
+            found = observer.look(history.wanted_times())
             asked = Counter(name for name, _, _ in broker.requests)
             assert (
                 len(found.ends) == len(found.sizes) == PART and len(found.committed) + len(found.share_lags) == GROUPS
             )
             assert max(asked.values()) == 1 and sum(asked.values()) <= REQUESTS + REQUESTS_A_NODE, asked
             assert found.requests <= REQUESTS + REQUESTS_A_NODE
-            course = course.after(found)
+            history = history.after(found)
         assert time == 2.0 * (MANY / PART - 1)
-        assert len(course.committed) == LAGGING and course.lags["g000"].records == 5
-        assert course.lags["a-share"].records == 5
-        assert course.look.controller is None  # the quorum may not be seen
+        assert len(history.committed) == LAGGING and history.lags["g000"].records == 5
+        assert history.lags["a-share"].records == 5
+        assert history.snapshot.cluster.controller is None  # the quorum may not be seen
 
 
 def test_all_topics_are_asked_for_now_and_then(broker: FakeBroker) -> None:
@@ -184,7 +184,7 @@ def test_what_a_broker_refuses_or_does_not_serve_is_told_and_the_rest_is_there(b
     with Client(broker.bootstrap, timeout=60) as client:
         found = Observer(client).look()
     assert found.ends == {TopicPartition("t", number): number for number in range(3)}
-    assert len(found.problems) == 2 and not found.silent and not found.groups
+    assert len(found.problems) == 2 and not found.cluster.silent and not found.groups
     assert any("GROUP_AUTHORIZATION_FAILED" in each for each in found.problems)
     assert any("does not serve ListTransactions" in each for each in found.problems)
 
@@ -195,7 +195,9 @@ def test_a_broker_that_does_not_answer_is_asked_once(broker: FakeBroker, monkeyp
     broker.answers[ListOffsetsRequest] = lambda request, version: None  # it closes the connection
     with Client(broker.bootstrap, timeout=60) as client:
         found = Observer(client).look()
-    assert set(found.silent) == {1} and "DescribeLogDirs" not in broker.names() and len(found.topics) == 1
+    assert (
+        set(found.cluster.silent) == {1} and "DescribeLogDirs" not in broker.names() and len(found.cluster.topics) == 1
+    )
 
 
 def test_nobody_at_all_is_an_error() -> None:

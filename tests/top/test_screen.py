@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from docs.top_page import sample
 from kbroker.tools.top.cells import seconds
 from kbroker.tools.top.command import metrics_url
-from kbroker.tools.top.course import first
 from kbroker.tools.top.document import document
+from kbroker.tools.top.history import first
 from kbroker.tools.top.keys import Sort, Ui, keys_of, press
 from kbroker.tools.top.screen import Shown, draw, plain
 from kbroker.tools.top.tables import VIEWS, Views
@@ -57,10 +57,10 @@ def test_the_overview_has_troubles_in_words_and_the_first_of_everything() -> Non
 @pytest.mark.parametrize(
     ("view", "row"),
     [
-        ("nodes", ["1 *", "kafka1:9092", "up", "4", "8", "0", "7,126", "3.7 MiB/s", "7.4 MiB/s", "42", "31%"]),
-        ("topics", ["orders", "3", "3", "1,310", "122.8 KiB/s", "245.6 KiB/s", "274.9 MiB", "3 short"]),
+        ("nodes", ["1 *", "kafka1:9092", "up", "5", "8", "0", "7,126", "3.7 MiB/s", "7.4 MiB/s", "42", "31%"]),
+        ("topics", ["orders", "3", "3", "1,310", "122.8 KiB/s", "245.6 KiB/s", "274.9 MiB", "3 under-replicated"]),
         ("groups", ["warehouse", "classic", "Stable", "3", "5,016", "94 s"]),
-        ("partitions", ["clicks-0", "short", "1", "1,2,3", "1,2", "3"]),
+        ("partitions", ["clicks-0", "under-replicated", "1", "1,2,3", "1,2", "3"]),
         ("transactions", ["payments-1", "Ongoing", "75 s", "212", "1", "4001", "2"]),
         ("requests", ["Produce", "1", "400", "0.4", "3.1", "-", "0.31", "2.2", "-", "-"]),
     ],
@@ -75,7 +75,7 @@ def test_rows_are_sorted_by_the_column_that_is_chosen() -> None:
     ui = Ui(view=VIEW["topics"])
 
     def names(ui: Ui) -> list[str]:
-        return [line.split()[0] for line in lines(draw(SAMPLE, ui, 160, 30)) if " short" in line]
+        return [line.split()[0] for line in lines(draw(SAMPLE, ui, 160, 30)) if line.endswith(" under-replicated")]
 
     assert names(ui) == ["clicks", "orders", "payments"]  # by records, most first
     assert names(press(ui, "r", 8, 3, 10)) == ["payments", "orders", "clicks"]
@@ -92,30 +92,30 @@ def test_a_filter_leaves_rows_with_all_its_words() -> None:
 
 
 def test_scrolling_ends_at_the_last_row() -> None:
-    course = Views(first(look(0.0, {}, topics=[topic(f"t{number:03}", 1) for number in range(100)])))
+    history = Views(first(look(0.0, {}, topics=[topic(f"t{number:03}", 1) for number in range(100)])))
     ui = Ui(view=VIEW["topics"], sorts={VIEW["topics"]: Sort(0)})
-    shown = draw(course, ui, 100, 20)
+    shown = draw(history, ui, 100, 20)
     ui = replace(press(ui, "end", shown.columns, shown.default_sort, shown.page))
-    shown = draw(course, ui, 100, 20)
+    shown = draw(history, ui, 100, 20)
     assert shown.scroll == 100 - shown.page and "t099" in plain(shown.lines)
-    assert "t000" in plain(draw(course, press(ui, "g", 8, 3, shown.page), 100, 20).lines)
+    assert "t000" in plain(draw(history, press(ui, "g", 8, 3, shown.page), 100, 20).lines)
 
 
 def test_a_part_is_told_of() -> None:
     topics = [topic("t", 5000)]
-    course = first(look(0.0, {("t", number): 0 for number in range(2000)}, topics=topics))
+    history = first(look(0.0, {("t", number): 0 for number in range(2000)}, topics=topics))
     assert "each look asks for 2,000 of 5,000 partitions in turn; 2,000 are known" in plain(
-        draw(Views(course), Ui(view=VIEW["topics"]), 120, 20).lines
+        draw(Views(history), Ui(view=VIEW["topics"]), 120, 20).lines
     )
 
 
 def test_names_cannot_command_the_terminal() -> None:
     evil = "a\x1b]0;owned\x07"
-    course = first(
+    history = first(
         look(0.0, {("t", 0): 5}, committed={evil: {("t", 0): 1}}, problems=("bad \x1b[2J",), cluster_id=evil)
     )
     for view in range(len(VIEWS)):
-        for line in draw(Views(course), Ui(view=view, filter="\x9b"), 100, 30).lines:
+        for line in draw(Views(history), Ui(view=view, filter="\x9b"), 100, 30).lines:
             assert all(span.text.isprintable() for span in line)
 
 

@@ -1,4 +1,8 @@
-"""The command ``kbroker``. Each command's module is imported only when it runs: ``start`` must be quick."""
+"""The command ``kbroker``: a module for each command, imported only when it runs, for ``start`` must be quick.
+
+What a command asks of a cluster is in `kbroker.client`, not here, and imports nothing of the command. Begin with
+``COMMANDS`` below.
+"""
 
 from __future__ import annotations
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, not_negative, report_failures
 from kbroker.tools.cli.parser import Action
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
+    from kbroker.tools.diagnosis.facts import ClusterView
     from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 
@@ -306,34 +307,53 @@ def _health_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(timeout=5.0)
 
 
+_OF_COMPLETE: Final = ("fenced-broker", "offline-partitions", "under-min-isr", "under-replicated")
+
+
+def health_problems(view: ClusterView, *, broker: int | None = None, complete: bool = False) -> list[str]:
+    """Returns what keeps a node that has answered from serving; with ``complete``, also what the cluster lacks."""
+    from kbroker.tools.diagnosis.cluster import findings
+
+    found = [
+        each.text
+        for each in findings(view)
+        if each.kind == "controller-quorum"
+        or (complete and each.kind in _OF_COMPLETE)
+        or (each.kind == "fenced-broker" and each.about == f"broker {broker}")
+    ]
+    if broker is not None and broker not in {each.id for each in view.brokers}:
+        found.append(f"broker {broker} is not registered")
+    return found
+
+
 def _health(arguments: argparse.Namespace) -> int:
-    from kbroker.tools.cli.cluster_state import ask_state, problems
+    from kbroker.client.topics import leaderless, under_replicated
     from kbroker.tools.cli.output import print_json
+    from kbroker.tools.diagnosis.asking import ask_cluster
 
     with cluster(arguments, task="asking the cluster") as client:
-        state = ask_state(client)
-    found = problems(state, broker=arguments.broker, complete=arguments.complete)
+        view = ask_cluster(client)
+    found = health_problems(view, broker=arguments.broker, complete=arguments.complete)
+    partitions = sum(len(topic.partitions) for topic in view.topics)
     if arguments.json:
         print_json(
             {
                 "healthy": not found,
                 "problems": found,
-                "cluster_id": state.cluster_id,
-                "controller_id": state.controller,
-                "brokers": len(state.nodes),
-                "topics": state.topics,
-                "partitions": state.partitions,
-                "partitions_without_leader": state.leaderless,
-                "partitions_with_short_isr": state.short,
+                "cluster_id": view.cluster_id,
+                "controller_id": view.controller,
+                "brokers": len(view.brokers),
+                "topics": len(view.topics),
+                "partitions": partitions,
+                "partitions_without_leader": sum(map(leaderless, view.topics)),
+                "partitions_with_short_isr": sum(map(under_replicated, view.topics)),
             }
         )
     elif not found:
-        print(
-            f"healthy: node {state.controller} is the active controller, {len(state.nodes)} brokers,"
-            f" {state.partitions} partitions"
-        )
-        if lacking := problems(state, broker=None, complete=True):
-            print(f"but not complete: {'; '.join(lacking)}")
+        controller = "" if view.controller is None else f"node {view.controller} is the active controller, "
+        print(f"healthy: {controller}{len(view.brokers)} brokers, {partitions} partitions")
+        if lacking := health_problems(view, complete=True):
+            print(f"but not complete: {' '.join(lacking)}")
     return report_failures([] if arguments.json and not found else found)
 
 

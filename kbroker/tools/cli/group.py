@@ -15,7 +15,7 @@ from kbroker.types import TopicPartition
 if TYPE_CHECKING:
     from kbroker.client import Client, ResponseError
     from kbroker.client.groups import GroupDescription, GroupMember
-    from kbroker.client.lost_records import Loss
+    from kbroker.tools.diagnosis.findings import Finding
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -161,25 +161,21 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
-    from kbroker.client.group_losses import group_losses
+    from kbroker.tools.diagnosis.group_watch import ask_lost_records
 
     if group.type != "Share":
         found = lags(client, group)
         committed = {each.partition: each.current for each in found if each.current is not None}
         ranges = {each.partition: each.limits for each in found}
-        return _document(group, found, group_losses(client, group, committed, ranges))
+        return _document(group, found, ask_lost_records(client, group, committed, ranges))
     from kbroker.tools.cli.share_group import add_in_flight, settled_offsets, share_partitions
 
     offsets, unknown = settled_offsets(client, group.group_id)
     rows = share_partitions(group, offsets)
     if in_flight:
         add_in_flight(client, group, rows, unknown)
-    reasons = _reasons(group_losses(client, group, {}, unknown))
+    reasons = [each.document() for each in ask_lost_records(client, group, {}, unknown)]
     return {**_head(group), "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows, "reasons": reasons}
-
-
-def _reasons(losses: Iterable[Loss]) -> list[dict[str, Any]]:
-    return [{"severity": each.severity, "text": each.text, "advice": each.advice} for each in losses]
 
 
 def lags(client: Client, group: GroupDescription) -> list[Lag]:
@@ -205,7 +201,7 @@ def total_lag(found: Iterable[Lag]) -> int:
     return sum(entry.lag for entry in found if entry.lag is not None)
 
 
-def _document(group: GroupDescription, found: Sequence[Lag], reasons: Sequence[Loss]) -> dict[str, Any]:
+def _document(group: GroupDescription, found: Sequence[Lag], reasons: Sequence[Finding]) -> dict[str, Any]:
     return {
         **_head(group),
         "lag": total_lag(found),
@@ -223,7 +219,7 @@ def _document(group: GroupDescription, found: Sequence[Lag], reasons: Sequence[L
             }
             for entry in found
         ],
-        "reasons": _reasons(reasons),
+        "reasons": [each.document() for each in reasons],
     }
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import trio
     from rich.table import Table
 
-    from kbroker.tools.cli.cluster_state import ClusterState
     from kbroker.tools.cli.secure_setup import SecureSetup
+    from kbroker.tools.diagnosis.facts import ClusterView
 
 STOP_SECONDS: Final = 8.0
 """The time that a node may take to stop before it is killed."""
@@ -127,7 +127,7 @@ class Supervisor:
         self._security = None if secure is None else secure.admin()
         self.nodes = [Node(plan) for plan in plans]
         self.failed = False
-        self.cluster: ClusterState | None = None
+        self.cluster: ClusterView | None = None
         self._restart = restart
         self._stopping = False
         self._announced = False
@@ -353,16 +353,16 @@ class Supervisor:
             self.cluster = await trio.to_thread.run_sync(self._ask_once, abandon_on_cancel=True)
             await trio.sleep(max(REFRESH_SECONDS, 20 * (trio.current_time() - began)))
 
-    def _ask_once(self) -> ClusterState | None:
+    def _ask_once(self) -> ClusterView | None:
         from kbroker.client import Client, ClientError
-        from kbroker.tools.cli.cluster_state import ask_state
+        from kbroker.tools.diagnosis.asking import ask_cluster
 
         serving = [node.plan.address for node in self.nodes if node.state is State.SERVING]
         if not serving:
             return None
         try:
             with Client(",".join(serving), client_id="kbroker-up", timeout=1.0, security=self._security) as client:
-                return ask_state(client)
+                return ask_cluster(client)
         except ClientError:
             return None
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from kbroker.tools.cli.cluster_plan import NodePlan
-    from kbroker.tools.cli.cluster_state import ClusterState
+    from kbroker.tools.diagnosis.facts import ClusterView
 
 
 class State(Enum):
@@ -65,13 +65,14 @@ COLUMNS: Final = ("node", "address", "pid", "state", "for", "controller", "leads
 _STYLES: Final = {State.SERVING: "green", State.DEAD: "bold red", State.STOPPED: "dim"}
 
 
-def row(node: Node, cluster: ClusterState | None, now: float) -> tuple[list[str], str]:
+def row(node: Node, cluster: ClusterView | None, now: float) -> tuple[list[str], str]:
     """A node's line of the table, and its style."""
-    told = None if cluster is None else cluster.nodes.get(node.plan.node_id)
+    told = None if cluster is None else cluster.counts.get(node.plan.node_id)
     state, style = node.state.value, _STYLES.get(node.state, "yellow")
-    if node.state is State.SERVING and told is not None and (told.fenced or told.out_of_sync):
+    is_fenced = cluster is not None and told is not None and node.plan.node_id not in cluster.alive
+    if node.state is State.SERVING and told is not None and (is_fenced or told.out_of_sync):
         style = "yellow"
-        state = "fenced" if told.fenced else state
+        state = "fenced" if is_fenced else state
     if node.state is State.DEAD:
         state = f"dead ({node.how})"
     role = "-"
@@ -90,17 +91,20 @@ def row(node: Node, cluster: ClusterState | None, now: float) -> tuple[list[str]
     return cells, style
 
 
-def caption(cluster: ClusterState | None) -> str:
+def caption(cluster: ClusterView | None) -> str:
     """The line below the table."""
     if cluster is None:
         return "the cluster does not answer"
-    parts = [f"{cluster.topics:,} topics, {cluster.partitions:,} partitions"]
-    if cluster.controller is None:
+    from kbroker.client.topics import leaderless, under_replicated
+
+    partitions = sum(len(topic.partitions) for topic in cluster.topics)
+    parts = [f"{len(cluster.topics):,} topics, {partitions:,} partitions"]
+    if cluster.quorum is not None and cluster.controller is None:
         parts.append("no active controller")
-    if cluster.short:
-        parts.append(f"{cluster.short:,} with a short ISR")
-    if cluster.leaderless:
-        parts.append(f"{cluster.leaderless:,} WITHOUT A LEADER")
+    if under := sum(map(under_replicated, cluster.topics)):
+        parts.append(f"{under:,} under-replicated")
+    if dead := sum(map(leaderless, cluster.topics)):
+        parts.append(f"{dead:,} WITHOUT A LEADER")
     return ", ".join(parts)
 
 

@@ -13,8 +13,9 @@ from kbroker.client.patience import patience
 from kbroker.client.share_groups import SHARE
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import list_ranges
-from kbroker.tools.console.gaps import Gaps, Spot
-from kbroker.tools.console.standing import MOST_REMEMBERED, STANDS_MS, OffsetHistory, Stood
+from kbroker.tools.diagnosis.group_watch import GroupWatch
+from kbroker.tools.diagnosis.log_gaps import Spot
+from kbroker.tools.diagnosis.stuck_groups import MOST_REMEMBERED, Stall
 from kbroker.types import TopicPartition
 
 MAX_GROUPS: Final = 200
@@ -31,15 +32,15 @@ class GroupLag:
     """A group with committed offsets.
 
     ``lag`` is that of Kafka's tools; ``waiting``: the part of it that readers can still have, 0 if there is none.
-    ``stands_since``: since when a partition where something waits was seen to stand, in ms, None if none has for long.
-    ``goes_on``: whether others were seen to advance meanwhile, or all of them if none stands.
+    ``stuck_since``: since when a lagging partition was seen to be stuck, in ms, None if none is.
+    ``advances``: whether others were seen to advance meanwhile, or all of them if none is stuck.
     """
 
     listing: GroupListing
     lag: int
     waiting: int
-    stands_since: int | None
-    goes_on: bool
+    stuck_since: int | None
+    advances: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Lags:
     groups: int
 
 
-def ask_lags(client: Client, history: OffsetHistory, gaps: Gaps) -> Lags:
+def ask_lags(client: Client, watch: GroupWatch) -> Lags:
     """Ask each coordinator for its groups and their offsets, and the leaders for their logs, of a bounded number."""
     asked = _Asked()
     for node_id in client.all_nodes():
@@ -75,14 +76,11 @@ def ask_lags(client: Client, history: OffsetHistory, gaps: Gaps) -> Lags:
     ]
     now_ms = time.time_ns() // 1_000_000
     for group in looked:
-        group.look(ranges, history, gaps, now_ms)
-    stand = {
-        spot: ranges[spot[0]][1]
-        for group in looked
-        for spot, stood in group.behind.items()
-        if now_ms - stood.since >= STANDS_MS
+        group.look(ranges, watch, now_ms)
+    stuck = {
+        spot: ranges[spot[0]][1] for group in looked for spot, stall in group.behind.items() if stall.is_stuck(now_ms)
     }
-    empty = gaps.look(client, stand)
+    empty = watch.gaps.look(client, stuck)
     rows = [group.told(ranges, empty, now_ms) for group in looked]
     return Lags(tuple(sorted(rows, key=lambda row: row.listing.group_id)), len(asked.listings), asked.groups)
 
@@ -122,31 +120,29 @@ class _Looked:
     def __init__(self, listing: GroupListing, committed: Mapping[TopicPartition, int]) -> None:
         self._listing = listing
         self._committed = committed
-        self.behind: dict[Spot, Stood] = {}
+        self.behind: dict[Spot, Stall] = {}
         """The spots where something waits, as far as it is known."""
 
-    def look(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]], history: OffsetHistory, gaps: Gaps, now_ms: int
-    ) -> None:
+    def look(self, ranges: Mapping[TopicPartition, tuple[int, int]], watch: GroupWatch, now_ms: int) -> None:
         """Find since when the group has been where it is."""
         for partition, offset in self._committed.items():
             start, end = ranges[partition]
             spot = partition, max(offset, start)
-            is_behind = spot[1] < end and not gaps.knows(spot, end)
-            stood = history.look(self._listing.group_id, partition, offset, behind=is_behind, now_ms=now_ms)
+            is_behind = spot[1] < end and not watch.gaps.knows(spot, end)
+            stall = watch.offsets.look(self._listing.group_id, partition, offset, behind=is_behind, now_ms=now_ms)
             if is_behind:
-                self.behind[spot] = stood
+                self.behind[spot] = stall
 
     def told(self, ranges: Mapping[TopicPartition, tuple[int, int]], empty: set[Spot], now_ms: int) -> GroupLag:
         """The line of the group; behind the spots in ``empty`` nothing waits."""
-        behind = {spot: stood for spot, stood in self.behind.items() if spot not in empty}
-        since = min((stood.since for stood in behind.values()), default=now_ms)
-        stands = now_ms - since >= STANDS_MS
-        moving = [stood.moved and now_ms - stood.since < STANDS_MS for stood in behind.values()]
+        behind = {spot: stall for spot, stall in self.behind.items() if spot not in empty}
+        longest = min(behind.values(), default=None)
+        is_stuck = longest is not None and longest.is_stuck(now_ms)
+        advancing = [stall.is_advancing(now_ms) for stall in behind.values()]
         return GroupLag(
             self._listing,
             sum(max(ranges[partition][1] - offset, 0) for partition, offset in self._committed.items()),
             sum(ranges[partition][1] - offset for partition, offset in behind),
-            since if stands else None,
-            any(moving) if stands else all(moving),
+            longest.since if longest is not None and is_stuck else None,
+            any(advancing) if is_stuck else all(advancing),
         )

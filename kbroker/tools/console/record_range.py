@@ -12,7 +12,7 @@ from kbroker.client.records_io.record_filter import BadFilter, parse_filter
 from kbroker.client.records_io.times import parse_moment
 from kbroker.client.topics import TopicDescription
 from kbroker.tools.console.call import Call, Refused
-from kbroker.tools.console.scan import Look, ranges
+from kbroker.tools.console.scan import RecordView, ranges
 from kbroker.types import TopicPartition
 
 FROM: Final = ("latest", "earliest", "offset", "time")
@@ -25,7 +25,7 @@ _MAX_PARTITIONS: Final = 10_000
 class RecordRange:
     """``partitions`` is None for all; ``at`` is an offset or a time in ms; ``until`` a time in ms."""
 
-    look: Look
+    look: RecordView
     partitions: tuple[int, ...] | None
     begin: str
     at: int = 0
@@ -57,7 +57,9 @@ def range_of(call: Call) -> RecordRange:
         fits = parse_filter(call.text("filter", ""))
     except BadFilter as error:
         raise Refused(400, f"filter: {error}") from None
-    look = Look(topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"), call.console.decoder)
+    look = RecordView(
+        topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"), call.console.decoder
+    )
     begin = call.choice("from", FROM, "latest")
     at = 0
     if begin == "offset":

@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RecordView:
     """The view of a topic's records: which fit, what is hidden, whether aborted ones are shown, who decodes."""
 
     topic: str
@@ -137,7 +137,7 @@ def ranges(client: Client, topic: str, partitions: list[int], *, read_committed:
 
 
 def forward(
-    client: Client, look: Look, positions: Mapping[int, int], ends: Mapping[int, int], limit: int, budget: Budget
+    client: Client, look: RecordView, positions: Mapping[int, int], ends: Mapping[int, int], limit: int, budget: Budget
 ) -> Page:
     """At most ``limit`` records from ``positions`` on, by time across partitions and by offset within each."""
     matches: dict[int, list[Found]] = {partition: [] for partition in positions}
@@ -171,7 +171,7 @@ class Chunk(NamedTuple):
     kind: TimestampType
 
 
-def _up_to(look: Look, partition: int, chunk: Chunk, limit: int) -> tuple[list[Found], int | None]:
+def _up_to(look: RecordView, partition: int, chunk: Chunk, limit: int) -> tuple[list[Found], int | None]:
     """The first records that fit, and the offset after the last of them if there may be more in the chunk."""
     found: list[Found] = []
     for record in chunk.records:
@@ -185,7 +185,7 @@ def _up_to(look: Look, partition: int, chunk: Chunk, limit: int) -> tuple[list[F
 
 def read_chunks(
     client: Client,
-    look: Look,
+    look: RecordView,
     positions: Mapping[int, int],
     ends: Mapping[int, int],
     budget: Budget,
@@ -233,7 +233,7 @@ def gone(skipped: Skipped) -> str:
 
 def every(
     client: Client,
-    look: Look,
+    look: RecordView,
     positions: Mapping[int, int],
     ends: Mapping[int, int],
     write: Callable[[Found], None],

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Final, TypeVar
 
 from kbroker.client import Client
-from kbroker.tools.console.scan import Budget, Found, Look, Page, read_chunks
+from kbroker.tools.console.scan import Budget, Found, Page, RecordView, read_chunks
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 
@@ -28,7 +28,7 @@ _MOST_PLACES: Final = 4
 
 
 def backward(
-    client: Client, look: Look, starts: Mapping[int, int], before: Mapping[int, int], limit: int, budget: Budget
+    client: Client, look: RecordView, starts: Mapping[int, int], before: Mapping[int, int], limit: int, budget: Budget
 ) -> Page:
     """The newest ``limit`` records before some offsets, the newest first; ``positions`` is the next ``before``."""
     matches: dict[int, list[Found]] = {partition: [] for partition in before}
@@ -44,7 +44,7 @@ def backward(
 
 def latest_per_key(
     client: Client,
-    look: Look,
+    look: RecordView,
     starts: Mapping[int, int],
     before: Mapping[int, int],
     limit: int,
@@ -125,7 +125,7 @@ def _page(
 
 def _windows(
     client: Client,
-    look: Look,
+    look: RecordView,
     starts: Mapping[int, int],
     lowest: dict[int, int],
     wants: Callable[[int], bool],

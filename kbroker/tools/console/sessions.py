@@ -11,12 +11,11 @@ from typing import Final
 
 import trio
 
-from kbroker.client.troubles import TroubleHistory
 from kbroker.tools.console.asking import Cluster
 from kbroker.tools.console.catalogue import TopicCatalogue
-from kbroker.tools.console.gaps import Gaps
 from kbroker.tools.console.lag_course import LagCourses
-from kbroker.tools.console.standing import OffsetHistory
+from kbroker.tools.diagnosis.findings import FindingHistory
+from kbroker.tools.diagnosis.group_watch import GroupWatch
 
 _COOKIE: Final = "kbroker_console"
 
@@ -43,9 +42,8 @@ class View:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.catalogue = TopicCatalogue(cluster)
-        self.history = TroubleHistory()
-        self.offsets = OffsetHistory()
-        self.gaps = Gaps()
+        self.history = FindingHistory()
+        self.groups = GroupWatch()
         self.courses = LagCourses()
 
 

@@ -23,7 +23,7 @@ class CutShort(Exception):
     """The answer must not seem whole, and that is nobody's mistake."""
 
 
-class Place:
+class LimiterSlot:
     """A place of a limiter, held until ``leave``, by whatever task; ``Refused`` if none is free."""
 
     def __init__(self, limiter: trio.CapacityLimiter, told: str) -> None:

@@ -11,7 +11,7 @@ from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.patience import patience
 from kbroker.client.reader import Reader, Skipped
 from kbroker.client.topics import LATEST, list_offsets
-from kbroker.tools.console.scan import Found, Look
+from kbroker.tools.console.scan import Found, RecordView
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader
 
@@ -63,7 +63,9 @@ class Step:
 class Tail:
     """Follows partitions of a topic; each ``step`` blocks for about a quarter of a second."""
 
-    def __init__(self, client: Client, look: Look, positions: Mapping[int, int], without: Iterable[int] = ()) -> None:
+    def __init__(
+        self, client: Client, look: RecordView, positions: Mapping[int, int], without: Iterable[int] = ()
+    ) -> None:
         """``without``: partitions without a place, followed from their ends once they have leaders."""
         self._client = client
         self._look = look

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
+from kbroker.tools.diagnosis.facts import ReplicaCounts, replica_counts
 
 BUSIEST: Final = 5
 """Topics whose rates are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class OfBroker:
-    """Partitions of one broker: those it leads, those it has replicas of, and replicas that are not in sync."""
-
-    leads: int = 0
-    replicas: int = 0
-    out_of_sync: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +27,7 @@ class Totals:
     under_replicated: int
     leaderless: int
     troubled: Sequence[TopicDescription]
-    brokers: Mapping[int, OfBroker]
+    brokers: Mapping[int, ReplicaCounts]
     bytes_rate: float | None
     records_rate: float | None
     busiest: Sequence[tuple[str, float, float | None]]
@@ -46,22 +37,13 @@ def count(
     topics: Sequence[TopicDescription], bytes_rates: Mapping[str, float], records_rates: Mapping[str, float]
 ) -> Totals:
     """Count what the topics are. Rates: topic -> bytes or records a second, of those that were seen twice."""
-    leads: Counter[int] = Counter()
-    replicas: Counter[int] = Counter()
-    out_of_sync: Counter[int] = Counter()
     troubled: list[TopicDescription] = []
-    internal = partitions = short = dead = 0
+    internal = partitions = under = dead = 0
     growing: list[tuple[str, float]] = []
     for topic in topics:
-        for entry in topic.partitions:
-            if entry.leader is not None:
-                leads[entry.leader] += 1
-            replicas.update(entry.replicas)
-            if len(entry.isr) < len(entry.replicas):
-                out_of_sync.update(broker for broker in entry.replicas if broker not in entry.isr)
         partitions += len(topic.partitions)
         lacking, leaderless_here = under_replicated(topic), leaderless(topic)
-        short += lacking
+        under += lacking
         dead += leaderless_here
         if lacking or leaderless_here:
             troubled.append(topic)
@@ -75,10 +57,10 @@ def count(
         len(topics) - internal,
         internal,
         partitions,
-        short,
+        under,
         dead,
         troubled,
-        {each: OfBroker(leads[each], replicas[each], out_of_sync[each]) for each in {*leads, *replicas}},
+        replica_counts(topics),
         sum(rate for _, rate in growing) if bytes_rates else None,
         sum(rate for name, rate in records_rates.items() if name in users) if records_rates else None,
         [(name, rate, records_rates.get(name)) for name, rate in ordered if rate],

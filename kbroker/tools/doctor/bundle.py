@@ -5,6 +5,7 @@ Every text goes through `kbroker.tools.doctor.secrets` once more, whatever made 
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -22,10 +23,10 @@ from typing import Final
 
 from kbroker.config.secret_names import is_secret_property
 from kbroker.errors import FatalError
-from kbroker.tools.doctor.as_json import plain
 from kbroker.tools.doctor.facts import Facts
 from kbroker.tools.doctor.gather.client import is_secret
 from kbroker.tools.doctor.secrets import Secrets, hidden
+from kbroker.types import TopicPartition, Uuid, uuid_to_str
 from kbroker.version import __version__
 
 LOG_LINES: Final = 2_000
@@ -235,3 +236,24 @@ def _entries_if_there(directory: str) -> list[os.DirEntry[str]]:
         return _entries(directory)
     except FileNotFoundError:
         return []
+
+
+def plain(value: object) -> object:
+    """Returns a value of facts as what ``json`` takes: dataclasses as objects, ids in Kafka's text form."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return uuid_to_str(Uuid(value)) if len(value) == 16 else f"{len(value)} bytes"
+    if isinstance(value, TopicPartition):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(str(each) for each in value)
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

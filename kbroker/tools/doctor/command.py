@@ -31,8 +31,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge and tell; 1 if there is an error."""
     from kbroker.tools.cli.output import console, print_json, print_table
+    from kbroker.tools.diagnosis.findings import Severity
     from kbroker.tools.doctor.checklist import all_checks
-    from kbroker.tools.doctor.findings import Severity, examine
+    from kbroker.tools.doctor.findings import examine
     from kbroker.tools.doctor.report import as_document, as_lines
 
     checks = all_checks()

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from kbroker.client.nodes import Feature
+from kbroker.client.nodes import ClusterBroker, Feature
+from kbroker.client.open_transactions import OpenTransaction
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.topics import TopicDescription
-from kbroker.client.troubles import QuorumNode
+from kbroker.client.transactions import TransactionDescription
+from kbroker.tools.diagnosis.cluster import GRACE_MS
+from kbroker.tools.diagnosis.facts import ClusterView, Quorum
+from kbroker.tools.diagnosis.stuck_groups import LaggingPartition
 from kbroker.types import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 SHARE_TOPIC: Final = "__share_group_state"
+MIN_ISR: Final = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +110,6 @@ class BrokerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumFacts:
-    """The quorum of controllers; ``leader`` is -1 without one.
-
-    ``leader_clock`` is its time when it answered, between ``asked_at`` and ``answered_at``; None if it does not tell.
-    """
-
-    leader: int
-    nodes: tuple[QuorumNode, ...]
-    leader_clock: int | None = None
-    asked_at: int = 0
-    answered_at: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class TopicFacts:
     """A topic, with those of its configs that are judged; ``newest`` is the latest timestamp of its records."""
 
@@ -144,39 +135,23 @@ class GroupLook:
     epoch: int | None = None
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A group, seen once or twice; ``seconds`` are between the two looks."""
+    """A group, seen once or twice; ``lagging`` are its partitions where records wait, at the second look."""
 
     group_id: str
     type: str
     first: GroupLook
     second: GroupLook | None = None
-    seconds: float = 0.0
+    lagging: tuple[LaggingPartition, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class TransactionFacts:
-    """An open transaction as its coordinator knows it; ``began`` is of the coordinator's clock."""
-
-    transactional_id: str
-    producer_id: int
-    state: str
-    timeout_ms: int
-    began: int | None
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition, as the partition's leader knows it."""
-
-    partition: TopicPartition
-    producer_id: int
-    start_offset: int
-    last_write: int
-    has_coordinator: bool
-    """Whether the transaction's coordinator knows it."""
+    @property
+    def ms(self) -> int:
+        """Time between the two looks."""
+        return 0 if self.second is None else self.second.at_ms - self.first.at_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +164,15 @@ class ClusterFacts:
     bootstrap: tuple[ListenerFacts, ...]
     cluster_id: str | None = None
     brokers: tuple[BrokerFacts, ...] = ()
-    quorum: QuorumFacts | None = None
-    quorum_problem: str = ""
-    """The reason why nothing is known of the quorum although the client may ask."""
+    quorum: Quorum | None = None
     topics: tuple[TopicFacts, ...] | None = None
     groups: tuple[GroupFacts, ...] | None = None
-    transactions: tuple[TransactionFacts, ...] | None = None
+    transactions: tuple[TransactionDescription, ...] | None = None
+    """Open ones, as their coordinators know them."""
     open_transactions: tuple[OpenTransaction, ...] = ()
+    """Open ones, as the leaders of partitions know them."""
+    unowned_transactions: tuple[OpenTransaction, ...] = ()
+    """Those of them that no coordinator knows, or tells this client of."""
     quotas: tuple[EntityQuotas, ...] | None = None
     unanswered: Mapping[str, str] = field(default_factory=dict)
 
@@ -210,11 +187,6 @@ class ClusterFacts:
     def throttled_ms(self) -> int:
         """The longest throttle time in an answer to the doctor itself."""
         return max((each.throttled_ms for each in self.listeners), default=0)
-
-    @property
-    def alive(self) -> frozenset[int]:
-        """The brokers that are not fenced."""
-        return frozenset(broker.id for broker in self.brokers if not broker.fenced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +280,30 @@ class Facts:
     def known_cluster(self) -> ClusterFacts:
         """The cluster; one of which nothing is known, if none was looked at."""
         return self.cluster or ClusterFacts(())
+
+    @property
+    def view(self) -> ClusterView:
+        """The facts that rules judge which are not the doctor's alone."""
+        cluster = self.known_cluster
+        return ClusterView(
+            self.now,
+            cluster.cluster_id,
+            [ClusterBroker(each.id, "", -1, None, each.fenced) for each in cluster.brokers],
+            cluster.quorum,
+            failed_dirs=[(each.id, dir.path) for each in cluster.brokers for dir in each.log_dirs or () if dir.failed],
+            topics=[topic.description for topic in self.topics],
+            min_isr={each.name: least for each in self.topics if (least := each.number(MIN_ISR)) is not None},
+            transactions=cluster.transactions or (),
+            hanging=[each for each in cluster.unowned_transactions if self._hangs(each)],
+        )
+
+    def _hangs(self, entry: OpenTransaction) -> bool:
+        """Returns whether no coordinator can know a transaction: none is hidden, or none would be open for so long."""
+        brokers = self.brokers
+        if all((broker.configs or {}).get("authorizer.class.name") == "" for broker in brokers):
+            return True
+        longest = max((number_of(each.configs, "transaction.max.timeout.ms") or 0 for each in brokers), default=0)
+        return longest > 0 and self.now - entry.producer.last_timestamp > longest + GRACE_MS
 
     @property
     def known_client(self) -> ClientFacts:

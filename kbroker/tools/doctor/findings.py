@@ -1,33 +1,15 @@
-"""Findings, and the checks that make them: each has a name, and is a function of facts. Pure."""
+"""The checks, which make findings: each has a name, and is a function of facts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from typing import Final
 
+from kbroker.tools.diagnosis.cluster import findings
+from kbroker.tools.diagnosis.findings import Finding, by_severity
 from kbroker.tools.doctor.facts import Facts
-
-
-class Severity(StrEnum):
-    """An error keeps somebody from working, a warning will; a note is worth knowing."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is wrong: ``text`` says what, ``evidence`` how it is known, ``remedy`` what to do."""
-
-    severity: Severity
-    about: str
-    text: str
-    evidence: str
-    remedy: str
-
 
 Run = Callable[[Facts], Iterable[Finding]]
 
@@ -57,8 +39,17 @@ def check(name: str, summary: str, *, see: str) -> Callable[[Run], Run]:
     return register
 
 
+def share(subject: str, summaries: Mapping[str, str], *, see: str) -> None:
+    """Register the rules of `kbroker.tools.diagnosis.cluster` with these names as checks of a subject."""
+    for name, summary in summaries.items():
+        CHECKS[name] = Check(name, subject, summary, f"operations.md#{see}", partial(_of_kind, name))
+
+
+def _of_kind(kind: str, facts: Facts) -> list[Finding]:
+    return [finding for finding in findings(facts.view) if finding.kind == kind]
+
+
 def examine(facts: Facts, names: Collection[str]) -> list[tuple[Check, Finding]]:
     """The findings of the checks with these names, the most severe first."""
-    order = list(Severity)
     found = [(each, finding) for each in CHECKS.values() if each.name in names for finding in each.run(facts)]
-    return sorted(found, key=lambda pair: order.index(pair[1].severity))
+    return sorted(found, key=lambda pair: by_severity(pair[1]))

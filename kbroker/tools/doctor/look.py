@@ -17,8 +17,8 @@ from kbroker.tools.doctor.facts import ClientFacts, ClusterFacts, Facts
 if TYPE_CHECKING:
     from kbroker.client.properties import ClientProperties
 
-LOOK_AGAIN: Final = 6.0
-"""Seconds between two looks at groups: consumers commit every five by default."""
+LOOK_AGAIN: Final = 10.0
+"""Seconds between two looks at groups: a group is called stuck after so long."""
 
 
 def add_look_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def parts_of(arguments: argparse.Namespace) -> Parts:
 
 def take_look(arguments: argparse.Namespace) -> Facts:
     """Look at what the options name; the facts. ``UsageError`` for options that do not go together."""
-    from kbroker.tools.doctor.gather.cluster import now_ms
+    from kbroker.tools.diagnosis.asking import now_ms
     from kbroker.tools.doctor.gather.machine import machine_facts
 
     parts = parts_of(arguments)

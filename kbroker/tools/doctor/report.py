@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kbroker.tools.cli.output import printable
-from kbroker.tools.doctor.findings import Check, Finding, Severity
+from kbroker.tools.diagnosis.findings import Finding, Severity
+from kbroker.tools.doctor.findings import Check
 
 Found = Sequence[tuple[Check, Finding]]
 
@@ -26,7 +27,7 @@ def as_document(found: Found, looked_at: Mapping[str, str], names: Sequence[str]
                 "about": finding.about,
                 "text": finding.text,
                 "evidence": finding.evidence,
-                "remedy": finding.remedy,
+                "remedy": finding.advice,
                 "see": f"docs/{check.see}",
             }
             for check, finding in found
@@ -46,7 +47,7 @@ def as_lines(found: Found, looked_at: Mapping[str, str], names: Sequence[str]) -
         for title, text in (
             ("", finding.text),
             ("how it is known: ", finding.evidence),
-            ("what to do: ", finding.remedy),
+            ("what to do: ", finding.advice),
         ):
             lines += [(line, None) for line in _wrapped(title + printable(text))]
         lines.append((f"  see docs/{check.see}", None))

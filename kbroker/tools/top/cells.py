@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kbroker.tools.cli.output import NOTHING, size
-from kbroker.tools.top.course import Age
+from kbroker.tools.top.history import Age
 
 GOOD: Final = "good"
 BAD: Final = "bad"

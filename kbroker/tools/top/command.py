@@ -18,7 +18,7 @@ from kbroker.tools.cli.progress import progress
 
 if TYPE_CHECKING:
     from kbroker.client import Client
-    from kbroker.tools.top.course import Course
+    from kbroker.tools.top.history import ClusterHistory
     from kbroker.tools.top.keys import Ui
     from kbroker.tools.top.looking import Observer
     from kbroker.tools.top.tables import Views
@@ -99,37 +99,38 @@ def run(arguments: argparse.Namespace) -> int:
 def _once(observer: Observer, arguments: argparse.Namespace) -> int:
     """Two looks, so that there are rates."""
     from kbroker.tools.cli.output import print_json
-    from kbroker.tools.top.course import first
     from kbroker.tools.top.document import document
+    from kbroker.tools.top.history import first
 
     with progress("looking twice"):
-        course = first(observer.look())
+        history = first(observer.look())
         sleep(arguments.interval)
-        course = course.after(observer.look(course.wanted_times()))
+        history = history.after(observer.look(history.wanted_times()))
     if arguments.json:
-        print_json(document(course))
+        print_json(document(history))
         return 0
-    _print(course, arguments)
-    for problem in course.look.problems:
+    _print(history, arguments)
+    for problem in history.snapshot.problems:
         complain(problem)
     return 0
 
 
-def _print(course: Course, arguments: argparse.Namespace) -> None:
+def _print(history: ClusterHistory, arguments: argparse.Namespace) -> None:
     from kbroker.tools.cli.output import print_table, printable
+    from kbroker.tools.diagnosis.cluster import findings
     from kbroker.tools.top.keys import Ui
     from kbroker.tools.top.screen import chosen
-    from kbroker.tools.top.tables import VIEWS, totals, troubles
+    from kbroker.tools.top.tables import VIEWS, totals
 
     if arguments.view in (None, "overview"):
-        print(f"cluster {printable(course.look.cluster_id or '?')}")
-        print(", ".join(f"{name}: {value}" for name, value, _ in totals(course)))
-        for trouble in troubles(course):
+        print(f"cluster {printable(history.snapshot.cluster.cluster_id or '?')}")
+        print(", ".join(f"{name}: {value}" for name, value, _ in totals(history)))
+        for trouble in findings(history.snapshot.cluster):
             print(printable(f"{trouble.text} {trouble.advice}"))
     for index, (name, make) in enumerate(VIEWS):
         if make is None or arguments.view not in (None, "overview", name):
             continue
-        table = make(course)
+        table = make(history)
         rows = chosen(table, Ui(view=index, filter=arguments.filter))
         print(f"\n{name}" if arguments.view != name else name)
         if not rows:
@@ -183,7 +184,7 @@ class _Live:
 
     def _ask(self, terminal: Terminal) -> None:
         """Look in a thread, if it is time and nobody looks."""
-        from kbroker.tools.top.course import first
+        from kbroker.tools.top.history import first
         from kbroker.tools.top.tables import Views
 
         if self._is_asking or self._ui.is_paused or time.monotonic() < self._next_look:
@@ -193,9 +194,9 @@ class _Live:
 
         def look() -> None:
             try:
-                wanted = () if before is None else before.course.wanted_times()
+                wanted = () if before is None else before.history.wanted_times()
                 found = self._observer.look(wanted)
-                made = Views(first(found) if before is None else before.course.after(found))
+                made = Views(first(found) if before is None else before.history.after(found))
                 made.prepare(view)
                 self._results.put(made)
             except Exception as error:

@@ -7,63 +7,63 @@ from typing import Any
 
 from kbroker.client.groups import GroupListing
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
-from kbroker.tools.top.course import Course, GroupLag
-from kbroker.tools.top.facts import Look, OpenTransaction
-from kbroker.tools.top.tables import Flow, flow_of_topic, flows_of_nodes, troubles
+from kbroker.client.transactions import TransactionDescription
+from kbroker.tools.diagnosis.cluster import findings
+from kbroker.tools.top.facts import Snapshot
+from kbroker.tools.top.history import ClusterHistory, GroupLag
+from kbroker.tools.top.tables import Flow, flow_of_topic, flows_of_nodes
 
 Document = Mapping[str, Any]
 
 
-def document(course: Course) -> Document:
+def document(history: ClusterHistory) -> Document:
     """Everything that the views show. Rates are for one second, times in seconds; what nobody can tell is null."""
-    look = course.look
+    snapshot = history.snapshot
     return {
-        **_summary(course),
-        "troubles": [
-            {"severity": each.severity, "text": each.text, "advice": each.advice} for each in troubles(course)
-        ],
-        "nodes": _nodes(course),
-        "topics": [_topic(course, topic) for topic in look.topics],
-        "groups": [_group(group, course.lags.get(group.group_id)) for group in look.groups],
-        "transactions": [_transaction(look, each) for each in look.transactions],
-        "transactions_count": look.transactions_count,
-        "requests": _requests(course),
-        "problems": list(look.problems),
-        "requests_asked": look.requests,
+        **_summary(history),
+        "troubles": [each.document() for each in findings(snapshot.cluster)],
+        "nodes": _nodes(history),
+        "topics": [_topic(history, topic) for topic in snapshot.cluster.topics],
+        "groups": [_group(group, history.lags.get(group.group_id)) for group in snapshot.groups],
+        "transactions": [_transaction(snapshot, each) for each in snapshot.cluster.transactions],
+        "transactions_count": snapshot.transactions_count,
+        "requests": _requests(history),
+        "problems": list(snapshot.problems),
+        "requests_asked": snapshot.requests,
     }
 
 
-def _summary(course: Course) -> Document:
-    look = course.look
+def _summary(history: ClusterHistory) -> Document:
+    cluster = history.snapshot.cluster
     return {
-        "cluster_id": look.cluster_id,
-        "controller_id": look.controller if look.controller in look.nodes else None,
-        "timestamp": look.now_ms,
-        "partitions": course.partitions,
-        "partitions_asked": len(course.ends),
-        "under_replicated": sum(map(under_replicated, look.topics)),
-        "offline": sum(map(leaderless, look.topics)),
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller if cluster.controller in cluster.counts else None,
+        "timestamp": cluster.now_ms,
+        "partitions": history.partitions,
+        "partitions_asked": len(history.ends),
+        "under_replicated": sum(map(under_replicated, cluster.topics)),
+        "offline": sum(map(leaderless, cluster.topics)),
     }
 
 
-def _nodes(course: Course) -> list[Document]:
-    look, flows = course.look, flows_of_nodes(course)
+def _nodes(history: ClusterHistory) -> list[Document]:
+    snapshot, flows = history.snapshot, flows_of_nodes(history)
     return [
         {
             "id": broker.id,
             "address": f"{broker.host}:{broker.port}",
             "fenced": broker.fenced,
-            "silent": look.silent.get(broker.id),
-            "leads": state.leads if (state := look.nodes.get(broker.id)) else 0,
+            "silent": snapshot.cluster.silent.get(broker.id),
+            "leads": state.leads if (state := snapshot.cluster.counts.get(broker.id)) else 0,
             "replicas": state.replicas if state else 0,
             "out_of_sync": state.out_of_sync if state else 0,
             **_flow(flows[broker.id]),
         }
-        for broker in look.brokers
+        for broker in snapshot.cluster.brokers
     ]
 
 
-def _topic(course: Course, topic: TopicDescription) -> Document:
+def _topic(history: ClusterHistory, topic: TopicDescription) -> Document:
     return {
         "name": topic.name,
         "internal": topic.internal,
@@ -71,7 +71,7 @@ def _topic(course: Course, topic: TopicDescription) -> Document:
         "replicas": topic.replication_factor,
         "under_replicated": under_replicated(topic),
         "offline": leaderless(topic),
-        **_flow(flow_of_topic(course, topic.name, [entry.partition for entry in topic.partitions])),
+        **_flow(flow_of_topic(history, topic.name, [entry.partition for entry in topic.partitions])),
     }
 
 
@@ -87,31 +87,31 @@ def _group(group: GroupListing, lag: GroupLag | None) -> Document:
     }
 
 
-def _transaction(look: Look, transaction: OpenTransaction) -> Document:
+def _transaction(snapshot: Snapshot, transaction: TransactionDescription) -> Document:
     return {
         "transactional_id": transaction.transactional_id,
         "state": transaction.state,
         "producer_id": transaction.producer_id,
         "coordinator": transaction.coordinator,
-        "start_timestamp": transaction.started_ms,
+        "start_timestamp": transaction.start_timestamp,
         "partitions": [list(partition) for partition in transaction.partitions],
-        "holds_up_records": sum(look.held.get(partition, 0) for partition in transaction.partitions),
+        "holds_up_records": sum(snapshot.blocked.get(partition, 0) for partition in transaction.partitions),
     }
 
 
-def _requests(course: Course) -> list[Document]:
+def _requests(history: ClusterHistory) -> list[Document]:
     return [
         {
             "node": scrape.node,
             "url": scrape.url,
             "api": each.api,
             "count": each.count,
-            "per_second": course.request_rates.get((scrape.url, each.api)),
+            "per_second": history.request_rates.get((scrape.url, each.api)),
             "median_ms": each.middle,
             "p99_ms": each.slow,
             "p99_stages_ms": dict(each.stages),
         }
-        for scrape in course.scrapes.values()
+        for scrape in history.scrapes.values()
         for each in scrape.requests
     ]
 

@@ -1,4 +1,4 @@
-"""One look at a cluster: what its brokers have told, as values. Pure."""
+"""A snapshot of a cluster: the answers of its brokers, as values. Pure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kbroker.client.groups import GroupListing
-from kbroker.client.nodes import ClusterBroker
-from kbroker.client.topics import TopicDescription
-from kbroker.tools.cli.cluster_state import NodeState
+from kbroker.tools.diagnosis.facts import ClusterView
 from kbroker.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 """Partition -> an offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that has not ended. ``started_ms`` is None where the coordinator does not tell."""
-
-    transactional_id: str
-    producer_id: int
-    state: str
-    coordinator: int
-    started_ms: int | None = None
-    partitions: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +62,14 @@ class Scrape:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The answers of one look. What was not asked in it is not in it: ``Course`` remembers what was told before."""
+class Snapshot:
+    """The answers of one look. What was not asked in it is not in it: ``ClusterHistory`` remembers earlier answers."""
 
     at: float
     """Seconds, of a clock that does not jump."""
 
-    now_ms: int
-    """Milliseconds since 1970."""
-
-    cluster_id: str | None = None
-    controller: int | None = None
-    """The active controller, -1 without one, None where the cluster does not tell."""
-
-    brokers: tuple[ClusterBroker, ...] = ()
-    nodes: Mapping[int, NodeState] = field(default_factory=dict)
-    topics: tuple[TopicDescription, ...] = ()
-    """All topics by name, as of at most a few seconds ago."""
+    cluster: ClusterView
+    """Brokers, quorum, transactions, and all topics by name, as of at most a few seconds ago."""
 
     ends: Offsets = field(default_factory=dict)
     """Ends of the partitions that were asked for."""
@@ -110,17 +87,13 @@ class Look:
     record_times: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """Partition -> an offset and the time of the record there, in ms since 1970."""
 
-    transactions: tuple[OpenTransaction, ...] = ()
     transactions_count: int = 0
     """Open transactions, those that were not described included."""
 
-    held: Offsets = field(default_factory=dict)
+    blocked: Offsets = field(default_factory=dict)
     """Partition -> records that ``read_committed`` does not see yet, of the partitions of open transactions."""
 
     scrapes: tuple[Scrape, ...] = ()
-    silent: Mapping[int, str] = field(default_factory=dict)
-    """Brokers that do not answer, with what was tried."""
-
     problems: tuple[str, ...] = ()
     """Parts that are not shown, and why; a line each."""
 

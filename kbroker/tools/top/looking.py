@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.groups import GroupListing, committed_by_node, groups_of_node
-from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.client.nodes import describe_cluster
 from kbroker.client.open_transactions import OPEN_STATES
 from kbroker.client.patience import patience
 from kbroker.client.record_times import times_of_records
@@ -26,9 +26,10 @@ from kbroker.client.topics import (
     offsets_request,
     sizes_request,
 )
-from kbroker.client.transactions import describe_transactions_of_node, transactions_of_node
-from kbroker.tools.cli.cluster_state import summarise
-from kbroker.tools.top.facts import Look, OpenTransaction, Scrape
+from kbroker.client.transactions import TransactionDescription, describe_transactions_of_node, transactions_of_node
+from kbroker.tools.diagnosis.asking import ask_quorum, now_ms
+from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
+from kbroker.tools.top.facts import Scrape, Snapshot
 from kbroker.tools.top.scraping import CannotScrape, scrape
 from kbroker.types import TopicPartition
 
@@ -109,7 +110,7 @@ class Observer:
         self._topics_stale = 0.0
         self._scrape_at = 0.0
 
-    def look(self, wanted_times: Sequence[tuple[TopicPartition, int]] = ()) -> Look:
+    def look(self, wanted_times: Sequence[tuple[TopicPartition, int]] = ()) -> Snapshot:
         """Ask once. ``wanted_times``: partitions and offsets of records whose times would help.
 
         ``ClientError`` if nobody answers at all.
@@ -158,12 +159,12 @@ class _OneLook:
         self._silent: dict[int, str] = {}
         self._problems: list[str] = []
 
-    def run(self) -> Look:
+    def run(self) -> Snapshot:
         """All answers."""
         observer, client = self._observer, self._client
         self._count()
         cluster = describe_cluster(client)
-        controller = self._controller()
+        quorum = self._quorum()
         topics = observer.topics(self._count)
         nodes = [broker.id for broker in cluster.brokers if not broker.fenced]
         led: dict[int, list[TopicPartition]] = {}
@@ -177,35 +178,28 @@ class _OneLook:
         transactions, count = self._transactions(nodes)
         scrapes, problems = observer.scrapes()
         leaders = {partition: leader for topic in topics for partition, leader in _led(topic)}
-        return Look(
-            at=at,
-            now_ms=time.time_ns() // 1_000_000,
-            cluster_id=cluster.cluster_id,
-            controller=controller,
-            brokers=cluster.brokers,
-            nodes=summarise(
+        times, blocked = self._times(leaders), self._blocked(transactions, leaders, ends)
+        return Snapshot(
+            at,
+            ClusterView(
+                now_ms(),
                 cluster.cluster_id,
-                controller,
-                {broker.id: bool(broker.fenced) for broker in cluster.brokers},
-                len(topics),
-                [
-                    (-1 if entry.leader is None else entry.leader, list(entry.replicas), list(entry.isr))
-                    for topic in topics
-                    for entry in topic.partitions
-                ],
-            ).nodes,
-            topics=topics,
+                cluster.brokers,
+                quorum,
+                dict(self._silent),
+                topics=topics,
+                counts=replica_counts(topics, cluster.brokers),
+                transactions=transactions,
+            ),
             ends=ends,
             sizes=sizes,
             groups=tuple(listing for _, listing in groups),
             committed=committed,
             share_lags=lags,
-            record_times=self._times(leaders),
-            transactions=transactions,
+            record_times=times,
             transactions_count=count,
-            held=self._held(transactions, leaders, ends),
+            blocked=blocked,
             scrapes=tuple(scrapes),
-            silent=dict(self._silent),
             problems=tuple(dict.fromkeys([*self._problems, *problems])),
             requests=self._requests,
         )
@@ -227,14 +221,10 @@ class _OneLook:
             self._silent[node] = str(error)
         return None
 
-    def _controller(self) -> int | None:
+    def _quorum(self) -> Quorum | None:
         self._count()
-        try:
-            with patience(self._client, PATIENCE):
-                leader = int(describe_quorum(self._client).topics[0].partitions[0].leader_id)
-        except ClientError:  # not served, or not for us: then nobody is marked
-            return None
-        return leader
+        with patience(self._client, PATIENCE):
+            return ask_quorum(self._client)[0]
 
     def _ends(
         self, led: Mapping[int, Sequence[TopicPartition]], *, committed: bool = False
@@ -283,7 +273,7 @@ class _OneLook:
             committed |= told or {}
         return committed, lags
 
-    def _transactions(self, nodes: Iterable[int]) -> tuple[tuple[OpenTransaction, ...], int]:
+    def _transactions(self, nodes: Iterable[int]) -> tuple[tuple[TransactionDescription, ...], int]:
         listed: dict[int, list[Any]] = {}
         for node in nodes:
             found = self._ask(node, partial(transactions_of_node, self._client, node, OPEN_STATES))
@@ -291,7 +281,7 @@ class _OneLook:
                 listed[node] = found
         count = sum(map(len, listed.values()))
         left = TRANSACTIONS
-        result: list[OpenTransaction] = []
+        result: list[TransactionDescription] = []
         for node, transactions in listed.items():
             part = transactions[:left]
             left -= len(part)
@@ -300,22 +290,16 @@ class _OneLook:
                 self._ask(node, partial(describe_transactions_of_node, self._client, node, names)) if names else None
             )
             for each in part:
-                more = (described or {}).get(each.transactional_id)
-                result.append(
-                    OpenTransaction(
-                        each.transactional_id,
-                        each.producer_id,
-                        each.state,
-                        node,
-                        None if more is None else more.start_timestamp,
-                        () if more is None else more.partitions,
-                    )
+                known = (described or {}).get(each.transactional_id)
+                unknown = TransactionDescription(
+                    each.transactional_id, node, each.state, each.producer_id, -1, -1, None, ()
                 )
-        return tuple(sorted(result, key=lambda each: (each.started_ms or 0, each.transactional_id))), count
+                result.append(known or unknown)
+        return tuple(sorted(result, key=lambda each: (each.start_timestamp or 0, each.transactional_id))), count
 
-    def _held(
+    def _blocked(
         self,
-        transactions: Iterable[OpenTransaction],
+        transactions: Iterable[TransactionDescription],
         leaders: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from kbroker.client.troubles import ERROR
 from kbroker.tools.cli.output import printable
+from kbroker.tools.diagnosis.findings import Severity
 from kbroker.tools.top.cells import BAD, PLAIN, WARN, Row, Table
-from kbroker.tools.top.course import Course
+from kbroker.tools.top.history import ClusterHistory
 from kbroker.tools.top.keys import HELP, Sort, Ui
 from kbroker.tools.top.tables import VIEWS, Views
 
@@ -61,7 +61,7 @@ def draw(views: Views | None, ui: Ui, width: int, height: int, status: str = "")
         if ui.has_help:
             lines += [(), *_help()]
         return Shown(_fit(lines, width, height), 0, 0, 1, 0)
-    head = [_first(views.course, ui), *islice(_totals(views, width), max(height // 5, 1)), _tabs(ui)]
+    head = [_first(views.history, ui), *islice(_totals(views, width), max(height // 5, 1)), _tabs(ui)]
     if ui.filter or ui.is_typing:
         head.append(_line(("filter: ", DIM), (ui.filter, BOLD), ("_" if ui.is_typing else "", REVERSE)))
     head.append(())
@@ -80,18 +80,18 @@ def draw(views: Views | None, ui: Ui, width: int, height: int, status: str = "")
         body = table_lines(table, rows, width, scroll, page, ui.sorts.get(ui.view, Sort(table.sort)))
         columns, sort = len(table.columns), table.sort
     lines = _fit([*head, *body][: height - 1], width, height - 1)
-    return Shown([*lines, *_fit([_footer(views.course, ui, status)], width, 1)], columns, sort, page, scroll)
+    return Shown([*lines, *_fit([_footer(views.history, ui, status)], width, 1)], columns, sort, page, scroll)
 
 
 def _line(*pieces: tuple[str, str]) -> Line:
     return tuple(Span(text, style) for text, style in pieces if text)
 
 
-def _first(course: Course, ui: Ui) -> Line:
-    look = course.look
-    at = datetime.fromtimestamp(look.now_ms / 1000, UTC)
-    told = f"  cluster {look.cluster_id or '?'}  {at:%H:%M:%S} UTC"
-    pace = f"  every {ui.interval:g} s, {look.requests} requests"
+def _first(history: ClusterHistory, ui: Ui) -> Line:
+    snapshot = history.snapshot
+    at = datetime.fromtimestamp(snapshot.cluster.now_ms / 1000, UTC)
+    told = f"  cluster {snapshot.cluster.cluster_id or '?'}  {at:%H:%M:%S} UTC"
+    pace = f"  every {ui.interval:g} s, {snapshot.requests} requests"
     return _line(("kbroker top", BOLD), (told, PLAIN), (pace, DIM), ("  paused" if ui.is_paused else "", WARN))
 
 
@@ -120,12 +120,12 @@ def _help() -> list[Line]:
     return [_line((f"  {keys:<16}", BOLD), (meaning, PLAIN)) for keys, meaning in HELP]
 
 
-def _footer(course: Course, ui: Ui, status: str) -> Line:
+def _footer(history: ClusterHistory, ui: Ui, status: str) -> Line:
     if status:
         return _line((status, BAD))
     if ui.is_typing:
         return _line(("Enter keeps the filter, Esc ends it", DIM))
-    problems = course.look.problems
+    problems = history.snapshot.problems
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return _line((f"{problems[0]}{more}", WARN))
@@ -206,7 +206,7 @@ def _overview(views: Views, ui: Ui, width: int) -> Iterator[Line]:
     """Troubles in words, then the first rows of the views."""
     found = views.troubles
     for trouble in found[:_TROUBLES]:
-        yield _line((trouble.text, BAD if trouble.severity == ERROR else WARN), (f" {trouble.advice}", DIM))
+        yield _line((trouble.text, BAD if trouble.severity is Severity.ERROR else WARN), (f" {trouble.advice}", DIM))
     if len(found) > _TROUBLES:
         yield _line((f"and {len(found) - _TROUBLES} more", DIM))
     if found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, FatalError
@@ -150,7 +150,6 @@ def _describe(client: Client, options: Options) -> None:
     from kbroker.client import ResponseError
     from kbroker.client.configs import ResourceType, describe_configs
     from kbroker.client.topics import describe_topics
-    from kbroker.tools.cli.kafka_tools.java_order import in_hash_order
 
     names = [topic.name for topic in _existing(client, options)]
     topics = describe_topics(client, names) if names else {}
@@ -185,7 +184,6 @@ def _reassignments(client: Client) -> Mapping[TopicPartition, Reassignment]:
 def _print_topic(
     topic: TopicDescription, configs: Mapping[str, ConfigEntry], moving: Mapping[TopicPartition, Reassignment]
 ) -> None:
-    from kbroker.tools.cli.kafka_tools.java_order import in_hash_order
 
     changed = [configs[name] for name in in_hash_order(list(configs)) if not configs[name].is_default]
     first = topic.partitions[0]
@@ -251,3 +249,18 @@ _ACTIONS: Final = {
     "alter": _alter,
     "delete": _delete,
 }
+
+
+def in_hash_order(names: Sequence[str], capacity: int = 16) -> list[str]:
+    """Returns strings in the order of a Java ``HashMap`` made for ``capacity`` of them: Kafka's tools print it so."""
+    size = 1
+    while size < capacity or len(names) > size * 3 // 4:
+        size *= 2
+    return sorted(names, key=lambda name: _spread(name) & (size - 1))
+
+
+def _spread(text: str) -> int:
+    code = 0
+    for letter in text:
+        code = (31 * code + ord(letter)) & 0xFFFF_FFFF
+    return code ^ code >> 16

@@ -17,7 +17,7 @@ from kbroker.tools.console.export_files import FORMATS, ExportFile, check_format
 from kbroker.tools.console.record_range import Limits, RecordRange, find_limits, range_of
 from kbroker.tools.console.scan import MAX_RECORDS, Budget, Found, every
 from kbroker.tools.console.scan_back import latest_per_key
-from kbroker.tools.console.streaming import CutShort, Give, Place, Streamed
+from kbroker.tools.console.streaming import CutShort, Give, LimiterSlot, Streamed
 
 _REMEMBERED: Final = 16
 _LONGEST_WORD: Final = 40
@@ -40,7 +40,7 @@ async def export_records(call: Call) -> Json | Response:
 
     # What is wrong is told before the file begins.
     await call.ask(check)
-    place = Place(call.console.exports, "too many exports are under way: try again in a moment")
+    place = LimiterSlot(call.console.exports, "too many exports are under way: try again in a moment")
     if call.flag("check"):
         place.leave()
         return {"format": kind}

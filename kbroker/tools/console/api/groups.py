@@ -1,14 +1,12 @@
-"""Groups of every type: lists, members, lags, and why one stands; offsets reset after a preview, with ``--writes``."""
+"""Groups of every type: lists, members, lags, why one is stuck; offsets reset after a preview, with ``--writes``."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
-from kbroker.client.group_losses import group_losses
 from kbroker.client.group_offsets import GroupOffsets, look_at_group, plan_reset, put_offsets
 from kbroker.client.groups import (
     CommittedOffset,
@@ -24,23 +22,19 @@ from kbroker.client.records_io.json_types import Json
 from kbroker.client.records_io.times import parse_moment
 from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, share_in_flight, share_offsets
 from kbroker.client.streams_groups import STREAMS
-from kbroker.client.topics import LATEST, TopicDescription, describe_topics, list_offsets, list_ranges
+from kbroker.client.topics import TopicDescription, describe_topics, list_ranges
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.call import Call, Refused
-from kbroker.tools.console.gaps import Spot
-from kbroker.tools.console.holding import ask_holders
 from kbroker.tools.console.lag_course import Point
 from kbroker.tools.console.lags import ask_lags
-from kbroker.tools.console.scan import Budget, Look, forward
+from kbroker.tools.console.scan import Budget, RecordView, forward
 from kbroker.tools.console.sessions import View
-from kbroker.tools.console.standing import STANDS_MS, Finding, Stand, findings
+from kbroker.tools.diagnosis.findings import Finding
+from kbroker.tools.diagnosis.group_watch import ask_lost_records
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000
 _MAX_IN_FLIGHT: Final = 500
-_MAX_HELD: Final = 10
-"""Partitions of which it is asked which transaction holds them up."""
-
 _SPARK_POINTS: Final = 40
 
 _MAX_WAITING: Final = 50
@@ -60,9 +54,9 @@ async def list_all(call: Call) -> Json:
 
 
 async def list_lags(call: Call) -> Json:
-    """The groups with committed offsets, with their lags, and since when they stand."""
+    """The groups with committed offsets, with their lags, and since when they are stuck."""
     view = call.view
-    lags = await call.ask(lambda client: ask_lags(client, view.offsets, view.gaps))
+    lags = await call.ask(lambda client: ask_lags(client, view.groups))
     now_ms = time.time_ns() // 1_000_000
     for each in lags.of:
         view.courses.look(each.listing.group_id, now_ms, each.lag)
@@ -73,8 +67,8 @@ async def list_lags(call: Call) -> Json:
             "state": each.listing.state,
             "lag": each.lag,
             "waiting": each.waiting,
-            "stands_since": each.stands_since,
-            "goes_on": each.goes_on,
+            "stuck_since": each.stuck_since,
+            "advances": each.advances,
         }
         for each in lags.of
     ]
@@ -82,7 +76,7 @@ async def list_lags(call: Call) -> Json:
 
 
 async def describe_one(call: Call) -> Json:
-    """A group with its members and, for each partition, where it stands and how far it is behind; and why it stands."""
+    """A group with its members and, for each partition, where it is and how far it is behind; and why it is stuck."""
     group_id, view = call.text("group"), call.view
     return await call.ask(lambda client: _describe(client, group_id, view))
 
@@ -154,7 +148,10 @@ def _partitions(
     wanted = sorted({*committed, *owners, *_never_committed(client, group, committed)})
     ranges = list_ranges(client, wanted)
     waiting = _waiting_since(client, committed, ranges)
-    reasons = [] if group.type == STREAMS else _reasons(client, group, owners, committed, ranges, view)
+    reasons: list[Json] = []
+    if group.type != STREAMS:
+        offsets = {partition: each.offset for partition, each in committed.items()}
+        reasons += findings_json(view.groups.findings(client, group, offsets, ranges))
     rows: list[Json] = []
     for partition in wanted:
         offset = committed.get(partition)
@@ -193,78 +190,9 @@ def _never_committed(
     return [partition for partition in found if partition not in committed]
 
 
-def _reasons(
-    client: Client,
-    group: GroupDescription,
-    owners: Mapping[TopicPartition, GroupMember],
-    committed: Mapping[TopicPartition, CommittedOffset],
-    ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
-    view: View,
-) -> list[Json]:
-    """The reasons why records wait for the group, in words; none if it has them all, or advances."""
-    now_ms = time.time_ns() // 1_000_000
-    stands: list[Stand] = []
-    at_ends: set[TopicPartition] = set()
-    known = {partition: limits for partition, limits in ranges.items() if isinstance(limits, tuple)}
-    for partition, limits in known.items():
-        offset, owner = committed.get(partition), owners.get(partition)
-        at = None if offset is None else offset.offset
-        stand = Stand(
-            partition,
-            at,
-            *limits,
-            since=now_ms,
-            member=None if owner is None else (owner.member_id, owner.client_id, owner.host.removeprefix("/")),
-        )
-        is_behind = stand.waiting > 0 and not view.gaps.knows(_spot(stand), stand.end)
-        if stand.waiting > 0 and not is_behind:
-            at_ends.add(partition)
-        stood = view.offsets.look(group.group_id, partition, at, behind=is_behind, now_ms=now_ms)
-        if is_behind:
-            stands.append(replace(stand, since=stood.since, moved=stood.moved))
-    stands = _with_holders(client, stands)
-    # What does not move may have nothing to wait for.
-    still = [each for each in stands if each.member is None or now_ms - each.since >= STANDS_MS]
-    empty = view.gaps.look(client, {_spot(each): each.end for each in still if each.stable is None})
-    stands = [each for each in stands if _spot(each) not in empty]
-    at_ends |= {partition for partition, _ in empty}
-    offsets = {partition: told.offset for partition, told in committed.items()}
-    # Where no record is left for the group, nothing that is gone is worth an error.
-    logs = {each: None if each in at_ends else limits for each, limits in ranges.items()}
-    losses = group_losses(client, group, offsets, logs)
-    return _told(findings(group.state, len(group.members), stands, now_ms, losses))
-
-
-def _told(found: Sequence[Finding]) -> list[Json]:
-    return [
-        {
-            "severity": each.severity,
-            "text": each.text,
-            "advice": each.advice,
-            "places": [place._asdict() for place in each.places],
-        }
-        for each in found
-    ]
-
-
-def _spot(stand: Stand) -> Spot:
-    return stand.partition, stand.next_offset
-
-
-def _with_holders(client: Client, stands: Sequence[Stand]) -> list[Stand]:
-    """The same with their last stable offsets, and the transactions that hold them up, as far as they may be seen."""
-    if not stands:
-        return []
-    told = list_offsets(client, dict.fromkeys([each.partition for each in stands], LATEST), read_committed=True)
-    stable = {partition: each.offset for partition, each in told.items() if not isinstance(each, ResponseError)}
-    known = [replace(each, stable=stable[each.partition]) if each.partition in stable else each for each in stands]
-    known = [each if each.stable is None or each.stable < each.end else replace(each, stable=None) for each in known]
-    held = [each.partition for each in known if each.is_held][:_MAX_HELD]
-    try:
-        holders = ask_holders(client, held)
-    except ClientError:
-        return known  # producers may not be seen, or a broker does not tell of them
-    return [replace(each, holder=holders[each.partition][0]) if holders.get(each.partition) else each for each in known]
+def findings_json(found: Sequence[Finding]) -> list[dict[str, Json]]:
+    """Returns findings as the page takes them."""
+    return [{**each.document(), "links": [link._asdict() for link in each.links]} for each in found]
 
 
 def _waiting_since(
@@ -288,7 +216,7 @@ def _waiting_since(
             if len(found) >= _MAX_WAITING or budget.spent:
                 return found
             # Behind an open transaction records wait, too.
-            look = Look(topic, read_committed=False)
+            look = RecordView(topic, read_committed=False)
             try:
                 page = forward(client, look, {number: begin}, {number: end}, 1, budget)
             except ClientError:
@@ -299,7 +227,7 @@ def _waiting_since(
 
 
 def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Json], list[Json], Json]:
-    """Where a share group stands, the reasons why it gets nothing somewhere, and what is in flight.
+    """Where a share group is, the reasons why it gets nothing somewhere, and what is in flight.
 
     A partition may have several members, and none of its records may be done yet.
     """
@@ -338,9 +266,8 @@ def _share_partitions(client: Client, group: GroupDescription) -> tuple[list[Jso
             }
         )
     unknown = {partition: limits for partition, limits in ranges.items() if isinstance(limits, ResponseError)}
-    losses = group_losses(client, group, {}, unknown)
-    reasons = findings(group.state, len(group.members), [], time.time_ns() // 1_000_000, losses)
-    return rows, _told(reasons), _in_flight(client, group, wanted)
+    reasons: list[Json] = [*findings_json(ask_lost_records(client, group, {}, unknown))]
+    return rows, reasons, _in_flight(client, group, wanted)
 
 
 def _in_flight(client: Client, group: GroupDescription, partitions: Sequence[TopicPartition]) -> Json:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ResourceType, describe_configs
-from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_features, describe_quorum
+from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_features
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
-from kbroker.client.troubles import (
-    ERROR,
-    QuorumNode,
-    Trouble,
-    cluster_troubles,
-    disk_troubles,
-    quorum_nodes,
-    topic_troubles,
-)
 from kbroker.raft_metadata.metadata_version import metadata_version_name
+from kbroker.tools.console.api.groups import findings_json
 from kbroker.tools.console.call import Call
 from kbroker.tools.console.catalogue import Topics
-from kbroker.tools.console.totals import OfBroker, Totals
+from kbroker.tools.console.totals import Totals
+from kbroker.tools.diagnosis.asking import ask_quorum, now_ms
+from kbroker.tools.diagnosis.cluster import findings
+from kbroker.tools.diagnosis.facts import ClusterView, Quorum, ReplicaCounts
+from kbroker.tools.diagnosis.findings import Finding, Severity
 
 MAX_TROUBLES: Final = 100
 
@@ -35,9 +30,7 @@ _MAX_ASKED: Final = 50
 @dataclass(frozen=True, slots=True)
 class _Told:
     cluster: ClusterDescription
-    leader: int | None
-    epoch: int | None
-    quorum: tuple[QuorumNode, ...]
+    quorum: Quorum | None
     quorum_problem: str
     level: int | None
     min_isr: Mapping[str, int]
@@ -51,20 +44,26 @@ async def describe_overview(call: Call) -> Json:
 
 
 def _answer(call: Call, topics: Topics, told: _Told) -> Json:
-    now_ms = time.time_ns() // 1_000_000
-    alive = {broker.id for broker in told.cluster.brokers if not broker.fenced}
-    troubles = cluster_troubles(told.cluster.brokers, told.leader, told.quorum, now_ms, topics.silent)
-    troubles += disk_troubles(topics.failed_dirs)
-    totals = topics.totals
-    troubles += topic_troubles(totals.troubled, alive, told.min_isr)
+    totals, quorum = topics.totals, told.quorum
+    view = ClusterView(
+        now_ms(),
+        told.cluster.cluster_id,
+        told.cluster.brokers,
+        quorum,
+        topics.silent,
+        topics.failed_dirs,
+        totals.troubled,
+        told.min_isr,
+    )
+    found = findings(view)
     return {
-        "now": now_ms,
+        "now": view.now_ms,
         "cluster_id": told.cluster.cluster_id,
-        "controller": told.leader,
-        "controller_epoch": told.epoch,
+        "controller": None if quorum is None else quorum.leader,
+        "controller_epoch": None if quorum is None else quorum.epoch,
         "metadata_version": None if told.level is None else metadata_version_name(told.level),
-        "troubles": _troubles(call, troubles, now_ms),
-        "troubles_count": len(troubles),
+        "troubles": _troubles(call, found, view.now_ms),
+        "troubles_count": len(found),
         "topics": totals.topics,
         "internal_topics": totals.internal,
         "partitions": totals.partitions,
@@ -78,79 +77,62 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
             {"name": name, "bytes_rate": bytes_rate, "records_rate": records_rate}
             for name, bytes_rate, records_rate in totals.busiest
         ],
-        "brokers": _brokers(told, topics),
+        "brokers": _brokers(told.cluster, view.controller, topics),
         "quorum": [
             {
                 "id": node.id,
-                "role": "leader" if node.id == told.leader else node.role,
+                "role": "leader" if node.id == view.controller else node.role,
                 "end_offset": node.end_offset,
                 "behind": node.behind,
                 "caught_up": node.caught_up,
             }
-            for node in told.quorum
+            for node in (() if quorum is None else quorum.nodes)
         ],
         "quorum_problem": told.quorum_problem,
     }
 
 
-def _troubles(call: Call, troubles: list[Trouble], now_ms: int) -> list[Json]:
-    since = call.view.history.update(troubles, now_ms)
-    ordered = sorted(troubles, key=lambda trouble: (trouble.severity != ERROR, since[trouble.key][0]))
-    return [
-        {
-            "key": trouble.key,
-            "severity": trouble.severity,
-            "text": trouble.text,
-            "advice": trouble.advice,
-            "link": trouble.link,
-            "since": since[trouble.key][0],
-            "exact": since[trouble.key][1],
-        }
-        for trouble in ordered[:MAX_TROUBLES]
-    ]
+def _troubles(call: Call, found: list[Finding], at_ms: int) -> list[Json]:
+    since = call.view.history.update(found, at_ms)
+    ordered = sorted(found, key=lambda each: (each.severity != Severity.ERROR, since[each.key][0]))[:MAX_TROUBLES]
+    documents = findings_json(ordered)
+    for each, document in zip(ordered, documents, strict=True):
+        document["key"] = each.key
+        document["since"], document["exact"] = since[each.key]
+    return list(documents)
 
 
-def _brokers(told: _Told, topics: Topics) -> list[Json]:
+def _brokers(cluster: ClusterDescription, controller: int | None, topics: Topics) -> list[Json]:
     return [
         {
             "id": broker.id,
             "address": f"[{broker.host}]:{broker.port}" if ":" in broker.host else f"{broker.host}:{broker.port}",
             "rack": broker.rack,
             "fenced": broker.fenced,
-            "controller": broker.id == told.leader,
+            "controller": broker.id == controller,
             "size": None if topics.sizes is None else topics.sizes_of_brokers.get(broker.id, 0),
             **_counts(topics.totals.brokers.get(broker.id)),
         }
-        for broker in told.cluster.brokers
+        for broker in cluster.brokers
     ]
 
 
-def _counts(broker: OfBroker | None) -> dict[str, Json]:
-    known = broker or OfBroker()
-    return {"leads": known.leads, "replicas": known.replicas, "out_of_sync": known.out_of_sync}
+def _counts(broker: ReplicaCounts | None) -> dict[str, Json]:
+    return {**(broker or ReplicaCounts())._asdict()}
 
 
 def _ask(client: Client, totals: Totals) -> _Told:
-    short = [topic.name for topic in totals.troubled]
     cluster = describe_cluster(client)
-    leader: int | None = None
-    epoch: int | None = None
-    quorum: tuple[QuorumNode, ...] = ()
-    problem = ""
+    quorum, problem = ask_quorum(client)
     level: int | None = None
-    try:
-        partition = describe_quorum(client).topics[0].partitions[0]
-    except ClientError as error:
-        problem = str(error)
-    else:
-        leader, epoch = int(partition.leader_id), int(partition.leader_epoch)
-        quorum = quorum_nodes(partition)
     try:
         _, features = describe_features(client)
         level = next((each.finalized for each in features if each.name == "metadata.version"), None)
     except ClientError:
         pass
-    return _Told(cluster, leader, epoch, quorum, problem, level, _min_isr(client, short[:_MAX_ASKED]))
+    troubled = [topic.name for topic in totals.troubled][:_MAX_ASKED]
+    reason = problem if quorum is None else quorum.problem
+    return _Told(cluster, quorum, reason, level, _min_isr(client, troubled))
 
 
 def _min_isr(client: Client, topics: Iterable[str]) -> dict[str, int]:
@@ -168,5 +150,5 @@ def _min_isr(client: Client, topics: Iterable[str]) -> dict[str, int]:
 
 
 def partition_state(topic: TopicDescription) -> str:
-    """A topic's state in a word: ``ok``, ``short`` (replicas not in sync) or ``offline`` (no leader somewhere)."""
-    return "offline" if leaderless(topic) else "short" if under_replicated(topic) else "ok"
+    """Returns a topic's state: ``ok``, ``under-replicated``, or ``offline`` (no leader somewhere)."""
+    return "offline" if leaderless(topic) else "under-replicated" if under_replicated(topic) else "ok"

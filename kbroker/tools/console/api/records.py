@@ -29,10 +29,10 @@ from kbroker.tools.console.record_range import (
     show_positions,
 )
 from kbroker.tools.console.record_view import shown_record
-from kbroker.tools.console.scan import Budget, Look, Page, forward
+from kbroker.tools.console.scan import Budget, Page, RecordView, forward
 from kbroker.tools.console.scan_back import backward, latest_per_key
 from kbroker.tools.console.spark_code import spark_code
-from kbroker.tools.console.streaming import Give, Place, Streamed
+from kbroker.tools.console.streaming import Give, LimiterSlot, Streamed
 from kbroker.tools.console.tail import Step, Tail
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
@@ -147,7 +147,7 @@ async def describe_record(call: Call) -> Json:
 
     def ask(client: Client) -> Json:
         find_topic(client, name)
-        look = Look(name, None, masking, read_committed=False, decoder=call.console.decoder)
+        look = RecordView(name, None, masking, read_committed=False, decoder=call.console.decoder)
         page = forward(client, look, {partition: offset}, {partition: offset + 1}, 1, Budget(seconds=5))
         if not page.records:
             raise Refused(404, f"there is no record at offset {offset} of partition {partition} any more")
@@ -164,7 +164,7 @@ async def tail_records(call: Call) -> Response:
     wanted = range_of(call)
     resumed = call.request.headers.get("last-event-id", "") or call.text("goon", "")
     positions = parse_positions(resumed)
-    place = Place(call.console.tails, "too many live tails are open: close one")
+    place = LimiterSlot(call.console.tails, "too many live tails are open: close one")
     client = call.view.cluster.make_client()
 
     def begin() -> Tail:

@@ -19,7 +19,7 @@ from kbroker.client.configs import (
 from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience
-from kbroker.client.reassignments import Reassignment
+from kbroker.client.reassignments import Reassignment, list_reassignments
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import (
     NewTopic,
@@ -37,7 +37,6 @@ from kbroker.tools.console.api.overview import partition_state
 from kbroker.tools.console.call import Call, Refused
 from kbroker.tools.console.sizes import Sizes, ask_sizes
 from kbroker.tools.console.topic_list import SORTS, branches, choose
-from kbroker.tools.console.under_way import moving_partitions, show_move
 from kbroker.types import TopicPartition, uuid_to_str
 
 MAX_PAGE: Final = 500
@@ -143,7 +142,7 @@ def _describe(client: Client, name: str) -> Json:
     led = [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
     ranges = list_ranges(client, led)
     sizes = ask_sizes(client, [TopicPartition(name, entry.partition) for entry in topic.partitions])
-    moving = moving_partitions(client, topic)
+    moving = _moving_partitions(client, topic)
     return {
         "name": topic.name,
         "id": uuid_to_str(topic.topic_id) if any(topic.topic_id) else None,
@@ -184,7 +183,7 @@ def _partition(
         "start": start,
         "end": end,
         "size": sizes.of_leader(partition, entry.leader),
-        "moving": show_move(moving.get(entry.partition), partition, sizes),
+        "moving": _show_move(moving.get(entry.partition), partition, sizes),
     }
 
 
@@ -325,3 +324,23 @@ async def add_partitions(call: Call) -> Json:
     await call.ask(lambda client: await_heard(client, name, total))
     call.view.catalogue.forget()
     return {"done": f"topic {name} has {total} partitions"}
+
+
+def _moving_partitions(client: Client, topic: TopicDescription) -> dict[int, Reassignment]:
+    """Partition -> the move that is under way; empty where that may not be seen."""
+    try:
+        found = list_reassignments(client, {topic.name: [entry.partition for entry in topic.partitions]})
+    except ClientError:
+        return {}
+    return {partition.partition: each for partition, each in found.items()}
+
+
+def _show_move(move: Reassignment | None, partition: TopicPartition, sizes: Sizes) -> Json:
+    """A move that is under way, with the bytes that each new replica has; None without one."""
+    if move is None:
+        return None
+    on_brokers = {} if sizes.of is None else sizes.of.get(partition, {})
+    return {
+        "adding": [{"broker": broker, "size": on_brokers.get(broker)} for broker in move.adding],
+        "removing": list(move.removing),
+    }

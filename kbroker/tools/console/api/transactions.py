@@ -17,7 +17,7 @@ from kbroker.client.transactions import (
 )
 from kbroker.tools.console.api.topics import find_topic
 from kbroker.tools.console.call import Call, Refused
-from kbroker.tools.console.holding import ask_holders
+from kbroker.tools.diagnosis.group_watch import ask_holders
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 1000
@@ -88,15 +88,15 @@ def _held(client: Client, name: str) -> Json:
             "partition": partition.partition,
             "stable": held[partition][0],
             "end": held[partition][1],
-            "producer": holder.producer_id,
-            "epoch": holder.producer_epoch,
-            "start": holder.start_offset,
-            "last": holder.last_timestamp,
-            "transaction": holder.transactional_id,
-            "since": holder.since,
+            "producer": opened.producer.producer_id,
+            "epoch": opened.producer.producer_epoch,
+            "start": opened.start_offset,
+            "last": opened.producer.last_timestamp,
+            "transaction": None if owner is None else owner.transactional_id,
+            "since": None if owner is None else owner.start_timestamp,
         }
         for partition, holders in ask_holders(client, list(held)).items()
-        for holder in holders
+        for opened, owner in holders
     ]
     return {"rows": rows, "now": time.time_ns() // 1_000_000}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.client.troubles import ERROR, cluster_troubles, disk_troubles
+from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import BrokerFacts, Facts
-from kbroker.tools.doctor.findings import Finding, Severity, check
+from kbroker.tools.doctor.findings import check, share
 
 _CLOCK_MS: Final = 2_000
 """A difference of clocks that is told of: sessions and timestamps bear less."""
@@ -22,44 +22,14 @@ _HARDLY_BYTES: Final = 1 << 30
 _HARDLY_SHARE: Final = 0.03
 
 
-@check("controller-quorum", "There is no active controller", see="the-metadata-log")
-def controller_quorum(facts: Facts) -> Iterator[Finding]:
-    """Report a quorum without a leader: by its own word, or because nobody answers for it."""
-    cluster = facts.cluster
-    if cluster is None:
-        return
-    if cluster.quorum is not None and cluster.quorum.leader < 0:
-        evidence = "DescribeQuorum names no leader."
-    elif cluster.quorum is None and cluster.quorum_problem:
-        evidence = f"DescribeQuorum has no answer: {cluster.quorum_problem}."
-    else:
-        return
-    yield Finding(
-        Severity.ERROR,
-        "quorum",
-        "There is no active controller: topics, configs and leaders cannot change, and no broker can join.",
-        evidence,
-        "More than half of the controllers have to be up and to reach one another: start those that are down, and look"
-        " at controller.quorum.voters or controller.quorum.bootstrap.servers of each.",
-    )
-
-
-@check("quorum-lag", "A controller does not follow the metadata log", see="the-metadata-log")
-def quorum_lag(facts: Facts) -> Iterator[Finding]:
-    """Report voters that are behind, by the leader's own clock."""
-    quorum = facts.known_cluster.quorum
-    if quorum is None:
-        return
-    now = facts.now if quorum.leader_clock is None else quorum.leader_clock
-    for trouble in cluster_troubles((), quorum.leader, quorum.nodes, now):
-        if trouble.key.startswith("voter-"):
-            yield Finding(
-                Severity.WARNING,
-                f"controller {trouble.key.removeprefix('voter-')}",
-                trouble.text,
-                "DescribeQuorum: the leader has not seen it caught up for 15 seconds.",
-                trouble.advice,
-            )
+share(
+    "brokers",
+    {
+        "controller-quorum": "There is no active controller",
+        "quorum-lag": "A controller does not follow the metadata log",
+    },
+    see="the-metadata-log",
+)
 
 
 @check("quorum-size", "The number of controllers is even, or only two: one more could be lost", see="the-metadata-log")
@@ -67,7 +37,7 @@ def quorum_size(facts: Facts) -> Iterator[Finding]:
     """Judge how many voters there are: an even number bears no more losses than one less."""
     voters = 0
     if facts.cluster is not None and facts.cluster.quorum is not None:
-        voters = sum(node.role == "voter" for node in facts.cluster.quorum.nodes)
+        voters = facts.cluster.quorum.voters
         evidence = f"DescribeQuorum lists {voters} voters."
     if not voters and facts.configuration is not None:
         voters = facts.configuration.voters
@@ -83,19 +53,7 @@ def quorum_size(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@check("fenced-broker", "A registered broker does not serve", see="cluster")
-def fenced_broker(facts: Facts) -> Iterator[Finding]:
-    """Report brokers that the controller has fenced."""
-    for broker in facts.brokers:
-        if broker.fenced:
-            yield Finding(
-                Severity.ERROR,
-                f"broker {broker.id}",
-                f"Broker {broker.id} is fenced: it is registered, and does not serve.",
-                "DescribeCluster says so.",
-                "Start it, or if it runs look in its log why the controller does not hear of it; if it is gone for good"
-                " take it out of the cluster (kafka-cluster unregister).",
-            )
+share("brokers", {"fenced-broker": "A registered broker does not serve"}, see="cluster")
 
 
 @check("clocks", "The clocks of nodes, or of a node and this machine, differ", see="cluster")
@@ -173,14 +131,7 @@ def disk_space(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@check("disk-failed", "A log directory of a broker has failed", see="disks-and-log-directories")
-def disk_failed(facts: Facts) -> Iterator[Finding]:
-    """Report directories that a broker has given up."""
-    brokers = facts.brokers
-    failed = [(broker.id, each.path) for broker in brokers for each in broker.log_dirs or () if each.failed]
-    for (broker, _), trouble in zip(failed, disk_troubles(failed), strict=True):
-        severity = Severity.ERROR if trouble.severity == ERROR else Severity.WARNING
-        yield Finding(severity, f"broker {broker}", trouble.text, "DescribeLogDirs says so.", trouble.advice)
+share("brokers", {"disk-failed": "A log directory of a broker has failed"}, see="disks-and-log-directories")
 
 
 @check("version-mixture", "Brokers do not serve the same versions of APIs, or support the same features", see="cluster")

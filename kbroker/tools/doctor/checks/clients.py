@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import Facts, number_of
-from kbroker.tools.doctor.findings import Finding, Severity, check
+from kbroker.tools.doctor.findings import check
 
 _BOUNDS: Final = (
     (

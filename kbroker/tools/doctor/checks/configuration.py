@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import Facts
-from kbroker.tools.doctor.findings import Finding, Severity, check
+from kbroker.tools.doctor.findings import check
 from kbroker.tools.doctor.hosts import is_everywhere, is_loopback
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import CertificateFacts, ClientFacts, Facts, ListenerFacts
-from kbroker.tools.doctor.findings import Finding, Severity, check
+from kbroker.tools.doctor.findings import check
 from kbroker.tools.doctor.hosts import is_everywhere, is_loopback, matches
 
 _SOON_MS: Final = 30 * 86_400_000

@@ -1,17 +1,17 @@
-"""Groups that rebalance for ever or stand still, transactions that hang, clients that are slowed down."""
+"""Groups that rebalance for ever or are stuck, transactions that hang, clients that are slowed down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from kbroker.client.groups import REBALANCING
-from kbroker.tools.doctor.facts import ClusterFacts, Facts, OpenTransaction, number_of
-from kbroker.tools.doctor.findings import Finding, Severity, check
-from kbroker.types import TopicPartition
-
-_GRACE_MS: Final = 30_000
-"""Coordinators look for transactions that are over their time every ten seconds by default."""
+from kbroker.tools.diagnosis.findings import Finding, Severity
+from kbroker.tools.diagnosis.stuck_groups import STUCK_MS, GroupState
+from kbroker.tools.diagnosis.stuck_groups import findings as group_findings
+from kbroker.tools.doctor.facts import Facts
+from kbroker.tools.doctor.findings import check, share
 
 _LOW_BYTES: Final = 1 << 20
 """A rate below this throttles a client with its first large batch (1 MiB is the default of max.request.size)."""
@@ -26,11 +26,11 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
             continue
         came, gone = second.members - first.members, first.members - second.members
         if came and gone:
-            evidence = f"Within {group.seconds:.0f} s {len(came)} of its members came and {len(gone)} left."
+            evidence = f"Within {group.ms / 1000:.0f} s {len(came)} of its members came and {len(gone)} left."
         elif first.epoch is not None and second.epoch is not None and second.epoch > first.epoch:
-            evidence = f"Its epoch went from {first.epoch} to {second.epoch} within {group.seconds:.0f} s."
+            evidence = f"Its epoch went from {first.epoch} to {second.epoch} within {group.ms / 1000:.0f} s."
         elif first.state in REBALANCING and second.state in REBALANCING:
-            evidence = f"It was in {first.state}, and {group.seconds:.0f} s later in {second.state}."
+            evidence = f"It was in {first.state}, and {group.ms / 1000:.0f} s later in {second.state}."
         else:
             continue
         yield Finding(
@@ -44,83 +44,37 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@check("consumer-stuck", "A group's lag grows while its committed offset stands still", see="groups-and-transactions")
-def consumer_stuck(facts: Facts) -> Iterator[Finding]:
-    """Compare two looks: records come, a member is there, and nothing is committed."""
-    for group in facts.groups:
-        first, second = group.first, group.second
-        if second is None or not first.members or not second.members:
-            continue
-        stuck: list[tuple[TopicPartition, int]] = []
-        for partition, offset in second.committed.items():
-            before, end = first.ends.get(partition), second.ends.get(partition)
-            if before is None or end is None or first.committed.get(partition) != offset:
-                continue
-            if end > before > offset:
-                stuck.append((partition, end - offset))
-        if not stuck:
-            continue
-        partition, lag = max(stuck, key=lambda each: each[1])
-        more = f", and {len(stuck) - 1} other partitions" if len(stuck) > 1 else ""
-        yield Finding(
-            Severity.WARNING,
-            f"group {group.group_id}",
-            f"Group {group.group_id} does not get on in {partition}{more}: it is {lag:,} records behind, and falls"
-            " back.",
-            f"Within {group.seconds:.0f} s records came, and the committed offset stayed"
-            f" {second.committed[partition]:,}. (A group that commits more seldom than that looks alike.)",
-            f"Look at the record there: kbroker consume {partition.topic} --partition {partition.partition} --from"
-            f" {second.committed[partition]} -n 1. A consumer that fails on one record reads it again and again;"
-            " skip it with kbroker group reset.",
-        )
+_STUCK_KINDS: Final = ("consumer-stuck", "open-transaction")
+"""Of the reasons why a group has not all records: those that two looks can tell, of a group that somebody is in."""
 
 
 @check(
-    "hanging-transactions",
-    "A transaction is open for too long, or its coordinator does not know it",
+    "consumer-stuck", "Records wait for a group, and its committed offset does not move", see="groups-and-transactions"
+)
+def consumer_stuck(facts: Facts) -> Iterator[Finding]:
+    """Judge the second look at each group that has members, as the console does after so long."""
+    for group in facts.groups:
+        if group.second is None or not group.first.members or not group.second.members:
+            continue
+        state = GroupState(group.group_id, group.second.state, len(group.second.members))
+        stuck_ms = min(STUCK_MS, group.ms)
+        for each in group_findings(state, group.lagging, group.second.at_ms, stuck_ms=stuck_ms):
+            if each.kind in _STUCK_KINDS:
+                evidence = f"OffsetFetch and ListOffsets, asked twice within {group.ms / 1000:.0f} s."
+                commands = [
+                    f" kbroker consume {link.topic} --partition {link.partition} --from {link.offset} -n 1 shows the"
+                    " record; kbroker group reset skips it."
+                    for link in each.links
+                    if link.kind == "record"
+                ]
+                yield replace(each, evidence=evidence, advice=each.advice + "".join(commands))
+
+
+share(
+    "groups",
+    {"hanging-transactions": "A transaction is open for too long, or its coordinator does not know it"},
     see="groups-and-transactions",
 )
-def hanging_transactions(facts: Facts) -> Iterator[Finding]:
-    """Report what holds up readers of committed records (KIP-664)."""
-    cluster = facts.cluster
-    if cluster is None:
-        return
-    for each in cluster.transactions or ():
-        open_ms = 0 if each.began is None else facts.now - each.began
-        if each.began is not None and open_ms > each.timeout_ms + _GRACE_MS:
-            yield Finding(
-                Severity.ERROR,
-                f"transactional id {each.transactional_id}",
-                f"The transaction of {each.transactional_id} is open for {open_ms / 1000:,.0f} s, longer than its"
-                " timeout: consumers with read_committed wait behind it.",
-                f"DescribeTransactions: {each.state}, timeout {each.timeout_ms / 1000:g} s.",
-                f"If its producer is gone: kbroker txn abort {each.transactional_id}. The log of its coordinator"
-                " says why it does not end it.",
-            )
-    for entry in cluster.open_transactions:
-        if entry.has_coordinator or not (_sees_all(cluster) or _is_over(entry, cluster, facts.now)):
-            continue
-        topic, number = entry.partition
-        yield Finding(
-            Severity.ERROR,
-            f"partition {entry.partition}",
-            f"A transaction hangs in {entry.partition} from offset {entry.start_offset}: consumers with"
-            " read_committed do not get past it.",
-            f"DescribeProducers: producer {entry.producer_id} has it open. No coordinator has a transaction of this"
-            " producer with this partition.",
-            f"kbroker txn abort --topic {topic} --partition {number} --start-offset {entry.start_offset}",
-        )
-
-
-def _sees_all(cluster: ClusterFacts) -> bool:
-    """Whether no authorizer may keep transactional ids from the doctor: ListTransactions leaves those out."""
-    return all((broker.configs or {}).get("authorizer.class.name") == "" for broker in cluster.brokers)
-
-
-def _is_over(entry: OpenTransaction, cluster: ClusterFacts, now: int) -> bool:
-    """Whether no coordinator would have let it be open for so long."""
-    longest = max((number_of(each.configs, "transaction.max.timeout.ms") or 0 for each in cluster.brokers), default=0)
-    return longest > 0 and now - entry.last_write > longest + _GRACE_MS
 
 
 @check("throttling", "Clients are slowed down: by quotas that are very low, or right now", see="quotas")

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from kbroker.client.transactions import TRANSACTIONS_TOPIC
-from kbroker.client.troubles import MISSING, Trouble, topic_troubles
+from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import (
+    MIN_ISR,
     OFFSETS_TOPIC,
     SHARE_TOPIC,
     ClusterFacts,
     Facts,
     number_of,
 )
-from kbroker.tools.doctor.findings import Finding, Severity, check
-
-_MIN_ISR: Final = "min.insync.replicas"
+from kbroker.tools.doctor.findings import check, share
 
 INTERNAL: Final = {
     OFFSETS_TOPIC: ("offsets.topic.replication.factor", "groups cannot commit offsets"),
@@ -28,57 +27,15 @@ INTERNAL: Final = {
 _SHOWN: Final = 8
 
 
-def _troubles(facts: Facts, kind: str) -> Iterator[tuple[str, Trouble]]:
-    """(topic, trouble) of one kind, by the rules of the console."""
-    if facts.cluster is None:
-        return
-    topics = facts.topics
-    min_isr = {topic.name: least for topic in topics if (least := topic.number(_MIN_ISR)) is not None}
-    for trouble in topic_troubles([topic.description for topic in topics], facts.cluster.alive, min_isr):
-        if trouble.key.startswith(kind):
-            yield trouble.key.removeprefix(kind), trouble
-
-
-def _findings(facts: Facts, kind: str, severity: Severity) -> Iterator[Finding]:
-    for topic, trouble in _troubles(facts, kind):
-        yield Finding(severity, f"topic {topic}", trouble.text, "The metadata lists replicas and ISR.", trouble.advice)
-
-
-@check("offline-partitions", "A partition has no leader", see="replication")
-def offline_partitions(facts: Facts) -> Iterator[Finding]:
-    """Report partitions that nobody can read or write."""
-    yield from _findings(facts, "leaderless-", Severity.ERROR)
-
-
-@check(
-    "under-min-isr", "Fewer replicas are in sync than min.insync.replicas: acks=all is refused now", see="replication"
+share(
+    "replication",
+    {
+        "offline-partitions": "A partition has no leader",
+        "under-min-isr": "Fewer replicas are in sync than min.insync.replicas: acks=all is refused now",
+        "under-replicated": "A replica is not in sync",
+    },
+    see="replication",
 )
-def under_min_isr(facts: Facts) -> Iterator[Finding]:
-    """Report partitions that refuse records with acks=all, though enough replicas are assigned."""
-    for topic, trouble in _troubles(facts, "min-isr-"):
-        if topic not in _impossible(facts):
-            evidence = "The metadata lists replicas and ISR."
-            yield Finding(Severity.ERROR, f"topic {topic}", trouble.text, evidence, trouble.advice)
-
-
-@check("under-replicated", "A replica is not in sync", see="replication")
-def under_replicated(facts: Facts) -> Iterator[Finding]:
-    """Report partitions whose ISR lacks a replica."""
-    yield from _findings(facts, "short-", Severity.WARNING)
-    for brokers, trouble in _troubles(facts, MISSING):
-        subject = f"broker {brokers}" if brokers.isdecimal() else f"brokers {brokers.replace('-', ', ')}"
-        yield Finding(Severity.WARNING, subject, trouble.text, "The metadata lists replicas and ISR.", trouble.advice)
-
-
-def _impossible(facts: Facts) -> dict[str, tuple[int, int]]:
-    """Topic -> (min.insync.replicas, replication factor), where the first is larger."""
-    found = {}
-    for topic in facts.topics:
-        least = topic.number(_MIN_ISR)
-        fewest = min((len(each.replicas) for each in topic.description.partitions), default=0)
-        if least is not None and fewest and least > fewest:
-            found[topic.name] = (least, fewest)
-    return found
 
 
 @check(
@@ -87,41 +44,42 @@ def _impossible(facts: Facts) -> dict[str, tuple[int, int]]:
     see="replication",
 )
 def min_isr(facts: Facts) -> Iterator[Finding]:
-    """Compare ``min.insync.replicas`` with how many replicas there are."""
-    for name, (least, fewest) in _impossible(facts).items():
+    """Compare ``min.insync.replicas`` with how many replicas there are: brokers never ask for more than all."""
+    known = [(topic, least) for topic in facts.topics if (least := topic.number(MIN_ISR)) is not None and least > 1]
+    few = [
+        topic.name for topic, least in known if any(len(each.replicas) < least for each in topic.description.partitions)
+    ]
+    if few:
         yield Finding(
-            Severity.ERROR,
-            f"topic {name}",
-            f"Topic {name}: {_MIN_ISR}={least} and {_replicas(fewest)}: every record with acks=all is refused.",
+            Severity.WARNING,
+            _names(few),
+            f"{_names(few)}: fewer replicas than {MIN_ISR}. Records with acks=all wait for all of them, and no more.",
             "DescribeConfigs and the metadata say so.",
-            f"Lower it (kbroker config set topic {name} {_MIN_ISR}=1), or give the topic more replicas"
-            " (kafka-reassign-partitions).",
+            "Give it more replicas (kafka-reassign-partitions), or lower min.insync.replicas.",
         )
     exact = [
         topic.name
-        for topic in facts.topics
-        if (wanted := topic.number(_MIN_ISR)) is not None
-        and wanted > 1
-        and any(len(each.replicas) == wanted for each in topic.description.partitions)
+        for topic, least in known
+        if any(len(each.replicas) == least for each in topic.description.partitions)
     ]
     if exact:
         yield Finding(
             Severity.WARNING,
             _names(exact),
-            f"{_names(exact)}: {_MIN_ISR} is as large as the replication factor: when one node is down, restarts too,"
+            f"{_names(exact)}: {MIN_ISR} is as large as the replication factor: when one node is down, restarts too,"
             " records with acks=all are refused.",
             "DescribeConfigs and the metadata say so.",
-            f"Have one replica more than {_MIN_ISR}: 3 and 2 are usual.",
+            f"Have one replica more than {MIN_ISR}: 3 and 2 are usual.",
         )
     if facts.configuration is not None and not facts.configuration.problem:
         values = facts.configuration.values
-        wanted, factor = number_of(values, _MIN_ISR), number_of(values, "default.replication.factor") or 1
+        wanted, factor = number_of(values, MIN_ISR), number_of(values, "default.replication.factor") or 1
         if wanted is not None and wanted > factor:
             yield Finding(
                 Severity.WARNING,
                 facts.configuration.source,
-                f"{_MIN_ISR}={wanted} and default.replication.factor={factor}: records with acks=all are refused in"
-                " topics that are created with the defaults.",
+                f"{MIN_ISR}={wanted} and default.replication.factor={factor}: topics that are created with the defaults"
+                " have fewer replicas than that. Records with acks=all wait for all of them, and no more.",
                 "The file says so.",
                 "Set default.replication.factor to one more.",
             )
@@ -205,7 +163,7 @@ def internal_topics(facts: Facts) -> Iterator[Finding]:
 def _is_lowered(cluster: ClusterFacts) -> bool:
     """Whether internal topics get fewer replicas by themselves: on a node of kbroker that is alone."""
     is_kbroker = all(broker.is_kbroker for broker in cluster.brokers)
-    voters = 0 if cluster.quorum is None else sum(node.role == "voter" for node in cluster.quorum.nodes)
+    voters = 0 if cluster.quorum is None else cluster.quorum.voters
     return is_kbroker and len(cluster.brokers) == 1 and voters <= 1
 
 

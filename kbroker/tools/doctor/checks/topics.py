@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kbroker.client.transactions import TRANSACTIONS_TOPIC
+from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import OFFSETS_TOPIC, Facts, number_of
-from kbroker.tools.doctor.findings import Finding, Severity, check
+from kbroker.tools.doctor.findings import check
 
 _FUTURE_MS: Final = 3_600_000
 _SHORT_MS: Final = 600_000

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kbroker.client.cluster import Client
 from kbroker.client.configs import ResourceType, describe_many
-from kbroker.client.errors import ApiNotServed, ClientError, ResponseError
+from kbroker.client.errors import ClientError, ResponseError
 from kbroker.client.nodes import (
     ClusterBroker,
     ClusterDescription,
     api_versions,
     describe_cluster,
     describe_log_dirs,
-    describe_quorum,
     features_of,
 )
+from kbroker.client.open_transactions import OPEN_STATES, OpenTransaction, hanging_among, open_in
 from kbroker.client.quotas import EntityQuotas, describe_quotas
+from kbroker.client.security import ClientSecurity
 from kbroker.client.topics import MAX_TIMESTAMP, TopicDescription, list_offsets, list_topics
-from kbroker.client.troubles import quorum_nodes
-from kbroker.errors import ErrorCode
-from kbroker.tools.doctor.facts import BrokerFacts, ClusterFacts, ListenerFacts, LogDirFacts, QuorumFacts, TopicFacts
+from kbroker.client.transactions import TransactionDescription, describe_transaction, list_transactions, producers_of
+from kbroker.tools.diagnosis.asking import ask_quorum
+from kbroker.tools.diagnosis.facts import Quorum
+from kbroker.tools.doctor.facts import BrokerFacts, ClusterFacts, ListenerFacts, LogDirFacts, TopicFacts
 from kbroker.tools.doctor.gather.groups import GroupLooks
 from kbroker.tools.doctor.gather.listeners import Probe
-from kbroker.tools.doctor.gather.reached import ReachedClient
-from kbroker.tools.doctor.gather.transactions import Transactions, look_at_transactions
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError, WireError
 
@@ -66,14 +66,33 @@ _THREADS: Final = 8
 _MOST_PARTITIONS: Final = 5_000
 """Partitions whose newest record and producers are asked for."""
 
-_REFUSED: Final = frozenset(
-    {
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
+
+MOST_TRANSACTIONS: Final = 300
+
+
+class ReachedClient(Client):
+    """A client that asks no other brokers, so that no answer waits for them. Their partitions have no leader here."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        reached: Collection[int],
+        *,
+        client_id: str,
+        timeout: float,
+        security: ClientSecurity | None,
+    ) -> None:
+        super().__init__(bootstrap, client_id=client_id, timeout=timeout, security=security)
+        self._reached = frozenset(reached)
+
+    def all_nodes(self, deadline: float | None = None) -> list[int]:
+        """The ids of the brokers that were reached."""
+        return [node_id for node_id in super().all_nodes(deadline) if node_id in self._reached]
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The answer of the base, None for a leader that was not reached."""
+        leader = super().leader(partition)
+        return leader if leader in self._reached else None
 
 
 @dataclass(slots=True)
@@ -192,7 +211,7 @@ class ClusterLook:
     def _questions(self, pool: ThreadPoolExecutor, found: ClusterFacts) -> ClusterFacts:
         """The answers of the cluster as a whole, asked for at once; the second look at groups comes last."""
         looks = GroupLooks()
-        is_whole = self._reached >= found.alive
+        is_whole = self._reached >= {broker.id for broker in found.brokers if not broker.fenced}
 
         def transactions(client: Client) -> Transactions:
             return look_at_transactions(client, _led(client, list_topics(client)), is_whole=is_whole)
@@ -200,12 +219,14 @@ class ClusterLook:
         began = time.monotonic()
         groups = pool.submit(self._question, "the groups", looks.first)
         topics: Future[tuple[TopicFacts, ...] | None] = pool.submit(self._question, "the topics", _topics)
-        quorum = pool.submit(self._quorum)
+        quorum: Future[tuple[Quorum | None, str] | None] = pool.submit(self._question, "the quorum", ask_quorum)
         quotas: Future[list[EntityQuotas] | None] = pool.submit(
             self._question, "the quotas", lambda client: describe_quotas(client, {})
         )
         open_ones = pool.submit(self._question, "the transactions", transactions)
-        told, problem = quorum.result()
+        told, reason = quorum.result() or (None, "")
+        if reason:
+            self._unanswered["the quorum"] = reason
         seen = open_ones.result()
         groups.result()
         if self.look_again and looks.has_members:
@@ -220,33 +241,14 @@ class ClusterLook:
             found,
             brokers=_with_newest(found.brokers, listed or ()),
             quorum=told,
-            quorum_problem=problem,
             topics=listed,
             groups=looks.facts(),
             transactions=None if seen is None else seen.known,
             open_transactions=() if seen is None else seen.open,
+            unowned_transactions=() if seen is None else seen.unowned,
             quotas=None if entities is None else tuple(entities),
             unanswered=dict(sorted(self._unanswered.items())),
         )
-
-    def _quorum(self) -> tuple[QuorumFacts | None, str]:
-        """The quorum, or why there is no answer although the client may ask."""
-        self.progress("the quorum")
-        asked_at = now_ms()
-        try:
-            with self._client() as client:
-                partition = describe_quorum(client).topics[0].partitions[0]
-        except ApiNotServed as error:
-            self._unanswered["the quorum"] = str(error)
-            return None, ""
-        except ClientError as error:
-            if isinstance(error, ResponseError) and error.code in _REFUSED:
-                self._unanswered["the quorum"] = str(error)
-                return None, ""
-            return None, str(error)
-        nodes = quorum_nodes(partition)
-        clock = next((node.caught_up for node in nodes if node.id == partition.leader_id), None)
-        return QuorumFacts(int(partition.leader_id), nodes, clock, asked_at, now_ms()), ""
 
 
 def _led(client: Client, topics: Sequence[TopicDescription]) -> list[TopicPartition]:
@@ -275,6 +277,28 @@ def _with_newest(brokers: Sequence[BrokerFacts], topics: Sequence[TopicFacts]) -
     return tuple(replace(broker, newest_own_record=newest.get(broker.id)) for broker in brokers)
 
 
-def now_ms() -> int:
-    """This machine's time."""
-    return time.time_ns() // 1_000_000
+class Transactions(NamedTuple):
+    """Open transactions: ``known`` to coordinators, ``open`` in partitions, and those of them without an owner."""
+
+    known: tuple[TransactionDescription, ...]
+    open: tuple[OpenTransaction, ...]
+    unowned: tuple[OpenTransaction, ...]
+
+
+def look_at_transactions(client: Client, partitions: Sequence[TopicPartition], *, is_whole: bool) -> Transactions:
+    """Ask the leaders, then the coordinators, then the leaders again for what no coordinator knows.
+
+    ``is_whole``: whether every broker is asked; if not, a coordinator that was not may know a transaction.
+    """
+    opened = open_in(producers_of(client, partitions))
+    listed = list_transactions(client, states=OPEN_STATES)
+    unowned = hanging_among(client, opened) if is_whole and not listed.missing else ()
+    known = []
+    for each in listed.found[:MOST_TRANSACTIONS]:
+        try:
+            found = describe_transaction(client, each.transactional_id)
+        except ResponseError:
+            continue  # it has just ended, or is not for us
+        if found.state in OPEN_STATES:
+            known.append(found)
+    return Transactions(tuple(known), tuple(opened), tuple(unowned))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client.cluster import Client
 from kbroker.client.errors import ResponseError
 from kbroker.client.groups import CLASSIC, CONSUMER, GroupListing, committed_offsets, describe_group, list_groups
-from kbroker.client.topics import LATEST, list_offsets
+from kbroker.client.topics import list_ranges
+from kbroker.tools.diagnosis.asking import now_ms
+from kbroker.tools.diagnosis.group_watch import GroupWatch
+from kbroker.tools.diagnosis.lost_records import Limits
+from kbroker.tools.diagnosis.stuck_groups import STUCK_MS, LaggingPartition
 from kbroker.tools.doctor.facts import GroupFacts, GroupLook
+from kbroker.types import TopicPartition
 
 MOST_GROUPS: Final = 300
 
@@ -22,14 +27,16 @@ class GroupLooks:
     left_out: int = 0
     """Groups that were too many."""
     _listed: list[GroupListing] = field(default_factory=list)
-    _first: dict[str, tuple[float, GroupLook]] = field(default_factory=dict)
-    _second: dict[str, tuple[float, GroupLook]] = field(default_factory=dict)
+    _first: dict[str, GroupLook] = field(default_factory=dict)
+    _second: dict[str, GroupLook] = field(default_factory=dict)
+    _lagging: dict[str, list[LaggingPartition]] = field(default_factory=dict)
+    _watch: GroupWatch = field(default_factory=GroupWatch)
     _is_known: bool = False
 
     @property
     def has_members(self) -> bool:
         """Whether a second look may tell more."""
-        return any(look.members or look.state not in ("Empty", "Dead", "Stable") for _, look in self._first.values())
+        return any(look.members or look.state not in ("Empty", "Dead", "Stable") for look in self._first.values())
 
     def first(self, client: Client) -> bool:
         """List the groups and look at each; ``ClientError`` if they cannot be listed."""
@@ -41,41 +48,53 @@ class GroupLooks:
 
     def second(self, client: Client) -> bool:
         """Look again at those that have members, or are about to have some."""
-        again = [name for name, (_, look) in self._first.items() if look.state not in ("Empty", "Dead")]
+        again = [name for name, look in self._first.items() if look.state not in ("Empty", "Dead")]
         self._look(client, self._second, again)
         return True
 
-    def _look(self, client: Client, into: dict[str, tuple[float, GroupLook]], names: list[str]) -> None:
+    def _look(self, client: Client, into: dict[str, GroupLook], names: list[str]) -> None:
         types = {group.group_id: group.type for group in self._listed}
         for name in names:
             if types[name] not in ("", CLASSIC, CONSUMER):
                 continue
             try:
-                into[name] = (time.monotonic(), _look_at(client, name))
+                into[name] = self._look_at(client, name)
             except ResponseError:
                 continue  # it has just gone, or is not for us
+
+    def _look_at(self, client: Client, name: str) -> GroupLook:
+        group = describe_group(client, name)
+        members = frozenset(member.member_id for member in group.members)
+        at_ms = now_ms()
+        if not members:
+            return GroupLook(group.state, members, group.group_epoch, at_ms=at_ms)
+        committed = {partition: each.offset for partition, each in committed_offsets(client, name).items()}
+        ranges = self._ranges(client, committed)
+        lagging = self._watch.lagging(group, committed, ranges, at_ms)
+        before = self._first.get(name)
+        if before is not None:
+            stuck_ms = min(STUCK_MS, at_ms - before.at_ms)
+            self._lagging[name] = self._watch.explain(client, lagging, at_ms, stuck_ms=stuck_ms)
+        ends = {partition: limits[1] for partition, limits in ranges.items() if isinstance(limits, tuple)}
+        return GroupLook(group.state, members, group.group_epoch, committed, ends, at_ms)
+
+    @staticmethod
+    def _ranges(client: Client, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Limits]:
+        if any(client.leader(partition) is None for partition in partitions):
+            client.refresh({partition.topic for partition in partitions})
+        return dict(list_ranges(client, sorted(each for each in partitions if client.leader(each) is not None)))
 
     def facts(self) -> tuple[GroupFacts, ...] | None:
         """The groups as they were seen; None if they could not be listed."""
         if not self._is_known:
             return None
-        found = []
-        for group in self._listed:
-            at, first = self._first.get(group.group_id, (0.0, GroupLook(group.state, frozenset())))
-            then, second = self._second.get(group.group_id, (at, None))
-            found.append(GroupFacts(group.group_id, group.type, first, second, then - at))
-        return tuple(found)
-
-
-def _look_at(client: Client, name: str) -> GroupLook:
-    group = describe_group(client, name)
-    members = frozenset(member.member_id for member in group.members)
-    if not members:
-        return GroupLook(group.state, members, group.group_epoch)
-    committed = {partition: each.offset for partition, each in committed_offsets(client, name).items()}
-    if any(client.leader(partition) is None for partition in committed):
-        client.refresh({partition.topic for partition in committed})
-    asked = {partition: LATEST for partition in committed if client.leader(partition) is not None}
-    listed = list_offsets(client, asked)
-    ends = {partition: each.offset for partition, each in listed.items() if not isinstance(each, ResponseError)}
-    return GroupLook(group.state, members, group.group_epoch, committed, ends)
+        return tuple(
+            GroupFacts(
+                group.group_id,
+                group.type,
+                self._first.get(group.group_id, GroupLook(group.state, frozenset())),
+                self._second.get(group.group_id),
+                tuple(self._lagging.get(group.group_id, ())),
+            )
+            for group in self._listed
+        )

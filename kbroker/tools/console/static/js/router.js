@@ -14,6 +14,21 @@ export function href(path, params) {
   return text ? `#/${path}?${text}` : `#/${path}`;
 }
 
+const LINKS = {
+  record: (each) => href("topic", { name: each.topic, from: "offset", at: each.offset, partitions: each.partition, open: true }),
+  broken: (each) =>
+    href("topic", { name: each.topic, from: "offset", at: each.offset, partitions: each.partition < 0 ? "" : each.partition, broken: true }),
+  client: (each) => href("explorer", { filter: each.client_id }),
+  transaction: (each) => href("transactions", { filter: each.transactional_id }),
+  blocked: (each) => href("topic", { name: each.topic, tab: "groups" }),
+  topic: (each) => href("topic", { name: each.topic }),
+  topics: () => href("topics", { troubled: true, internal: true }),
+  broker: (each) => href("broker", { id: each.broker }),
+};
+
+/** The page to which a link of a finding leads. */
+export const hrefOfFinding = (each) => LINKS[each.kind](each);
+
 export function go(path, params) {
   location.hash = href(path, params);
 }

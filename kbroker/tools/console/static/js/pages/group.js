@@ -5,7 +5,7 @@ import { confirmByName, openDialog } from "../dialog.js";
 import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
 import { duration, localTime, moment, number, plural, withZone, zone } from "../format.js";
 import { lagCourse } from "../lag_chart.js";
-import { go, href } from "../router.js";
+import { go, href, hrefOfFinding } from "../router.js";
 import { STATE_KINDS } from "./groups.js";
 
 export async function show(main, params, scope) {
@@ -66,15 +66,6 @@ function remove(told) {
 const tile = (name, value, note) =>
   h("div", { class: "tile" }, h("dt", null, name), h("dd", null, value, note ? h("small", null, note) : null));
 
-const PLACES = {
-  record: (place) => href("topic", { name: place.topic, from: "offset", at: place.offset, partitions: place.partition, open: true }),
-  broken: (place) =>
-    href("topic", { name: place.topic, from: "offset", at: place.offset, partitions: place.partition < 0 ? "" : place.partition, broken: true }),
-  client: (place) => href("explorer", { filter: place.client_id }),
-  transaction: (place) => href("transactions", { filter: place.transactional_id }),
-  held: (place) => href("topic", { name: place.topic, tab: "groups" }),
-};
-
 /** Why records wait: each reason with what helps, and links to where more is seen. */
 function drawReasons(told) {
   if (!told.reasons.length) return null;
@@ -89,14 +80,14 @@ function drawReasons(told) {
         h(
           "li",
           { class: reason.severity === "error" ? "bad" : "warn" },
-          h("div", null, badge(reason.severity === "error" ? "stands" : "waits", reason.severity === "error" ? "bad" : "warn")),
+          h("div", null, badge(reason.severity === "error" ? "stuck" : "waits", reason.severity === "error" ? "bad" : "warn")),
           h("div", null, h("p", null, reason.text), h("p", { class: "quiet" }, reason.advice)),
           h(
             "div",
             { class: "since places" },
-            reason.places
-              .filter((place) => place.kind !== "client" || (session.explorer && place.client_id))
-              .map((place) => link(place.text, PLACES[place.kind](place), { class: "button" })),
+            reason.links
+              .filter((each) => each.kind !== "client" || (session.explorer && each.client_id))
+              .map((each) => link(each.text, hrefOfFinding(each), { class: "button" })),
           ),
         ),
       ),
@@ -166,7 +157,7 @@ function draw(body, told) {
                 title: "Next record",
                 cell: (p) =>
                   p.lag
-                    ? link("Look at it", PLACES.record({ ...p, offset: Math.max(p.offset, p.start ?? 0) }), {
+                    ? link("Look at it", hrefOfFinding({ ...p, kind: "record", offset: Math.max(p.offset, p.start ?? 0) }), {
                         "aria-label": `Look at the next record of ${p.topic}-${p.partition}`,
                       })
                     : "–",

@@ -8,14 +8,14 @@ import { href, note } from "../router.js";
 
 export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
 
-/** Whether a group goes on, of one that has records to read. */
+/** Whether a group is caught up, lagging or stuck. */
 export function advances(group, now) {
-  if (!group.waiting) return "has all";
-  if (group.stands_since === null) return group.goes_on ? badge("goes on", "good") : "watching …";
-  const stood = `for ${duration(now - group.stands_since)}`;
-  const told = group.goes_on ? badge(`stands in part ${stood}`, "warn") : badge(`stands ${stood}`, "bad");
+  if (!group.waiting) return "caught up";
+  if (group.stuck_since === null) return group.advances ? badge("lagging", "good") : "watching …";
+  const since = `for ${duration(now - group.stuck_since)}`;
+  const told = group.advances ? badge(`stuck in part ${since}`, "warn") : badge(`stuck ${since}`, "bad");
   return link(told, href("group", { group: group.group }), {
-    "aria-label": `Why ${group.group} stands`,
+    "aria-label": `Why ${group.group} is stuck`,
   });
 }
 

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
-import { href } from "../router.js";
+import { href, hrefOfFinding } from "../router.js";
 import { STATE_KINDS, advances, notAsked } from "./groups.js";
 
 export async function show(main, params, scope) {
@@ -83,9 +83,9 @@ function drawTroubles(box, told) {
 
 const MOST_BEHIND = 5;
 
-/** The groups with records that wait: those that stand first, and those without members, whose programs have ended, last. */
+/** The groups with records that wait: stuck ones first, and those without members, whose programs have ended, last. */
 function drawBehind(box, told) {
-  const rank = (group) => (group.stands_since === null ? 1 : group.state === "Empty" ? 2 : 0);
+  const rank = (group) => (group.stuck_since === null ? 1 : group.state === "Empty" ? 2 : 0);
   const rows = told.rows.filter((group) => group.waiting).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
   const silent = notAsked(told);
   if (!rows.length) {
@@ -98,8 +98,8 @@ function drawBehind(box, told) {
     h(
       "section",
       { class: "card" },
-      h("h2", null, "Groups that are behind"),
-      table("Groups that are behind", [
+      h("h2", null, "Lagging groups"),
+      table("Lagging groups", [
           { title: "Group", class: "name", cell: (g) => link(g.group, href("group", { group: g.group })) },
           { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
           { title: "Lag", number: true, cell: (g) => plural(g.lag, "record") },
@@ -122,7 +122,7 @@ function drawTrouble(trouble, now) {
     h(
       "div",
       null,
-      h("p", null, trouble.link ? link(trouble.text, trouble.link) : trouble.text),
+      h("p", null, trouble.links.length ? link(trouble.text, hrefOfFinding(trouble.links[0])) : trouble.text),
       h("p", { class: "quiet" }, trouble.advice),
     ),
     h("div", { class: "since" }, since.map((line) => h("div", null, line))),

@@ -11,7 +11,7 @@ import { movePartitions, movesUnderWay } from "../moves.js";
 import { showRecords } from "../records.js";
 
 const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
-const STATES = { ok: ["in sync", "good"], short: ["replicas not in sync", "warn"], offline: ["no leader", "bad"] };
+const STATES = { ok: ["in sync", "good"], "under-replicated": ["under-replicated", "warn"], offline: ["no leader", "bad"] };
 
 export async function show(main, params, scope) {
   const tab = params.tab in TABS ? params.tab : "records";

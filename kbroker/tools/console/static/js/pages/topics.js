@@ -7,7 +7,7 @@ import { bytes, bytesRate, clock, number, plural, rate } from "../format.js";
 import { PagedTable } from "../paged_table.js";
 import { go, href, note } from "../router.js";
 
-const STATES = { ok: ["in sync", "good"], short: ["not in sync", "warn"], offline: ["no leader", "bad"] };
+const STATES = { ok: ["in sync", "good"], "under-replicated": ["under-replicated", "warn"], offline: ["no leader", "bad"] };
 
 export async function show(main, params, scope) {
   const state = {

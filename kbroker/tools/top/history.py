@@ -1,4 +1,4 @@
-"""Rates and lags, from one look at a cluster to the next. Pure: ``course.after(look)`` is the next course."""
+"""Rates and lags, from one snapshot of a cluster to the next. Pure: ``history.after(snapshot)`` is the next one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeVar
 
 from kbroker.base.rates import Sample, rates_after, rates_of_counters
-from kbroker.tools.top.facts import Look, Offsets, Scrape
+from kbroker.tools.top.facts import Offsets, Scrape, Snapshot
 from kbroker.types import TopicPartition
 
 K = TypeVar("K")
@@ -39,10 +39,10 @@ class GroupLag(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ClusterHistory:
     """All that is known, and how fast it changes. Rates are for one second."""
 
-    look: Look
+    snapshot: Snapshot
     ends: Mapping[TopicPartition, Sample] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, Sample] = field(default_factory=dict)
     records_in: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Course:
 
     committed: Mapping[str, Offsets] = field(default_factory=dict)
     share_lags: Mapping[str, int | None] = field(default_factory=dict)
-    history: Mapping[TopicPartition, tuple[Sample, ...]] = field(default_factory=dict)
+    end_samples: Mapping[TopicPartition, tuple[Sample, ...]] = field(default_factory=dict)
     """Ends of partitions that groups have committed for, the oldest first."""
 
     record_times: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
@@ -71,36 +71,40 @@ class Course:
     cpu: Mapping[str, float] = field(default_factory=dict)
     """URL -> processors that are busy."""
 
-    def after(self, look: Look) -> Course:
-        """The course with one more look."""
-        existing = {TopicPartition(topic.name, entry.partition) for topic in look.topics for entry in topic.partitions}
-        ends, records_in = _advance(self.ends, self.records_in, look.ends, look.at, existing)
-        sizes, growth = _advance(self.sizes, self.log_growth, look.sizes, look.at, existing)
-        names = {group.group_id for group in look.groups}
-        committed = _kept({**self.committed, **look.committed}, names)
-        share_lags = _kept({**self.share_lags, **look.share_lags}, names)
+    def after(self, snapshot: Snapshot) -> ClusterHistory:
+        """Returns the history with one more snapshot."""
+        existing = {
+            TopicPartition(topic.name, entry.partition)
+            for topic in snapshot.cluster.topics
+            for entry in topic.partitions
+        }
+        ends, records_in = _advance(self.ends, self.records_in, snapshot.ends, snapshot.at, existing)
+        sizes, growth = _advance(self.sizes, self.log_growth, snapshot.sizes, snapshot.at, existing)
+        names = {group.group_id for group in snapshot.groups}
+        committed = _kept({**self.committed, **snapshot.committed}, names)
+        share_lags = _kept({**self.share_lags, **snapshot.share_lags}, names)
         wanted = {partition for offsets in committed.values() for partition in offsets}
-        history = _remember(self.history, look.ends, look.at, wanted)
-        times = {**self.record_times, **look.record_times}
+        samples = _remember(self.end_samples, snapshot.ends, snapshot.at, wanted)
+        times = {**self.record_times, **snapshot.record_times}
         following = replace(
             self,
-            look=look,
+            snapshot=snapshot,
             ends=ends,
             sizes=sizes,
             records_in=records_in,
             log_growth=growth,
             committed=committed,
             share_lags=share_lags,
-            history=history,
+            end_samples=samples,
             record_times={partition: found for partition, found in times.items() if partition in wanted},
         )
-        following = _with_scrapes(following, look.scrapes)
+        following = _with_scrapes(following, snapshot.scrapes)
         return replace(following, lags=_lags(following))
 
     @property
     def partitions(self) -> int:
         """Partitions of the cluster."""
-        return sum(len(topic.partitions) for topic in self.look.topics)
+        return sum(len(topic.partitions) for topic in self.snapshot.cluster.topics)
 
     def wanted_times(self) -> list[tuple[TopicPartition, int]]:
         """Partitions and offsets of records whose time would tell how long a group is behind, the worst lag first.
@@ -133,13 +137,13 @@ class Course:
             return Age(0.0)
         known = self.record_times.get(partition)
         if known is not None and known[0] == offset:
-            return Age(max(self.look.now_ms - known[1], 0) / 1000)
-        return age_by_history(self.history.get(partition, ()), offset, self.look.at)
+            return Age(max(self.snapshot.cluster.now_ms - known[1], 0) / 1000)
+        return age_by_history(self.end_samples.get(partition, ()), offset, self.snapshot.at)
 
 
-def first(look: Look) -> Course:
-    """The course after the first look, which has no rates yet."""
-    return Course(look).after(look)
+def first(snapshot: Snapshot) -> ClusterHistory:
+    """Returns the history after the first snapshot, which has no rates yet."""
+    return ClusterHistory(snapshot).after(snapshot)
 
 
 def age_by_history(history: tuple[Sample, ...], offset: int, now: float) -> Age | None:
@@ -176,11 +180,11 @@ def _kept(values: Mapping[K, T], keys: set[K]) -> dict[K, T]:
 
 
 def _remember(
-    history: Mapping[TopicPartition, tuple[Sample, ...]], told: Offsets, at: float, wanted: Iterable[TopicPartition]
+    known: Mapping[TopicPartition, tuple[Sample, ...]], told: Offsets, at: float, wanted: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[Sample, ...]]:
     following: dict[TopicPartition, tuple[Sample, ...]] = {}
     for partition in sorted(wanted)[:MAX_HISTORIES]:
-        samples = history.get(partition, ())
+        samples = known.get(partition, ())
         end = told.get(partition)
         if end is not None and (not samples or at > samples[-1].at):
             if samples and end < samples[-1].value:  # the topic is a new one of the same name, or was cut
@@ -194,26 +198,28 @@ def _remember(
 # --- Lags -----------------------------------------------------------------------------------------------------------
 
 
-def _lags(course: Course) -> dict[str, GroupLag]:
+def _lags(history: ClusterHistory) -> dict[str, GroupLag]:
     by_page: dict[str, float] = {}
-    for scrape in course.scrapes.values():
+    for scrape in history.scrapes.values():
         for group, seconds in scrape.lag_seconds.items():
             by_page[group] = max(seconds, by_page.get(group, 0.0))
-    found: dict[str, GroupLag] = {group: GroupLag(lag, None) for group, lag in course.share_lags.items()}
-    for group, offsets in course.committed.items():
-        known = [lag for partition, offset in offsets.items() if (lag := course._lag_of(partition, offset)) is not None]
+    found: dict[str, GroupLag] = {group: GroupLag(lag, None) for group, lag in history.share_lags.items()}
+    for group, offsets in history.committed.items():
+        known = [
+            lag for partition, offset in offsets.items() if (lag := history._lag_of(partition, offset)) is not None
+        ]
         records = sum(known) if known else None
-        age = Age(by_page[group]) if group in by_page else _oldest(course, offsets)
+        age = Age(by_page[group]) if group in by_page else _oldest(history, offsets)
         found[group] = GroupLag(records, age, len(offsets))
     return found
 
 
-def _oldest(course: Course, offsets: Offsets) -> Age | None:
+def _oldest(history: ClusterHistory, offsets: Offsets) -> Age | None:
     """The longest wait of a group's partitions; not exact if one whose wait is not known may be longer."""
     longest: Age | None = None
     is_whole = True
     for partition, offset in offsets.items():
-        age = course._age_of(partition, offset)
+        age = history._age_of(partition, offset)
         if age is None:
             is_whole = False
             continue
@@ -226,10 +232,10 @@ def _oldest(course: Course, offsets: Offsets) -> Age | None:
 # --- Pages of metrics -----------------------------------------------------------------------------------------------
 
 
-def _with_scrapes(course: Course, scrapes: Iterable[Scrape]) -> Course:
-    known = dict(course.scrapes)
-    bytes_in, bytes_out = dict(course.bytes_in), dict(course.bytes_out)
-    requests, cpu = dict(course.request_rates), dict(course.cpu)
+def _with_scrapes(history: ClusterHistory, scrapes: Iterable[Scrape]) -> ClusterHistory:
+    known = dict(history.scrapes)
+    bytes_in, bytes_out = dict(history.bytes_in), dict(history.bytes_out)
+    requests, cpu = dict(history.request_rates), dict(history.cpu)
     for scrape in scrapes:
         before = known.get(scrape.url)
         if before is not None and scrape.at > before.at:
@@ -242,4 +248,4 @@ def _with_scrapes(course: Course, scrapes: Iterable[Scrape]) -> Course:
             if before.cpu_seconds is not None and scrape.cpu_seconds is not None:
                 cpu[scrape.url] = max(scrape.cpu_seconds - before.cpu_seconds, 0.0) / seconds
         known[scrape.url] = scrape
-    return replace(course, scrapes=known, bytes_in=bytes_in, bytes_out=bytes_out, request_rates=requests, cpu=cpu)
+    return replace(history, scrapes=known, bytes_in=bytes_in, bytes_out=bytes_out, request_rates=requests, cpu=cpu)
