@@ -1,4 +1,4 @@
-"""The completion of shells: scripts made from the parsers, run by the shells themselves."""
+"""The completion of shells, run by the shells themselves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.testing import RunningBroker
-from kbroker.tools.cli import COMMANDS, main
-from kbroker.tools.cli.command_words import words_of
-from kbroker.tools.cli.completion_scripts import SCRIPTS
+from kbroker.tools.cli import main
 from tests.cli_command import Run
 
 ROOT = str(Path(__file__).parents[2])
@@ -32,13 +30,31 @@ LINES = {
     "kbroker topic describe --timeout 3 or": ["orders", "orders-dead"],
     "kbroker group describe bi": ["billing"],
     "kbroker topic delete -b 127.0.0.1:1 or": [],
+    "kbroker config describe -b 127.0.0.1:1 br": ["broker", "broker-logger"],
+    "kbroker consume -b HERE cl": ["clicks"],
     "kbroker topic list --profile pr": ["prod"],
-    "kbroker verify-log sub": ["subdirectory"],
+    "kbroker verify-log sub": ["subdirectory/"],
     "kbroker decode su": [],
     "kbroker completion --p": [],
     "kbroker nothing x": [],
 }
-"""A line, and what is offered for its last word."""
+"""A line, and what is offered for its last word; HERE is the broker's address."""
+
+
+def lines(broker: RunningBroker) -> list[str]:
+    return [line.replace("HERE", broker.bootstrap_servers) for line in LINES]
+
+
+def script_of(shell: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "kbroker", "completion", shell], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def offered(lines_of_output: list[str]) -> dict[str, list[str]]:
+    """Line -> what was offered, from lines with words between commas."""
+    found = [sorted(word.strip() for word in line.split(",") if word.strip()) for line in lines_of_output]
+    return dict(zip(LINES, found, strict=True))
 
 
 @pytest.fixture
@@ -62,45 +78,29 @@ def directory(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytes
     return tmp_path
 
 
-def test_bash(directory: Path) -> None:
-    script = [SCRIPTS["bash"](COMMANDS)]
-    script += ['ask() { COMP_LINE=$1 COMP_POINT=${#1} COMPREPLY=(); _kbroker; (IFS=,; echo "${COMPREPLY[*]}"); }']
-    script += [f"ask '{line}'" for line in LINES]
+def test_bash(directory: Path, broker: RunningBroker) -> None:
+    ask = "COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COMPREPLY=(); _python_argcomplete kbroker"
+    script = [script_of("bash"), "ask() { " + ask + '; (IFS=,; echo "${COMPREPLY[*]}"); }']
+    script += [f"ask '{line}'" for line in lines(broker)]
     done = subprocess.run(
         ["bash", "--norc"], input="\n".join(script), capture_output=True, text=True, check=True, cwd=directory
     )
     assert done.stderr == ""
-    found = [sorted(filter(None, line.split(","))) for line in done.stdout.splitlines()]
-    assert dict(zip(LINES, found, strict=True)) == LINES
+    assert offered(done.stdout.splitlines()) == LINES
     assert not (directory / "owned").exists()
 
 
-def test_fish(directory: Path) -> None:
+def test_fish(directory: Path, broker: RunningBroker) -> None:
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
-    files = {"kbroker verify-log sub": ["subdirectory/"]}
-    script = [SCRIPTS["fish"](COMMANDS)]
-    script += [f"echo (complete -C '{line}' | string replace -r '\\t.*' '' | string join ,)" for line in LINES]
+    script = [script_of("fish")]
+    script += [f"echo (complete -C '{line}' | string replace -r '\\t.*' '' | string join ,)" for line in lines(broker)]
     done = subprocess.run(
         ["fish", "--no-config"], input="\n".join(script), capture_output=True, text=True, check=True, cwd=directory
     )
     assert done.stderr == ""
-    found = [sorted(filter(None, line.split(","))) for line in done.stdout.splitlines()]
-    told = dict(zip(LINES, found, strict=True))
-    # fish offers files where a command takes no word.
-    for line, words in LINES.items():
-        if words:
-            assert told[line] == files.get(line, words), line
+    assert offered(done.stdout.splitlines()) == LINES
     assert not (directory / "owned").exists()
-
-
-def test_zsh_reads_the_script(directory: Path) -> None:
-    if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed")
-    (directory / "kbroker.zsh").write_text(SCRIPTS["zsh"](COMMANDS))
-    loaded = "autoload -Uz compinit && compinit -D -u; source ./kbroker.zsh; print -r -- ${_comps[kbroker]}"
-    done = subprocess.run(["zsh", "-f", "-c", loaded], capture_output=True, text=True, check=True, cwd=directory)
-    assert (done.stdout, done.stderr) == ("_kbroker\n", "")
 
 
 CAPTURE = r"""
@@ -132,12 +132,12 @@ bindkey '^I' ask
 """Has zsh's editor complete each of some lines, and writes down what it would offer (``compadd -A``)."""
 
 
-def test_zsh_completes(directory: Path) -> None:
+def test_zsh(directory: Path, broker: RunningBroker) -> None:
     if shutil.which("zsh") is None:
         pytest.skip("zsh is not installed")
-    (directory / "kbroker.zsh").write_text(SCRIPTS["zsh"](COMMANDS))
+    (directory / "kbroker.zsh").write_text(script_of("zsh"))
     (directory / "capture.zsh").write_text(CAPTURE)
-    (directory / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    (directory / "lines").write_text("".join(f"{line}\n" for line in lines(broker)))
     (directory / "answers").touch()
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "dumb"}
@@ -151,42 +151,36 @@ def test_zsh_completes(directory: Path) -> None:
                 pass
         assert shell.wait(120) == 0
     os.close(ours)
-    found = [sorted(filter(None, line.split(","))) for line in (directory / "answers").read_text().splitlines()]
-    told = dict(zip(LINES, found, strict=True))
-    for line, words in LINES.items():
-        if words:
-            assert told[line] == words, line
+    assert offered((directory / "answers").read_text().splitlines()) == LINES
     assert not (directory / "owned").exists()
 
 
-def test_every_command_and_option_is_in_every_script() -> None:
-    words = words_of(COMMANDS)
-    for shell, make in SCRIPTS.items():
-        script = make(COMMANDS)
-        for each in words:
-            assert each.path in script
-            for option in each.options:
-                for name in option.names:
-                    in_fish = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-                    assert (in_fish if shell == "fish" else name) in script
+def test_names_are_remembered_for_a_while(kb: Run, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def topics(line: str = "kbroker topic describe ") -> list[str]:
+        answer = directory / "answer"
+        environment = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "_ARGCOMPLETE_IFS": "\n", "COMP_TYPE": "9"}
+        environment |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        done = subprocess.run(["kbroker"], env=os.environ | environment, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("", "")
+        return answer.read_text().split()
 
-
-def test_names_are_asked_for_silently(kb: Run, directory: Path) -> None:
-    assert kb("completion", "topics").out.split() == ["clicks", "orders", "orders-dead"]
-    assert kb("completion", "groups").out.split() == ["billing"]
+    assert topics() == ["clicks", "orders", "orders-dead"]
+    assert topics("kbroker group describe ") == ["billing"]
     kb("topic", "create", "new", "--if-not-exists")
-    for file in (directory / "cache" / "kbroker" / "names").iterdir():
+    names = directory / "cache" / "kbroker" / "names"
+    for file in names.iterdir():
         os.utime(file)  # that was now, however slow the machine is
-    assert kb("completion", "topics").out.split() == ["clicks", "orders", "orders-dead"]  # those of a moment ago
-    for file in (directory / "cache" / "kbroker" / "names").iterdir():
+    assert topics() == ["clicks", "orders", "orders-dead"]  # those of a moment ago
+    for file in names.iterdir():
         os.utime(file, (0, 0))
-    assert kb("completion", "topics").out.split() == ["clicks", "new", "orders", "orders-dead"]
+    assert topics() == ["clicks", "new", "orders", "orders-dead"]
     kb("topic", "delete", "new", "-y")
-    for words in (("topics", "-b", "127.0.0.1:1"), ("groups", "--profile", "nobody"), ("topics", "-b", "x:y")):
-        silent = kb("completion", *words)
-        assert (silent.out, silent.err) == ("", "")
+    for words in ("topic describe -b 127.0.0.1:1", "group describe --profile nobody", "topic describe -b x:y"):
+        assert topics(f"kbroker {words} ") == []
 
 
 def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "tcsh"]) == 2
-    assert "'tcsh' is none of bash, zsh, fish" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "tcsh"])
+    assert ended.value.code == 2
+    assert "'tcsh'" in capsys.readouterr().err

@@ -78,6 +78,10 @@ def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code (0 done, 1 could not, 2 wrong usage, 3 a log directory failed)."""
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        from kbroker.tools.cli.completion import complete
+
+        complete(build_parser)
     parser, words = build_parser(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(words)
     try:

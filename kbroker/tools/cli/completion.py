@@ -1,6 +1,6 @@
 """``kbroker completion``: a script that lets a shell complete commands, options, and names in a cluster.
 
-The script asks this command for names of topics, groups and profiles. That is quick and silent, or gives nothing.
+The script is argcomplete's: it runs this command for each press of Tab. That is quick and silent, or gives nothing.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import PROGRAM, Parser
 from kbroker.tools.cli.user_directories import PROFILES, user_directory
 
 if TYPE_CHECKING:
@@ -46,31 +45,62 @@ not noticed that a file or variable to which the client's properties refer has c
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
-    """The options of ``completion``. Those that are not in the help are for the scripts."""
-    parser.add_argument("shell", metavar="|".join(SHELLS), help="the shell that the script is for")
-    parser.add_argument("-b", "--bootstrap-server", help=argparse.SUPPRESS)
-    parser.add_argument("--profile", help=argparse.SUPPRESS)
-    parser.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)
+    """The options of ``completion``."""
+    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="the shell that the script is for")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script; or, for a script, names."""
-    if arguments.shell in ("topics", "groups", "profiles"):
-        for name in _names(arguments):
-            sys.stdout.write(f"{name}\n")
-        return 0
-    if arguments.shell not in SHELLS:
-        raise UsageError(f"{arguments.shell!r} is none of {', '.join(SHELLS)}")
-    from kbroker.tools.cli import COMMANDS
-    from kbroker.tools.cli.completion_scripts import SCRIPTS
+    """Print the script."""
+    from argcomplete.shell_integration import shellcode
 
-    sys.stdout.write(SCRIPTS[arguments.shell](COMMANDS))
+    print(shellcode([PROGRAM], use_defaults=False, shell=arguments.shell))
     return 0
 
 
-def _names(arguments: argparse.Namespace) -> Iterable[str]:
+def complete(build_parser: Callable[[Sequence[str]], tuple[Parser, Sequence[str]]]) -> None:
+    """Offer words for the line in ``COMP_LINE``, and end the process: a shell has run this command for Tab."""
+    import argcomplete
+    from argcomplete.lexers import split_line
+
+    line = os.environ["COMP_LINE"]
+    point = len(line.encode()[: int(os.environ["COMP_POINT"])].decode(errors="ignore"))
+    words = split_line(line, point)[3][1:]
+    parser, rest = build_parser(words)
+    chosen = words[: len(words) - len(rest)]
+    for action in parser._actions:
+        if not action.choices:
+            action.completer = _completer(" ".join(chosen), action)  # type: ignore[attr-defined]
+    os.environ["_ARGCOMPLETE"] = str(1 + len(chosen))  # where the words begin that this parser knows
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+_NAMED: Final = {"TOPIC": "topics", "FROM_TOPIC": "topics", "TO_TOPIC": "topics", "GROUP": "groups"}
+"""A word in the help -> the kind of names that it is one of."""
+
+
+def _completer(path: str, action: argparse.Action) -> Callable[..., Iterable[str]]:
+    """Returns what offers values of an option or words at a place; nothing for those that nobody can guess."""
+    from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter
+
+    name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    if action.dest == "profile" or (path.startswith("profile ") and path != "profile set" and action.dest == "name"):
+        return partial(_complete_names, "profiles", action.dest)
+    if name in _NAMED and path != "topic create":  # names of what is not there yet
+        return partial(_complete_names, _NAMED[name], action.dest)
+    if name == "FILE":
+        return FilesCompleter()
+    return DirectoriesCompleter() if name == "DIR" else ChoicesCompleter({})
+
+
+def _complete_names(kind: str, dest: str, *, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Returns names that are not given yet."""
+    given = getattr(parsed_args, dest, None)
+    return [name for name in _names(kind, parsed_args) if not isinstance(given, list) or name not in given]
+
+
+def _names(kind: str, arguments: argparse.Namespace) -> Iterable[str]:
     """Names of a kind; none after any failure: whoever presses Tab wants no error."""
-    if arguments.shell == "profiles":
+    if kind == "profiles":
         from kbroker.errors import FatalError
         from kbroker.tools.cli.profiles import read_profiles
 
@@ -81,12 +111,12 @@ def _names(arguments: argparse.Namespace) -> Iterable[str]:
     from kbroker.tools.cli.name_cache import recall, remember
 
     try:
-        key = _asked(arguments)
+        key = _asked(kind, arguments)
     except OSError:
         return ()  # the directory of the moment is gone
     names = recall(key)
     if names is None:
-        names = _asked_of_cluster(arguments)
+        names = _asked_of_cluster(kind, arguments)
         if names is None:
             return ()
         if names:  # none may be because the cluster has just begun
@@ -94,13 +124,13 @@ def _names(arguments: argparse.Namespace) -> Iterable[str]:
     return filter(_HARMLESS.fullmatch, names)
 
 
-def _asked(arguments: argparse.Namespace) -> list[object]:
+def _asked(kind: str, arguments: argparse.Namespace) -> list[object]:
     """The kind of names, and all that says of which cluster, as whom; cheaper than to find that out."""
     variables = [os.environ.get(name) for name in ("KBROKER_PROFILE", "KBROKER_BOOTSTRAP")]
     profiles = os.path.join(user_directory("XDG_CONFIG_HOME", ".config"), PROFILES)
     properties = "" if arguments.command_config is None else os.path.abspath(arguments.command_config)
     files = [(name, _changed(name)) for name in (profiles, properties)]
-    return [arguments.shell, arguments.bootstrap_server, arguments.profile, *variables, *files]
+    return [kind, arguments.bootstrap_server, arguments.profile, *variables, *files]
 
 
 def _changed(file: str) -> int:
@@ -111,13 +141,13 @@ def _changed(file: str) -> int:
         return 0
 
 
-def _asked_of_cluster(arguments: argparse.Namespace) -> list[str] | None:
+def _asked_of_cluster(kind: str, arguments: argparse.Namespace) -> list[str] | None:
     """The names as the cluster tells them now; None if it does not."""
     from kbroker.errors import FatalError
     from kbroker.tools.cli.common import cluster
 
     try:
-        ask = _group_names() if arguments.shell == "groups" else _topic_names()
+        ask = _group_names() if kind == "groups" else _topic_names()
         arguments.timeout = max(SECONDS - time.process_time(), _LEAST_SECONDS)
         with cluster(arguments) as client:
             return [name for name in ask(client) if _HARMLESS.fullmatch(name)][:_NAMES]
