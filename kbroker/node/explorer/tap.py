@@ -257,7 +257,8 @@ class Tap:
             return None
         if self._by_client and not self._is_wanted(seen, frame):
             return None
-        if not self._can_see(api_key):
+        budget = self.budget
+        if not (budget.is_open or (budget.is_open_for_rare and api_key not in COMMON)):
             seen.missed.too_fast[api_key & 0xFF] += 1
             return None
         most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
@@ -267,13 +268,8 @@ class Tap:
             return None
         began = thread_time()
         begun = Begun(self, seen, api_key, request_frame(api_key, frame), size)
-        self.budget.spend(thread_time() - began + EXCHANGE)
+        budget.spend(thread_time() - began + EXCHANGE)
         return begun
-
-    def _can_see(self, api_key: int) -> bool:
-        """Whether a request that somebody asks for can be afforded."""
-        budget = self.budget
-        return budget.is_open or (budget.is_open_for_rare and api_key not in COMMON)
 
     def _is_wanted(self, seen: Seen, frame: memoryview | bytes) -> bool:
         """Whether anybody asks for a request of its client."""

@@ -82,7 +82,7 @@ class WatchedRequests(RequestObserver):
 
     def served(self, round: Round | None) -> None:
         """Show what a shortcut has answered, if no handler has."""
-        begun = self._take_begun()
+        begun = None if self._begun is None else self._take_begun()
         if begun is None:
             return
         slots = self._queue.slots
