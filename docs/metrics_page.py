@@ -69,9 +69,9 @@ No test starts Grafana, so there is no picture of the dashboard here.
 ## Requests by stage
 
 Every request is counted. Times are taken of some: of one in 32, of the first 8 of each connection, of the
-first 64 of each API whose handler may wait, and where [a shortcut](architecture/requests.md) serves them of one
-in 16 turns of the event loop. To take the times of all would cost up to a tenth of their work. Quantiles are
-of recent ones, as half of what was observed is forgotten at each scrape. A `_count` has all requests.
+first 64 of each API whose handler may wait, and of one in 16 turns of the event loop, also where
+[a shortcut](architecture/requests.md) serves it. To take the times of all would cost up to a tenth of their work.
+Quantiles are of recent ones, as half of what was observed is forgotten at each scrape. A `_count` has all requests.
 
 There is one event loop, and there are no queues of requests between threads. The stages are these:
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kbroker.node.metrics.measured_node import MeasuredNode
     from kbroker.node.metrics.service import MetricsService
     from kbroker.node.rules.setup import NodeRules
-    from kbroker.node.serving.observed_requests import RequestObservers
+    from kbroker.node.serving.observed_requests import MakeObserver, RequestObservers
     from kbroker.node.telemetry.telemetry import Telemetry
     from kbroker.runtime.env import Env
     from kbroker.security.authorizer.standard import StandardAuthorizer
@@ -59,13 +59,14 @@ def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> Explore
 
 def make_observers(metrics: MetricsService | None, explorer: ExplorerService | None) -> RequestObservers | None:
     """The observers of requests, those that metrics and the explorer have."""
-    if metrics is None and explorer is None:
+    makers: list[MakeObserver] = [] if metrics is None else [metrics.counts.observer]
+    if explorer is not None:
+        makers.append(explorer.observer)
+    if not makers:
         return None
     from kbroker.node.serving.observed_requests import RequestObservers
 
-    return RequestObservers(
-        None if metrics is None else metrics.counts.observer, None if explorer is None else explorer.show
-    )
+    return RequestObservers(makers)
 
 
 def make_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:

@@ -13,11 +13,10 @@ import pytest
 
 from kbroker.node.explorer import tap as module
 from kbroker.node.explorer import watcher as watchers
-from kbroker.node.explorer.budget import EXCHANGE, RESERVE, SAVED, SHARE
+from kbroker.node.explorer.budget import ENOUGH, EXCHANGE, RESERVE, SAVED, SHARE
 from kbroker.node.explorer.kept_frames import CUT_OFF
 from kbroker.node.explorer.missed import TOO_FAST, UNANSWERED
 from kbroker.node.explorer.tap import Seen, Tap
-from kbroker.node.explorer.watched_parts import LOOK, Stage
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.observe.explorer.decoded import Decoded
@@ -87,44 +86,6 @@ def ask(tap: Tap, seen: Seen, frame: memoryview, answer: bytes | None = None) ->
 METADATA = memoryview(request_frame(MetadataRequest(topics=[]), 12, "me"))
 
 
-class Parts:
-    """Stands for the dispatcher of a connection whose requests are answered at once."""
-
-    def __init__(self, tap: Tap, seen: Seen) -> None:
-        self.tap, self.seen = tap, seen
-        self.stage = Stage.NEW
-        seen.requests = self
-        seen.client_id = b"me"
-
-    def settle(self, stage: Stage, ways: bytes) -> None:
-        """Be seen so much."""
-        self.stage, self.ways = stage, ways
-
-    def end(self) -> None:
-        """Be seen no more."""
-        self.stage = Stage.PLAIN
-
-    def tend(self) -> None:
-        """Each request is counted at once."""
-
-    def sum_up(self) -> None:
-        """Each request is counted at once."""
-
-    def ask(self, frame: memoryview, clock: Clock, cost: float) -> None:
-        """A request, as the dispatchers of the stages treat it."""
-        looks = self.stage is Stage.WATCHED or self.ways[frame[1]] == LOOK
-        if not looks or not self.tap.can_see(frame):
-            self.seen.missed.too_fast[frame[1]] += 1
-            return
-        begun = self.tap.begin(self.seen, frame)
-        assert begun is not None
-
-        def answer() -> None:
-            clock.spent += cost
-
-        begun.answered(answer)
-
-
 def connected(tap: Tap, client: Client | None = None) -> Seen:
     connection: Any = client or Client()
     return tap.connected(connection)
@@ -186,58 +147,76 @@ def test_beyond_the_limit_requests_are_counted_and_no_more(clock: Clock) -> None
     assert tap.take_skipped(watcher) == [Skipped({12: asked - taken}, TOO_FAST)]
     assert not tap.take_skipped(watcher)
     clock.now += 1.0
+    tap.refill()
+    assert not ask(tap, seen, frame)  # what has been saved is not enough for a sequence
+    clock.now += 1.0
     assert not ask(tap, seen, frame)  # until somebody comes to take them
     tap.refill()
-    assert abs(sum(ask(tap, seen, frame) for _ in range(3000)) - SHARE / EXCHANGE) < 2
+    assert abs(sum(ask(tap, seen, frame) for _ in range(3000)) - 2 * SHARE / EXCHANGE) < 2
 
 
 class Untouchable:
-    """A frame of which nothing but the API key may be looked at."""
+    """A frame of which nothing but its length and the API key may be looked at."""
+
+    def __len__(self) -> int:
+        return 100
 
     def __getitem__(self, index: object) -> int:
-        assert index == 1, "no part of a request is copied or decoded before it is known to be shown"
-        return 12
+        assert index in (0, 1), "no part of a request is copied or decoded before it is known to be shown"
+        return 12 if index else 0
 
 
 def test_what_is_not_shown_costs_a_count(clock: Clock) -> None:
     """However many requests come, the copies of a second are bounded; the others are not even looked at."""
     tap, watcher, queue = Tap(clock, 1), Watcher(), Queue()  # type: ignore[arg-type]
-    requests, stages = requests_of(tap, queue)
+    requests, sees_each = requests_of(tap, queue)
     frame: Any = Untouchable()
-    requests.met(heartbeat())
-    assert stages == [Stage.NEW, Stage.PLAIN]
+    requests.received(heartbeat())
+    assert sees_each == [True, False], "of the first request the client id is taken"
     tap.add(watcher)
-    assert stages[-1] is Stage.WATCHED
+    assert sees_each[-1]
     while tap.budget.is_open:
-        requests.came(heartbeat())
+        requests.received(heartbeat())
         requests.failed(ValueError())
-    requests.came(frame)
-    assert requests.begun is None
+    requests.received(frame)
     assert tap.take_skipped(watcher) == [Skipped({12: 1}, TOO_FAST)]
+    tap.remove(watcher)
+    assert not sees_each[-1]
 
 
 @pytest.mark.parametrize("cost", [20e-6, 200e-6, 5e-3])
 def test_a_share_of_a_processor_is_spent_whatever_an_exchange_costs(clock: Clock, cost: float) -> None:
-    """A flood of 50 connections: few of them are seen, the same ones for long; every rare request is."""
+    """A flood of 50 connections: what is shown comes in sequences; every rare request is shown."""
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     connections = [connected(tap) for _ in range(50)]
-    parts: list[Any] = [Parts(tap, seen) for seen in connections]
     tap.add(watcher)
-    asked = shown = rare_shown = 0
-    told: list[set[int]] = []
+    asked = shown = rare_shown = begins = 0
     seconds, rare_cost = 10, 20e-6
+    was_open = False
+
+    def see(seen: Seen, frame: memoryview, cost: float) -> bool:
+        begun = tap.begin(seen, frame)
+        if begun is None:
+            return False
+
+        def answer() -> None:
+            clock.spent += cost
+
+        begun.answered(answer)
+        return True
+
     for turn in range(seconds * 10):
-        for part in parts:
-            for _ in range(4):
-                asked += 1
-                part.ask(heartbeat(), clock, cost)
+        for seen in connections * 4:
+            asked += 1
+            is_open = see(seen, heartbeat(), cost)
+            begins += is_open and not was_open
+            was_open = is_open
         if turn % 20 == 19:
             asked += 1
-            parts[turn % 50].ask(METADATA, clock, rare_cost)
+            see(connections[turn % 50], METADATA, rare_cost)
         clock.now += 0.1
         tap.refill()
         items = [item for item in watcher.take(10**6) if isinstance(item, Exchange)]
-        told.append({item.connection for item in items})
         shown += len(items)
         rare_shown += sum(item.api_key == 3 for item in items)
     [skipped] = tap.take_skipped(watcher)
@@ -246,11 +225,10 @@ def test_a_share_of_a_processor_is_spent_whatever_an_exchange_costs(clock: Clock
     assert clock.spent <= most + cost
     assert clock.spent + shown * EXCHANGE >= 0.4 * SHARE * seconds
     assert rare_shown == seconds / 2 or cost > 1e-3
-    at_a_time = sorted(len(each) for each in told[20:])[len(told[20:]) // 2]
-    assert at_a_time <= max(1, SHARE / (40 * (cost + EXCHANGE)) * 2)
+    assert begins <= 1 + SHARE * seconds / (ENOUGH - RESERVE)
     clock.now += 60
     tap.refill()
-    assert all(part.stage is Stage.WATCHED for part in parts), "all are seen when it is quiet again"
+    assert tap.budget.is_open
 
 
 def test_large_messages_count_by_the_time_that_they_take(clock: Clock) -> None:
@@ -504,19 +482,19 @@ class Slot:
         self.parts = list(parts)
 
 
-def requests_of(tap: Tap, queue: Any) -> tuple[WatchedRequests, list[Stage]]:
-    """The requests of a connection, and the stages that it has been in."""
+def requests_of(tap: Tap, queue: Any) -> tuple[WatchedRequests, list[bool]]:
+    """The requests of a connection, and whether each is seen, from one time to the next."""
     connection: Any = Client()
-    stages: list[Stage] = []
-    parts: Any = SimpleNamespace(change=stages.append, sole_api=-1, requests=0)
-    return WatchedRequests(tap, connection, queue, parts), stages
+    sees_each: list[bool] = []
+    dispatcher: Any = SimpleNamespace(see_each=lambda observer, wanted: sees_each.append(wanted))
+    return WatchedRequests(tap, connection, dispatcher, queue), sees_each
 
 
 def with_one(tap: Tap, queue: Queue) -> WatchedRequests:
     """The requests of a connection; one that a shortcut serves has come."""
     requests, _ = requests_of(tap, queue)
-    requests.came(heartbeat())
-    assert requests.begun is not None
+    requests.received(heartbeat())
+    assert tap.pending
     return requests
 
 

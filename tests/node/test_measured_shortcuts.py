@@ -1,59 +1,59 @@
-"""The times of requests that shortcuts serve, and percentages on the page."""
+"""The counts and times of requests that shortcuts serve, and percentages on the page."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import trio
 
 from kbroker.node.metrics.figures import summary
-from kbroker.node.metrics.measured_requests import MeasuredRequests
-from kbroker.node.serving.observed_requests import ObservedReplyQueue
 from kbroker.observe.metrics.dialect import Kind
 from kbroker.observe.metrics.family import own
 from kbroker.observe.metrics.histogram import Histogram
-from kbroker.observe.metrics.requests import RequestMetrics
+from kbroker.observe.metrics.requests import FIRST
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.node.node_harness import batch, produce_request, run, running_node
 
-PRODUCE = 0
-
-
-class Served:
-    """A shortcut that knows the answer."""
-
-    grows = True
-
-    def try_serve(self, frame: memoryview, round: Any = None) -> bytes:
-        return b"reply"
+MORE = {"prometheus_metrics_reporter_listener": "http://127.0.0.1:0"}
 
 
-def test_the_write_of_a_shortcuts_reply_is_measured() -> None:
-    """It is over when the reply is in the socket, not when the shortcut has answered."""
-    metrics = RequestMetrics()
-    told: list[int] = []
-
-    def send(data: bytes) -> int:
-        told.append(metrics.times["Produce"].send.count)
-        return len(data)
+def test_each_request_of_shortcuts_is_counted_and_one_is_measured_when_it_is_asked_for(tmp_path: Path) -> None:
+    """Shortcuts are of several APIs and versions, and a version comes back that another one has replaced."""
 
     async def main() -> None:
-        stream: Any = SimpleNamespace(send=send)
-        env: Any = None
-        replies = ObservedReplyQueue(stream, env, trio.CancelScope(), lambda *_: None, lambda: None)
-        made: list[Any] = []
-        dispatcher: Any = SimpleNamespace(authorizer=None, requests=0, take_shortcuts=made.append)
-        connection: Any = SimpleNamespace(when_closed=[])
-        requests = MeasuredRequests(connection, dispatcher, replies, metrics=metrics, turn_began=lambda: 0)
-        replies.observe([requests])
-        (shortcuts,) = made
-        shortcuts.known[PRODUCE] = Served()
-        requests.measure_next()
-        replies.parts.append(shortcuts.known[PRODUCE].try_serve(memoryview(bytes(20))))
-        assert replies.try_write()
+        async with running_node(tmp_path, **MORE) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            metrics: Any = node.broker._metrics
+            requests = metrics.counts.requests
 
-    trio.run(main)
-    assert told == [0]
-    assert metrics.times["Produce"].send.count == 1
+            async def produce(version: int, times: int) -> None:
+                for _ in range(times):
+                    await client.ask(produce_request("t", batch(b"x"), acks=1), version)
+
+            def counts() -> dict[tuple[str, int], int]:
+                return {(name, version): count for name, version, count in requests.counts()}
+
+            await produce(9, 50)
+            await produce(8, 70)
+            assert counts()["Produce", 9] == 50
+            await produce(9, 40)
+            partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+            for _ in range(20):
+                await client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])]), 6)
+            found = counts()
+            assert (found["Produce", 9], found["Produce", 8], found["ListOffsets", 6]) == (90, 70, 20)
+            await produce(9, FIRST)
+            before = requests.times["Produce"].send.count
+            requests.measure_next()
+            with trio.fail_after(120):
+                while requests.times["Produce"].send.count == before:  # it may have been another connection's turn
+                    requests.measure_next()
+                    await produce(9, 1)
+            await client.stream.aclose()
+
+    run(main)
 
 
 def test_a_percentage_is_never_above_100() -> None:

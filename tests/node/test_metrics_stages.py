@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.node.metrics import event_loop, measured
+from kbroker.node.metrics import event_loop, measured_requests
 from kbroker.node.serving import observed_requests
 from kbroker.runtime.later import Later
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -40,7 +40,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (measured, event_loop, observed_requests):
+    for module in (measured_requests, event_loop, observed_requests):
         monkeypatch.setattr(module, "perf_counter_ns", lambda: clock.now)
     return clock
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ from tests.node.node_harness import batch, produce_request, run, running_node
 class Events(list[str]):
     """The events of requests, in their order."""
 
+    see_each: Callable[[bool], None]
+    """`ObservedDispatcher.see_each` of the last connection."""
+
     def told(self) -> list[str]:
         """Those since the last call."""
         told = list(self)
@@ -41,6 +46,9 @@ class Meter(RequestObserver):
 
     def __init__(self, events: Events) -> None:
         self.events = events
+
+    def received(self, frame: memoryview) -> None:
+        self.events.append("received")
 
     def waits(self, frame: memoryview) -> WorkTimes | None:
         self.events.append("waits")
@@ -74,9 +82,11 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     events = Events()
 
     def meter(connection: Connection, dispatcher: ObservedDispatcher, replies: ObservedReplyQueue) -> Meter:
-        return Meter(events)
+        meter = Meter(events)
+        events.see_each = partial(dispatcher.see_each, meter)
+        return meter
 
-    monkeypatch.setattr(broker, "make_observers", lambda *parts: RequestObservers(meter, None))
+    monkeypatch.setattr(broker, "make_observers", lambda *parts: RequestObservers([meter]))
     return events
 
 
@@ -93,6 +103,27 @@ def test_events_of_requests_come_in_their_order(events: Events, tmp_path: Path) 
             await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
             events.clear()
             # A shortcut serves the third that is alike.
+            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            assert not events
+
+    run(main)
+
+
+def test_an_observer_that_asks_for_each_request_is_told_of_those_of_shortcuts_too(
+    events: Events, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            await node.create_topic("t")
+            client = await node.connect()
+            events.see_each(True)
+            for _ in range(3):
+                events.clear()
+                await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+            assert events.told() == ["received", "served"]
+            await client.ask(MetadataRequest(topics=[]))
+            assert events.told() == ["received", "waits", "decoded MetadataRequest", "answered", "served"]
+            events.see_each(False)
             await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
             assert not events
 

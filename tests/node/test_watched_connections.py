@@ -1,4 +1,4 @@
-"""Connections of a node that is watched now and then: plain parts while it is not, and no answer lost on the way."""
+"""Connections of a node that is watched now and then: what is shown, what is counted, and no answer lost on the way."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.node.explorer import budget
+from kbroker.node.explorer.budget import EXCHANGE, RESERVE, SAVED, Budget
 from kbroker.node.explorer.tap import Tap
-from kbroker.node.explorer.watched_parts import (
-    CountingDispatcher,
-    SteadyDispatcher,
-    WatchedDispatcher,
-    WatchedReplyQueue,
-)
 from kbroker.node.explorer.watched_requests import NO_ANSWER
 from kbroker.node.explorer.watcher import Watcher
-from kbroker.node.serving.dispatcher import Dispatcher
-from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue
-from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.observe.explorer.exchange import Exchange, Skipped
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -43,114 +34,62 @@ async def explorable_node(path: Path, **more: str) -> AsyncIterator[tuple[Node, 
         yield node, tap
 
 
-def parts_of(tap: Tap, client: Client) -> tuple[Any, Any]:
-    """The dispatcher and the reply queue of a client's connection."""
-    host, port = client.stream.socket.getsockname()
-    connections: list[Any] = [seen.connection for seen in tap.connections()]
-    [connection] = [each for each in connections if each.peer == f"{host}:{port}"]
-    return connection._dispatcher, connection._replies
-
-
-def classes_of(tap: Tap, client: Client) -> tuple[type[Any], type[Any]]:
-    dispatcher, replies = parts_of(tap, client)
-    return type(dispatcher), type(replies)
+def shown(watcher: Watcher) -> list[int]:
+    """The API keys of the requests that are shown since the last call."""
+    return [item.api_key for item in watcher.take(10**6) if isinstance(item, Exchange)]
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_while_nobody_watches_connections_have_the_parts_of_a_node_without_an_explorer(
-    tmp_path: Path, is_measured: bool
-) -> None:
-    plain = (ObservedDispatcher, ObservedReplyQueue) if is_measured else (Dispatcher, ReplyQueue)
-
+def test_requests_are_shown_while_somebody_watches(tmp_path: Path, is_measured: bool) -> None:
     async def main() -> None:
         async with explorable_node(tmp_path, **METRICS if is_measured else {}) as (node, tap):
+            await node.create_topic("t")
             before, watcher = await node.connect(), Watcher()
-            await before.ask(MetadataRequest(topics=[]))
-            assert classes_of(tap, before) == plain
-            dispatcher, replies = parts_of(tap, before)
+
+            async def produce(client: Client) -> None:
+                answer = await client.ask(produce_request("t", batch(b"x")), 9, "writer")
+                assert answer.responses[0].partition_responses[0].error_code == 0
+
+            for _ in range(3):  # the next one is served by a shortcut
+                await produce(before)
+            assert [seen.client_id for seen in tap.connections()].count(b"writer") == 1
             tap.add(watcher)
             during = await node.connect()
             for client in (before, during):
-                await client.ask(MetadataRequest(topics=[]))
-                assert isinstance(parts_of(tap, client)[0], WatchedDispatcher)
-                assert isinstance(parts_of(tap, client)[1], WatchedReplyQueue)
-            assert len([item for item in watcher.take(99) if isinstance(item, Exchange)]) == 2
+                await produce(client)
+            assert shown(watcher) == [0, 0]
             tap.remove(watcher)
             after = await node.connect()
-            await after.ask(MetadataRequest(topics=[]))
-            assert [classes_of(tap, client) for client in (before, during, after)] == [plain] * 3
-            assert parts_of(tap, before) == (dispatcher, replies), "they are the same objects all the time"
-            assert dispatcher.requests == 2
+            for client in (before, during, after):
+                await produce(client)
+            assert not shown(watcher) and not tap.pending
+            tap.add(watcher)
+            for client in (before, during, after):
+                await produce(client)
+            assert shown(watcher) == [0, 0, 0] and not _counts(tap, watcher)
 
     run(main)
 
 
-def test_of_a_connection_that_is_not_chosen_rare_requests_are_seen_and_clients_are_told_apart(tmp_path: Path) -> None:
+def test_when_all_is_spent_rare_requests_are_seen_and_clients_are_told_apart(tmp_path: Path) -> None:
     async def main() -> None:
         async with explorable_node(tmp_path) as (node, tap):
+            tap.budget = Budget(RESERVE / 2, 0.0)
             client, watcher = await node.connect(), Watcher()
-            await client.ask(MetadataRequest(topics=[]))
             tap.add(watcher)
-            tap._choose_fewer(0)
             for _ in range(3):
                 await client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4)
                 await client.ask(MetadataRequest(topics=[]))
-            assert classes_of(tap, client) == (CountingDispatcher, ReplyQueue)
-            assert [item.api_key for item in watcher.take(99) if isinstance(item, Exchange)] == [3] * 3
+            assert shown(watcher) == [3] * 3
             assert _counts(tap, watcher) == {12: 3}
             tap.remove(watcher)
+            tap.budget = Budget(SAVED, 0.0)
             watcher = Watcher(client="another")
             tap.add(watcher)
             for client_id in ("test", "another", "test"):
                 await client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4, client_id)
-            assert len([item for item in watcher.take(99) if isinstance(item, Exchange)]) == 1
+            assert shown(watcher) == [12]
             assert not _counts(tap, watcher)
-
-    run(main)
-
-
-@pytest.mark.parametrize("is_measured", [False, True])
-def test_requests_of_one_api_are_counted_without_a_step_more_and_others_are_seen(
-    tmp_path: Path, is_measured: bool
-) -> None:
-    assert SteadyDispatcher.serve_now is Dispatcher.serve_now
-
-    async def main() -> None:
-        async with explorable_node(tmp_path, **METRICS if is_measured else {}) as (node, tap):
-            await node.create_topic("t")
-            client, watcher = await node.connect(), Watcher()
-
-            async def produce(count: int) -> None:
-                for _ in range(count):
-                    answer = await client.ask(produce_request("t", batch(b"x")), 9)
-                    assert answer.responses[0].partition_responses[0].error_code == 0
-
-            await produce(5)
-            tap.add(watcher)
-            dispatcher: Any = parts_of(tap, client)[0]
-            table = dispatcher._table
-            tap._choose_fewer(0)
-            await produce(2)
-            assert isinstance(dispatcher, CountingDispatcher)
-            assert _counts(tap, watcher) == {0: 2} and isinstance(dispatcher, SteadyDispatcher)
-            await produce(7)
-            assert isinstance(dispatcher, SteadyDispatcher) and parts_of(tap, client)[0] is dispatcher
-            await client.ask(MetadataRequest(topics=[]))
-            await client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4)
-            assert [item.api_key for item in watcher.take(99) if isinstance(item, Exchange)] == [3]
-            assert isinstance(dispatcher, CountingDispatcher) and dispatcher._table is table
-            await produce(1)
-            assert _counts(tap, watcher) == {0: 8, 12: 1} and isinstance(dispatcher, SteadyDispatcher)
-            dispatcher.restrict([0])
-            assert isinstance(dispatcher, CountingDispatcher)
-            dispatcher.restrict(None)
-            assert not _counts(tap, watcher) and isinstance(dispatcher, SteadyDispatcher)
-            await produce(3)
-            await client.stream.aclose()
-            while tap.connections():
-                await trio.sleep(0.01)
-            assert _counts(tap, watcher) == {0: 3}
-            assert not any(isinstance(item, Exchange) for item in watcher.take(99))
 
     run(main)
 
@@ -158,25 +97,18 @@ def test_requests_of_one_api_are_counted_without_a_step_more_and_others_are_seen
 def test_what_was_counted_for_other_watchers_is_not_told_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         async with explorable_node(tmp_path) as (node, tap):
+            tap.budget = Budget(0.0, 0.0)
             await node.create_topic("t")
-            client, watcher = await node.connect(), Watcher()
-            for _ in range(5):
-                await client.ask(produce_request("t", batch(b"x")), 9)
+            client, watcher, later = await node.connect(), Watcher(), Watcher()
             tap.add(watcher)
-            tap._choose_fewer(0)
-            assert not _counts(tap, watcher)
             await client.ask(produce_request("t", batch(b"x")), 9)
-            assert classes_of(tap, client) == (SteadyDispatcher, ReplyQueue)
-            later = Watcher()
             tap.add(later)
-            assert not _counts(tap, later) and _counts(tap, watcher) == {0: 1}
+            assert not _counts(tap, later) and _counts(tap, watcher)[0] == 1
             tap.remove(later)
             await client.ask(produce_request("t", batch(b"x")), 9)
             tap.remove(watcher)
-            assert classes_of(tap, client) == (Dispatcher, ReplyQueue)
             tap.add(watcher)
             assert not _counts(tap, watcher)
-            await client.ask(MetadataRequest(topics=[]))
 
     run(main)
 
@@ -217,10 +149,7 @@ async def _ask_much(node: Node, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_requests_are_shown_or_counted_once_however_often_it_changes_which(
-    tmp_path: Path, is_measured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget, "SHARE", 0.0)
+def test_requests_are_shown_or_counted_once_however_often_it_changes_which(tmp_path: Path, is_measured: bool) -> None:
     rng, watcher = random.Random(7), Watcher()
 
     async def main() -> None:
@@ -235,9 +164,7 @@ def test_requests_are_shown_or_counted_once_however_often_it_changes_which(
 
             async def change() -> None:
                 while True:
-                    tap.budget._saved = rng.choice([-1.0, budget.RESERVE / 2, budget.SAVED])
-                    tap.budget.spend(0.0)
-                    rng.choice([tap._choose_fewer, tap._choose_more])(rng.randrange(CLIENTS))
+                    tap.budget = Budget(rng.choice([-1.0, RESERVE / 2, RESERVE + 3 * EXCHANGE, SAVED]), 0.0)
                     take()
                     await trio.sleep(0)
 

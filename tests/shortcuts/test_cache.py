@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from kbroker.node.shortcuts import cache
-from kbroker.node.shortcuts.cache import FIRST_CREDIT, HITS_PER_GROWTH, REMEMBER_EVERY, ShortcutCache
+from kbroker.node.shortcuts.cache import FIRST_CREDIT, HITS_PER_GROWTH, REMEMBER_EVERY, Shortcut, ShortcutCache
 
 KEY = 8
 """OffsetCommit, whose shortcut does not grow."""
 ANY: Any = None
+CONTEXT: Any = SimpleNamespace(api_version=8)
 
 
-class _Fake:
+class _Fake(Shortcut):
     """Serves the frames that it has been given."""
 
     grows: ClassVar[bool] = False
@@ -51,9 +53,9 @@ def _ask(shortcuts: ShortcutCache, frame: bytes, api_key: int = KEY) -> bool:
     """Whether a shortcut serves it; a handler does otherwise."""
     shortcut = shortcuts.known.get(api_key)
     if shortcut is not None and shortcut.try_serve(memoryview(frame)) is not None:
-        shortcuts.credit += 1
+        shortcut.tally.served += 1
         return True
-    shortcuts.on_unrecognised(api_key, memoryview(frame), ANY, ANY, ANY)
+    shortcuts.on_unrecognised(api_key, memoryview(frame), ANY, ANY, CONTEXT)
     return False
 
 

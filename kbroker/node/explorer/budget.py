@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from time import thread_time
 from typing import Final
 
@@ -12,65 +11,43 @@ SHARE: Final = 0.02
 SAVED: Final = 0.1
 """Seconds of it that are saved at most: after a rest so much is spent at once."""
 
+ENOUGH: Final = 0.5 * SAVED
+"""Seconds that are saved before requests are shown again after some were not: sequences without a gap in them."""
+
 RESERVE: Final = 0.25 * SAVED
 """Those that are kept for rare requests."""
 
 EXCHANGE: Final = 25e-6
 """Seconds that an exchange counts for beside those that are measured: caches, memory, those who are to be woken."""
 
-TURN: Final = 0.1
-"""Seconds after which it is judged anew how much can be afforded."""
-
 
 class Budget:
     """Seconds of a processor. What was spent and what time it is, it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, saved: float = SAVED, share: float = SHARE) -> None:
+        """``saved``: seconds at the begin, and at most."""
         self.is_open = self.is_open_for_rare = True
         """Whether a request may be seen, and whether a rare one may."""
-        self._saved = SAVED
-        self._refilled = self._judged = -inf
-        self._spent = 0.0
-        """Since it was last judged."""
-        self._was_short = False
-        """Whether a request could have been refused since then."""
+        self._saved = self._most = saved
+        self._share = share
+        self._refilled: float | None = None
+        self._look()
 
     def spend(self, seconds: float) -> None:
         """Take what was spent."""
         self._saved -= seconds
-        self._spent += seconds
         self._look()
 
-    def spend_on_exchange(self, seconds: float) -> None:
-        """Take what was spent on an exchange, and what cannot be measured of it."""
-        self.spend(seconds + EXCHANGE)
-
-    def refill(self, now: float) -> bool:
-        """Add what has been earned until now. Whether it is time to ask what is `affordable`."""
-        if self._refilled == -inf:
-            self._refilled = self._judged = now
-        self._saved = min(SAVED, self._saved + (now - self._refilled) * SHARE)
+    def refill(self, now: float) -> None:
+        """Add what has been earned until now."""
+        if self._refilled is not None:
+            self._saved = min(self._most, self._saved + (now - self._refilled) * self._share)
+            self._look()
         self._refilled = now
-        self._look()
-        return now - self._judged >= TURN
 
     def _look(self) -> None:
         self.is_open_for_rare = self._saved > 0
-        self.is_open = self._saved > RESERVE
-        self._was_short = self._was_short or not self.is_open
-
-    def affordable(self) -> float:
-        """The part of what was seen in the last turn that can be afforded in the next: below 1 less, above 1 more.
-
-        Infinity for everything: nothing is spent, or nearly nothing.
-        """
-        earned, spent, was_short = (self._refilled - self._judged) * SHARE, self._spent, self._was_short
-        self._judged, self._spent, self._was_short = self._refilled, 0.0, not self.is_open
-        if self._saved >= SAVED:
-            return inf
-        if was_short:
-            return min(0.5, earned / spent) if spent else 0.5
-        return 2.0 if self._saved > 0.75 * SAVED else 1.0
+        self.is_open = self._saved > (RESERVE if self.is_open else ENOUGH)
 
 
 class ProcessorTime:

@@ -8,26 +8,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import parse_qs, urlsplit
 
 import trio
 
 from kbroker.node.explorer.budget import ProcessorTime
-from kbroker.node.explorer.connected import client_info
 from kbroker.node.explorer.watcher import Watcher
 from kbroker.node.peers.http_server import Exchange, HttpServer
 from kbroker.node.serving.timed_steps import timed_steps
-from kbroker.observe.explorer.exchange import Names, StreamStart
+from kbroker.observe.explorer.exchange import ClientInfo, Names, StreamStart
 from kbroker.observe.explorer.guard import may_ask
 from kbroker.observe.explorer.lines import Item, line_of
+from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.types import uuid_from_str
 from kbroker.version import __version__
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.node.explorer.observed_node import ObservedNode
-    from kbroker.node.explorer.tap import Tap
+    from kbroker.node.explorer.tap import Seen, Tap
 
 LINES: Final = "application/x-ndjson"
 MAX_WATCHERS: Final = 8
@@ -39,6 +39,9 @@ PULSE_SECONDS: Final = 1.0
 """After so long a watcher hears something in any case: how many were skipped, or an empty line."""
 GATHER_SECONDS: Final = 0.1
 """The time, in seconds, in which all that comes is sent together."""
+
+_LONGEST_ID: Final = 256
+"""Characters of a client id that are told."""
 
 
 class ExplorerPages:
@@ -146,3 +149,40 @@ def _watcher_for(query: Mapping[str, str]) -> Watcher:
             raise ValueError(f"there is no API {missing[0][:40]!r}")
         keys = [by_name[name.lower()] for name in names]
     return Watcher(keys, query.get("client", ""), controllers=query.get("controllers") == "1")
+
+
+class _Served(Protocol):
+    """The parts of `kbroker.node.serving.connection.Connection` that are told."""
+
+    session: object | None
+    stream: object
+    is_of_node: bool
+
+    @property
+    def frames(self) -> int: ...
+
+    @property
+    def bytes_received(self) -> int: ...
+
+
+def client_info(seen: Seen, run: str) -> ClientInfo:
+    """A connection that is served, and what has come on it; ``run``: the node's."""
+    connection = cast(_Served, seen.connection)
+    session = connection.session
+    return ClientInfo(
+        seen.info(),
+        (seen.client_id or b"").decode("utf-8", "replace")[:_LONGEST_ID],
+        session.mechanism if isinstance(session, SaslConversation) else "",
+        _tls_of(connection.stream),
+        seen.since_ms,
+        connection.frames,
+        connection.bytes_received,
+        run,
+        connection.is_of_node,
+    )
+
+
+def _tls_of(stream: object) -> str:
+    """Version and cipher suite of a stream with TLS; empty for a plain one."""
+    version, cipher = getattr(stream, "version", None), getattr(stream, "cipher", None)
+    return f"{version} {cipher}" if isinstance(version, str) and isinstance(cipher, str) else ""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kbroker.node.explorer.pages import ExplorerPages
 from kbroker.node.explorer.tap import Tap
-from kbroker.node.explorer.watched_parts import Parts
 from kbroker.node.explorer.watched_requests import WatchedRequests
 
 if TYPE_CHECKING:
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.observed_node import ObservedNode
-    from kbroker.node.serving.dispatcher import Dispatcher
-    from kbroker.node.serving.reply_queue import ReplyQueue
+    from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -36,11 +34,11 @@ class ExplorerService:
         """The port that it is watched by."""
         return self._server.port
 
-    def show(self, connection: Connection, dispatcher: Dispatcher, replies: ReplyQueue) -> WatchedRequests:
-        """Have the tap see the requests of a connection for as long as somebody watches."""
-        requests = WatchedRequests(self.tap, connection, replies, Parts(dispatcher, replies))
-        dispatcher.watcher = replies.watcher = requests
-        return requests
+    def observer(
+        self, connection: Connection, dispatcher: ObservedDispatcher, replies: ObservedReplyQueue
+    ) -> WatchedRequests:
+        """Makes the observer of a connection's requests, which shows them for as long as somebody watches."""
+        return WatchedRequests(self.tap, connection, dispatcher, replies)
 
     async def bind(self) -> None:
         """Take the address. ``FatalError`` if it cannot be had."""

@@ -1,8 +1,7 @@
 """Requests and answers of a node as its watchers get them: how many at most, and what becomes of the others.
 
-A node spends no more than a share of a processor on being watched. While that is enough, all connections are seen;
-else some of them, the same ones for long: what is shown are whole sequences. The others' requests are counted, but for
-rare ones, for which something of the share is kept. Nobody watches: all connections have their plain parts.
+A node spends no more than a share of a processor on being watched. When that is spent, requests are counted and not
+shown until a good part of it is saved again: what is shown are whole sequences. For rare requests something is kept.
 """
 
 from __future__ import annotations
@@ -10,15 +9,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection
-from itertools import islice
-from math import inf
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.node.explorer.budget import Budget
+from kbroker.node.explorer.budget import EXCHANGE, Budget
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame
 from kbroker.node.explorer.missed import MAX_PENDING_BYTES, Missed
-from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Stage
 from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
 from kbroker.observe.explorer.exchange import (
     MAX_KEPT,
@@ -44,12 +40,7 @@ _COMMON_NAMES: Final = ("Produce", "Fetch", "OffsetCommit", "ShareFetch", "Share
 COMMON: Final = frozenset(
     key for key, api in API_KEYS.items() if api.name in _COMMON_NAMES or api.name.endswith("Heartbeat")
 )
-"""APIs whose requests come again and again. Others are rare, and seen on each connection if that can be afforded."""
-
-NO_WAYS: Final = bytes([UNASKED]) * 256
-
-TENDED: Final = 256
-"""Connections whose requests are counted before watchers are told, a few times a second."""
+"""APIs whose requests come again and again. Others are rare, and seen as long as anything is left to be spent."""
 
 MAX_LOGINS: Final = 1024
 """Clients that log in at a time and are known by one number before and after that."""
@@ -58,17 +49,8 @@ MAX_LOGINS: Final = 1024
 class Requests(Protocol):
     """The requests of one connection (`watched_requests.WatchedRequests`)."""
 
-    def settle(self, stage: Stage, ways: bytes) -> None:
-        """Be seen so much from the next request on."""
-
-    def tend(self) -> None:
-        """Count what has been served and is not counted yet; count the next ones as cheaply as can be."""
-
-    def sum_up(self) -> None:
-        """Count what has been served and is not counted yet."""
-
-    def end(self) -> None:
-        """Have the plain parts now: nobody watches."""
+    def watch(self, wanted: bool) -> None:
+        """Have each request seen from the next one on, or none."""
 
 
 class Seen:
@@ -76,7 +58,7 @@ class Seen:
 
     __slots__ = (
         *("_info", "_known", "client_id", "connection", "is_controller", "missed", "node", "number"),
-        *("requests", "shown_in", "since_ms", "software", "waiting"),
+        *("requests", "since_ms", "software", "waiting"),
     )
 
     def __init__(
@@ -97,8 +79,6 @@ class Seen:
         """The client id that its first request has; None before that."""
         self.requests: Requests | None = None
         """The connection's own, where it has its parts; None while it logs in."""
-        self.shown_in = -1
-        """The turn of the tap in which a request was seen last."""
         self.since_ms = -1.0
         """The time from which on it is served."""
 
@@ -128,13 +108,13 @@ class Seen:
 class Tap:
     """Sees the exchanges of one node for as long as somebody watches. Times come from the node's wall clock."""
 
-    def __init__(self, env: Env, node: int) -> None:
+    def __init__(self, env: Env, node: int, budget: Budget | None = None) -> None:
         self.env = env
         self.node = node
         self.run = secrets.token_hex(4)
         """Tells this run of the node from others, whose exchanges and connections have the same numbers."""
         self.is_watched = False
-        self.budget = Budget()
+        self.budget = Budget() if budget is None else budget
         self._missed = Missed(of_controllers=False)
         self._missed_by_controllers = Missed(of_controllers=True)
         self.pending: set[Begun] = set()
@@ -145,15 +125,7 @@ class Tap:
         """Those that anybody asks for; None for all."""
         self._controllers = self._by_client = False
         """Whether anybody asks for controllers' listeners, and whether all ask for certain clients alone."""
-        self.ways = self.ways_of_others = NO_WAYS
-        """By the low byte of the API key: those of connections whose clients are asked for, and of others."""
         self._connections: dict[int, Seen] = {}
-        self._chosen: dict[int, Seen] = {}
-        """The connections that are seen."""
-        self._has_chosen_all = True
-        self._untended: list[Seen] = []
-        """Connections whose requests are to be summed up next."""
-        self._turn = 0
         self._logins: dict[tuple[str, str], Seen] = {}
         self._numbers = 0
         self._exchanges = 0
@@ -162,11 +134,7 @@ class Tap:
 
     def add(self, watcher: Watcher) -> None:
         """Somebody watches from now on: requests from before are the others'."""
-        if self._watchers:
-            for seen in self._connections.values():
-                if seen.requests is not None:
-                    seen.requests.sum_up()
-            self._share_out()
+        self._share_out()
         self._watchers.append(watcher)
         self._on_watchers()
 
@@ -177,104 +145,28 @@ class Tap:
 
     def _on_watchers(self) -> None:
         watchers = self._watchers
-        has_begun = not self.is_watched
         self.is_watched = bool(watchers)
         keys = [watcher.api_keys for watcher in watchers]
         self._api_keys = None if None in keys else frozenset().union(*(each for each in keys if each is not None))
         self._controllers = any(watcher.controllers for watcher in watchers)
         self._by_client = all(watcher.client for watcher in watchers)
-        if not watchers:
-            self._end()
-            return
-        asked = API_KEYS if self._api_keys is None else self._api_keys
-        ways, ways_of_others = bytearray(NO_WAYS), bytearray(NO_WAYS)
-        if self._api_keys is None:
-            ways = bytearray([LOOK]) * 256
-        for key in asked:
-            ways[key] = COUNT if key in COMMON else LOOK
-            ways_of_others[key] = LOOK
-        self.ways, self.ways_of_others = bytes(ways), bytes(ways_of_others)
-        self._has_chosen_all = self._has_chosen_all or has_begun
         self.refill()
         for seen in self._connections.values():
-            self.place(seen)
+            if seen.requests is not None:
+                seen.requests.watch(self.asks_of(seen))
+        if not watchers:
+            for begun in list(self.pending):
+                begun.drop()
+            self._missed.clear()
+            self._missed_by_controllers.clear()
 
-    def _end(self) -> None:
-        """Nobody watches any more: forget all that is under way."""
-        self.ways = self.ways_of_others = NO_WAYS
-        for begun in list(self.pending):
-            begun.drop()
-        self._chosen.clear()
-        for seen in self._connections.values():
-            if seen.requests is not None and seen.client_id is not None:
-                seen.requests.end()
-        self._untended.clear()
-        self._missed.clear()
-        self._missed_by_controllers.clear()
-
-    # --- which connections are seen
-
-    def place(self, seen: Seen) -> None:
-        """Decide how much of a connection is seen from the next request on. It has had its first one."""
-        requests = seen.requests
-        if requests is None or seen.client_id is None:
-            return
-        if not self._is_asked_of(seen):
-            stage, ways = Stage.PLAIN, NO_WAYS
-        elif not self._is_of_client(seen.client_id):
-            stage, ways = Stage.COUNTING, self.ways_of_others
-        else:
-            is_chosen = self._has_chosen_all or seen.number in self._chosen
-            stage, ways = Stage.WATCHED if is_chosen else Stage.COUNTING, self.ways
-        if stage is Stage.WATCHED:
-            self._chosen[seen.number] = seen
-        else:
-            self._chosen.pop(seen.number, None)
-        requests.settle(stage, ways)
-
-    def _is_asked_of(self, seen: Seen) -> bool:
-        """Whether anybody asks for requests to its listener."""
+    def asks_of(self, seen: Seen) -> bool:
+        """Whether anybody asks for requests to the listener of a connection."""
         return self.is_watched and (self._controllers or not seen.is_controller)
-
-    def _is_of_client(self, client_id: bytes) -> bool:
-        return not self._by_client or any(watcher.client in client_id for watcher in self._watchers)
 
     def refill(self) -> None:
         """Allow what has been saved since the last time; whoever watches calls it again and again."""
-        budget = self.budget
-        if budget.refill(perf_counter()) and self.is_watched:
-            self._turn += 1
-            share = budget.affordable()
-            if share < 1:
-                self._choose_fewer(max(1, int(len(self._chosen) * share)))
-            elif share > 1 and not self._has_chosen_all:
-                self._choose_more(None if share == inf else max(1, len(self._chosen)))
-
-    def _choose_fewer(self, number: int) -> None:
-        """Keep so many of the connections, those of which something was seen lately first."""
-        lately = self._turn - 1
-        kept = sorted(self._chosen.values(), key=lambda seen: seen.shown_in < lately)[:number]
-        given_up, self._chosen = self._chosen, {seen.number: seen for seen in kept}
-        self._has_chosen_all = False
-        for seen in given_up.values():
-            if seen.number not in self._chosen:
-                self.place(seen)
-
-    def _choose_more(self, number: int | None) -> None:
-        """See so many connections more, those that came last first; None for all."""
-        others = (
-            seen
-            for seen in reversed(self._connections.values())
-            if seen.number not in self._chosen
-            and self._is_asked_of(seen)
-            and seen.client_id is not None
-            and self._is_of_client(seen.client_id)
-        )
-        found = list(islice(others, number))
-        self._has_chosen_all = number is None or len(found) < number
-        for seen in found:
-            self._chosen[seen.number] = seen
-            self.place(seen)
+        self.budget.refill(perf_counter())
 
     # --- who has come and gone
 
@@ -292,10 +184,7 @@ class Tap:
         def closed() -> None:
             for begun in list(seen.waiting):
                 begun.ended(CUT_OFF)
-            if seen.requests is not None:
-                seen.requests.sum_up()
             del self._connections[number]
-            self._chosen.pop(number, None)
             self._tell_closed(number)
 
         connection.when_closed.append(closed)
@@ -366,28 +255,23 @@ class Tap:
         keys = self._api_keys
         if (keys is not None and api_key not in keys) or (seen.is_controller and not self._controllers):
             return None
-        if self._by_client and not self.is_wanted(seen, frame):
+        if self._by_client and not self._is_wanted(seen, frame):
+            return None
+        budget = self.budget
+        if not (budget.is_open or (budget.is_open_for_rare and api_key not in COMMON)):
+            seen.missed.too_fast[api_key & 0xFF] += 1
             return None
         most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
         size = EXCHANGE_BYTES + min(len(frame), most)
-        if not self.can_see(frame):
-            seen.missed.too_fast[api_key & 0xFF] += 1
-            return None
         if self.pending_bytes + size > MAX_PENDING_BYTES:
             seen.missed.unanswered[api_key & 0xFF] += 1
             return None
         began = thread_time()
-        seen.shown_in = self._turn
         begun = Begun(self, seen, api_key, request_frame(api_key, frame), size)
-        self.budget.spend_on_exchange(thread_time() - began)
+        budget.spend(thread_time() - began + EXCHANGE)
         return begun
 
-    def can_see(self, frame: memoryview | bytes) -> bool:
-        """Whether a request that somebody asks for can be afforded."""
-        budget = self.budget
-        return budget.is_open or (budget.is_open_for_rare and self.ways[frame[1]] != COUNT)
-
-    def is_wanted(self, seen: Seen, frame: memoryview | bytes) -> bool:
+    def _is_wanted(self, seen: Seen, frame: memoryview | bytes) -> bool:
         """Whether anybody asks for a request of its client."""
         api_key = frame[0] << 8 | frame[1]
         client_id = client_id_of(frame)
@@ -411,7 +295,6 @@ class Tap:
 
         For one who asks for certain clients those of others' clients are counted, too.
         """
-        self._tend()
         self._share_out()
         return watcher.skipped.take(watcher.api_keys, of_others=bool(watcher.client) and len(self._watchers) > 1)
 
@@ -422,15 +305,6 @@ class Tap:
                 if each.controllers or not missed.of_controllers:
                     each.skipped.add(missed)
             missed.clear()
-
-    def _tend(self) -> None:
-        """Have some of the connections counted, the others when it is called again."""
-        if not self._untended:
-            self._untended = list(self._connections.values())
-        for _ in range(min(TENDED, len(self._untended))):
-            seen = self._untended.pop()
-            if seen.requests is not None:
-                seen.requests.tend()
 
 
 class Begun:

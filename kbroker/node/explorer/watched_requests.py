@@ -1,7 +1,4 @@
-"""The requests of one connection, and the answers as they are queued, as the tap sees them: all, some, or none.
-
-How much of them is seen changes between requests (`settle`), and at once where a request is looked for alone (`look`).
-"""
+"""The requests of one connection, and the answers as they are queued, as the tap sees them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import CloseConnection
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
-from kbroker.node.explorer.watched_parts import COUNT, LOOK, UNASKED, Parts, Stage
+from kbroker.node.serving.observed_requests import RequestObserver
 from kbroker.observe.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
 from kbroker.observe.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.runtime.later import Later
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
 
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.tap import Begun, Tap
+    from kbroker.node.serving.observed_requests import ObservedDispatcher
     from kbroker.node.serving.reply_queue import ReplyQueue
     from kbroker.runtime.env import Env
     from kbroker.runtime.round import Round
@@ -31,120 +29,49 @@ if TYPE_CHECKING:
 NO_ANSWER = "none is expected"
 
 
-class WatchedRequests:
+class WatchedRequests(RequestObserver):
     """Shows requests to the tap, if it wants them. They are served as they would be without it, short ways included."""
 
-    __slots__ = (
-        *("_env", "_hides_records", "_later", "_parts", "_queue", "_seen", "_stage", "_steady", "_summed", "_tap"),
-        *("begun", "is_left", "leaves", "missed", "ways"),
-    )
+    __slots__ = ("_begun", "_dispatcher", "_env", "_hides_records", "_later", "_queue", "_seen", "_tap")
 
-    def __init__(self, tap: Tap, connection: Connection, queue: ReplyQueue, parts: Parts) -> None:
-        """``parts``: those of the connection, which have the classes of the stage that it is in."""
+    def __init__(self, tap: Tap, connection: Connection, dispatcher: ObservedDispatcher, queue: ReplyQueue) -> None:
         self._tap = tap
         self._env: Env = tap.env
         self._seen = tap.connected(connection)
         self._seen.requests = self
-        self.missed = self._seen.missed.too_fast
-        self.ways = bytes(256)
+        self._dispatcher = dispatcher
         self._queue = queue
         self._hides_records = connection.is_controller
         """Records of the metadata log have secrets."""
-        self.begun: Begun | None = None
+        self._begun: Begun | None = None
+        """The request that is served, if it is seen, and until its answer is known."""
         self._later: tuple[Later[Any], int, int, int] | None = None
-        """The answer of ``begun`` that comes later."""
-        self.is_left = self.leaves = False
-        self._parts = parts
-        self._stage = Stage.NEW
-        """That which the connection is in between requests; ``COUNTING`` while it is ``STEADY``, too."""
-        self._steady = -1
-        """The API key of the requests that are counted by those of the dispatcher; -1 if each is counted."""
-        self._summed = 0
-        """Requests of the dispatcher that are counted."""
-        parts.change(Stage.NEW)
+        """The answer of the same request that comes later."""
+        dispatcher.see_each(self, True)  # of the first request the client id is taken
 
-    # --- how much is seen
-
-    def met(self, frame: memoryview) -> None:
-        """Take the client id, by which it is known whether anybody asks for the connection."""
-        self._seen.client_id = client_id_of(frame)
-        self._stage = Stage.PLAIN
-        self._parts.change(Stage.PLAIN)
-        if self._tap.is_watched:
-            self._tap.place(self._seen)
-
-    def settle(self, stage: Stage, ways: bytes) -> None:
-        """Be seen so much from the next request on, and of each API as ``ways`` says."""
-        self.sum_up()
-        self._steady = -1
-        self._stage, self.ways = stage, ways
-        self.leaves = stage is not Stage.WATCHED and (self.begun is not None or self.is_left)
-        if not self.leaves:
-            self._parts.change(stage)
-
-    def tend(self) -> None:
-        """Count what has been served steadily; begin to serve so, if that can be."""
-        if self._steady >= 0:
-            self.sum_up()
-        elif self._stage is Stage.COUNTING:
-            key = self._parts.sole_api
-            if key >= 0 and self.ways[key] != LOOK:
-                self._steady, self._summed = key, self._parts.requests
-                self._parts.make_steady(key)
-
-    def sum_up(self) -> None:
-        """Count what has been served steadily."""
-        if self._steady >= 0:
-            requests = self._parts.requests
-            self.missed[self._steady] += (requests - self._summed) * self.ways[self._steady]
-            self._summed = requests
-
-    def unsettle(self) -> None:
-        """Count each request: the next one is of another API."""
-        self.sum_up()
-        self._steady = -1
-        self._parts.change(Stage.COUNTING)
-
-    def leave(self) -> None:
-        """Be seen as it was settled: no request is under way."""
-        self.leaves = False
-        self._parts.change(self._stage)
-
-    def end(self) -> None:
-        """Nobody watches: what is under way is not shown any more."""
-        self.begun = self._later = None
-        self.is_left = False
-        self.settle(Stage.PLAIN, bytes(256))
-
-    def look(self, frame: memoryview) -> int:
-        """See this request alone, if somebody asks for it and it can be afforded."""
-        tap = self._tap
-        if self.ways is tap.ways_of_others and not tap.is_wanted(self._seen, frame):
-            return UNASKED
-        if not tap.can_see(frame):
-            return COUNT
-        self.leaves = True
-        self._parts.change(Stage.WATCHED)
-        return LOOK
+    def watch(self, wanted: bool) -> None:
+        """Have each request seen from the next one on, or none; what is under way is not shown any more then."""
+        if not wanted:
+            self._begun = self._later = None
+        self._dispatcher.see_each(self, wanted or self._seen.client_id is None)
 
     # --- requests
 
-    def came(self, frame: memoryview) -> None:
-        """Ask the tap whether it sees the request."""
-        tap = self._tap
-        if tap.can_see(frame):
-            self.begun = tap.begin(self._seen, frame)
-        else:
-            self.missed[frame[1]] += 1
+    def received(self, frame: memoryview) -> None:
+        """Have the tap decide whether it sees the request."""
+        if self._seen.client_id is None:
+            self._seen.client_id = client_id_of(frame)
+            self.watch(self._tap.asks_of(self._seen))
+        self._begun = self._tap.begin(self._seen, frame)
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """Remember the answer: it is shown after it is queued."""
-        if self.begun is not None:
+        if self._begun is not None:
             self._later = later, api_key, version, correlation_id
 
-    def answered(self, response: object, queued: int) -> None:
+    def answered(self, response: object, api_key: int, queued: int) -> None:
         """Show what the handler has answered."""
-        begun = None if self.begun is None else self._take_begun()
+        begun = None if self._begun is None else self._take_begun()
         if begun is None:
             return
         queue = self._queue
@@ -155,7 +82,7 @@ class WatchedRequests:
 
     def served(self, round: Round | None) -> None:
         """Show what a shortcut has answered, if no handler has."""
-        begun = self._take_begun()
+        begun = None if self._begun is None else self._take_begun()
         if begun is None:
             return
         slots = self._queue.slots
@@ -168,7 +95,7 @@ class WatchedRequests:
 
     def failed(self, error: BaseException) -> None:
         """Tell that the request ends its connection, and why."""
-        begun, self.begun, self._later = self.begun, None, None
+        begun, self._begun, self._later = self._begun, None, None
         if begun is not None:
             reason = f": {error}" if isinstance(error, WireError | CloseConnection) and str(error) else ""
             begun.ended(f"{CUT_OFF}{reason}")
@@ -178,8 +105,8 @@ class WatchedRequests:
     def _take_begun(self) -> Begun | None:
         """The request that is answered now, and no more than this once; None if the tap does not see it, or it is
         answered later."""
-        begun, later = self.begun, self._later
-        self.begun = self._later = None
+        begun, later = self._begun, self._later
+        self._begun = self._later = None
         if begun is None or later is None:
             return begun
         self._show_later(begun, *later)

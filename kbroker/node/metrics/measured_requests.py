@@ -1,17 +1,16 @@
 """The requests of one connection: each is counted, some are measured: how long they wait, are worked on, and are sent.
 
-To take the time of a request costs about a tenth of serving a small one. So some of them are measured, and whatever
-else is told of requests is counted where that costs next to nothing: where they are decoded, and at their shortcuts.
+To take the time of a request costs about a tenth of serving a small one. So some of them are measured. Requests are
+counted where they are decoded; shortcuts count those that they serve.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from struct import Struct
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.metrics.measured import Measured
-from kbroker.node.metrics.measured_shortcuts import MeasuredShortcuts
 from kbroker.node.serving.observed_requests import RequestObserver
 from kbroker.observe.metrics.errors import error_codes
 from kbroker.observe.metrics.requests import ALWAYS, FETCH, FIRST, READERS, SAMPLE, VERSION_BITS, place_of
@@ -31,19 +30,62 @@ if TYPE_CHECKING:
 _PREFIX = Struct(">hh")
 
 
+class Measured:
+    """``start`` and ``stop`` it around its work, ``complete`` it when its response is there, then tell the write."""
+
+    __slots__ = ("_began", "_completed", "_local", "_names", "_queue", "_requests", "_size", "_work_began")
+
+    def __init__(self, requests: RequestMetrics, turn_began: int, size: int, names: tuple[str, ...] = ()) -> None:
+        """``turn_began``: the event loop's; ``size``: bytes of the request; ``names``: as in `RequestMetrics.times`."""
+        self._requests = requests
+        self._began = self._work_began = self._completed = perf_counter_ns()
+        self._queue = max(0, self._began - turn_began)
+        self._size = size
+        self._names = names
+        self._local = 0
+
+    def name(self, names: tuple[str, ...]) -> None:
+        """Its names, if they come out only when it is decoded."""
+        self._names = names
+
+    def start(self) -> None:
+        """Work begins, or goes on."""
+        self._work_began = perf_counter_ns()
+
+    def stop(self) -> None:
+        """Others work from now on."""
+        if self._work_began:
+            self._local += perf_counter_ns() - self._work_began
+            self._work_began = 0
+
+    def complete(self) -> None:
+        """Its response is there."""
+        self.stop()
+        self._completed = perf_counter_ns()
+
+    def written(self, began: int, ended: int) -> None:
+        """Its response was offered to the socket first at one time, and was in it at the other."""
+        completed = self._completed
+        began = max(began, completed)
+        remote = max(0, completed - self._began - self._local)
+        for name in self._names:
+            times = self._requests.times[name]
+            times.size.observe(self._size)
+            times.observe(self._queue, self._local, remote, began - completed, max(0, ended - began))
+
+
 class MeasuredRequests(RequestObserver):
     """Counts the requests of a connection in ``metrics``."""
 
     __slots__ = (
-        "_before",
+        "_counted",
         "_decoded",
         "_dispatcher",
-        "_flushed",
+        "_is_next",
+        "_measured",
         "_metrics",
         "_replies",
-        "_shortcuts",
         "_turn_began",
-        "measured",
     )
 
     def __init__(
@@ -60,47 +102,59 @@ class MeasuredRequests(RequestObserver):
         self._turn_began = turn_began
         self._dispatcher = dispatcher
         self._replies = replies
-        self._shortcuts = MeasuredShortcuts(dispatcher.authorizer, metrics, self, turn_began)
-        dispatcher.take_shortcuts(self._shortcuts)
-        self.measured: Measured | None = None
+        self._measured: Measured | None = None
         """The request that is served, if it is measured and its response is to come."""
-        self._decoded = self._before = 0
-        """Requests of this connection that were decoded, or answered without: all but those of shortcuts."""
-        self._flushed = 0
-        """Requests of shortcuts that are counted."""
+        self._is_next = False
+        """Whether to measure the next request, whoever serves it."""
+        self._decoded = 0
+        """Requests of this connection that were decoded."""
+        self._counted: dict[tuple[int, int], int] = {}
+        """Requests of shortcuts that are counted in ``metrics``, by API key and version."""
         metrics.connections[self] = None
         connection.when_closed.append(self._closed)
 
     def _closed(self) -> None:
         self.flush()
-        self.measured = None
+        self._measured = None
         self._metrics.connections.pop(self, None)
 
     # --- requests of shortcuts ----------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Count the requests that shortcuts have served since the last call."""
-        served = self._dispatcher.requests - self._decoded
-        place = self._shortcuts.sole_place
-        if served > self._flushed:  # one that is about to be decoded may have been taken for a shortcut's
-            if place >= 0:
-                self._metrics.by_place[place] += served - self._flushed
-            self._flushed = served
+        counted = self._counted
+        for (api_key, version), tally in self._dispatcher.tallies.items():
+            self._metrics.by_place[place_of(api_key, version)] += tally.served - counted.get((api_key, version), 0)
+            counted[api_key, version] = tally.served
 
     def measure_next(self) -> None:
-        """Measure the next request that a shortcut serves."""
-        self._shortcuts.measure_next()
+        """Measure the next request, although a shortcut may serve it."""
+        self._is_next = True
+        self._dispatcher.see_each(self, True)
+
+    def received(self, frame: memoryview) -> None:
+        """Measure the request, if it is its turn."""
+        if self._is_next:
+            self._is_next = False
+            self._dispatcher.see_each(self, False)
+            api = API_KEYS.get(_PREFIX.unpack_from(frame)[0])
+            names = () if api is None else (api.name,)
+            self._measured = Measured(self._metrics, self._turn_began(), len(frame), names)
+
+    def served(self, round: Round | None) -> None:
+        """Complete the measured request that a shortcut has answered."""
+        if self._measured is not None:
+            self._complete()
 
     # --- requests that are decoded ------------------------------------------------------------------------------
 
     def waits(self, frame: memoryview) -> WorkTimes | None:
         """Measure the request, if it is its turn."""
-        self._before = self._decoded
         api_key, version = _PREFIX.unpack_from(frame)
-        if not self._is_measured(api_key, version):
+        if self._measured is None and not self._is_measured(api_key, version):
             return None
-        self.measured = Measured(self._metrics, self._turn_began(), len(frame))
-        return self.measured
+        self._measured = Measured(self._metrics, self._turn_began(), len(frame))
+        return self._measured
 
     def _is_measured(self, api_key: int, version: int) -> bool:
         """Whether to measure a request whose handler may wait."""
@@ -112,12 +166,12 @@ class MeasuredRequests(RequestObserver):
     def decoding(self, frame: memoryview, registration: Registration) -> None:
         """Measure the request, if its handler does not wait and it is its turn."""
         self._decoded = decoded = self._decoded + 1
-        if self.measured is None and not registration.is_async and (decoded <= FIRST or not decoded % SAMPLE):
-            self.measured = Measured(self._metrics, self._turn_began(), len(frame))
+        if self._measured is None and not registration.is_async and (decoded <= FIRST or not decoded % SAMPLE):
+            self._measured = Measured(self._metrics, self._turn_began(), len(frame))
 
     def decoded(self, registration: Registration, request: Any, context: RequestContext) -> None:
         """Count the request: it is known now."""
-        metrics, measured = self._metrics, self.measured
+        metrics, measured = self._metrics, self._measured
         api_key, version = registration.api_key, context.api_version
         metrics.by_place[place_of(api_key, version)] += 1
         if api_key == FETCH:
@@ -129,15 +183,9 @@ class MeasuredRequests(RequestObserver):
         elif measured is not None:
             measured.name((API_KEYS[api_key].name,))
 
-    def served(self, round: Round | None) -> None:
-        """Count a version of ApiVersions that is not served: it is answered without being decoded."""
-        self.measured = None
-        if self._decoded == self._before:
-            self._decoded += 1
-
     def failed(self, error: BaseException) -> None:
         """Measure no more."""
-        self.measured = None
+        self._measured = None
 
     # --- responses ----------------------------------------------------------------------------------------------
 
@@ -145,25 +193,22 @@ class MeasuredRequests(RequestObserver):
         """Count the errors of a response."""
         if response is not None and not isinstance(response, Later):
             self._count_errors(response, api_key)
-        if self.measured is not None:  # it was not taken by `answers_later`
-            self.complete()
+        if self._measured is not None:  # it was not taken by `answers_later`
+            self._complete()
 
-    def complete(self, *, is_queued: bool = True) -> None:
-        """The response of the measured request is queued, or there is none.
-
-        Not ``is_queued``: there is one, which is queued as soon as this returns.
-        """
-        measured, self.measured = self.measured, None
+    def _complete(self) -> None:
+        """The response of the measured request is queued, or there is none."""
+        measured, self._measured = self._measured, None
         if measured is not None:
             measured.complete()
             replies = self._replies
             replies.when_written(measured.written, replies.slots[-1] if replies.slots else None)
-            if is_queued and not replies.slots:
+            if not replies.slots:
                 replies.tell_written()
 
     def answers_later(self, later: Later[Any], api_key: int, version: int, correlation_id: int) -> None:
         """Measure on, and count the errors, when the response is there."""
-        measured, self.measured = self.measured, None
+        measured, self._measured = self._measured, None
         if measured is not None:
             measured.stop()
             later.on_done(partial(self._completed_later, measured, later))

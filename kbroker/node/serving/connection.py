@@ -253,7 +253,7 @@ class Connection:
                 frame = reader.next_frame()
             while frame is not None:
                 requests += 1
-                # Looked up each time: an explorer changes the dispatcher's class between requests.
+                # Looked up each time: observers come and go between requests.
                 if not dispatcher.serve_now(frame):
                     await dispatcher.serve(frame)
                 frame = reader.next_frame()

@@ -56,11 +56,7 @@ class Dispatcher:
         "_table",
         "requests",
         "surplus_bytes",
-        "watcher",
     )
-
-    watcher: object
-    """Set and used by the classes that an explorer turns it into (`kbroker.node.explorer.watched_parts`)."""
 
     def __init__(
         self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
@@ -104,7 +100,7 @@ class Dispatcher:
             reply = shortcut.try_serve(frame, round)
             if reply is not None:
                 self.requests += 1
-                self._shortcuts.credit += 1
+                shortcut.tally.served += 1
                 if not isinstance(reply, bytes):
                     self._replies.delay(reply, api_key, version, correlation_id)
                 elif self._replies.slots:

@@ -1,14 +1,16 @@
-"""Observers of requests: metrics count and measure them.
+"""The way of a request as observers see it: metrics count and measure requests, the explorer shows them.
 
-An observed connection has an `ObservedDispatcher` and an `ObservedReplyQueue`, which tell each observer of the events
-that it has a method for. All other connections have the plain classes, and a node without observers imports nothing of
-this. The explorer sees requests in another way, and only while somebody watches: `kbroker.node.explorer.watched_parts`.
+A connection of a node that has one of the two has an `ObservedDispatcher` and an `ObservedReplyQueue`. They call the
+methods that observers have (`RequestObserver`). A request that a shortcut serves costs nothing more unless an observer
+asks for each request (`ObservedDispatcher.see_each`). A node without observers has the plain classes, and imports
+nothing of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter_ns
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.node.serving.dispatcher import Dispatcher
@@ -21,11 +23,10 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext, Services
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
-    from kbroker.node.shortcuts.cache import ShortcutCache
+    from kbroker.node.shortcuts.cache import Tally
     from kbroker.runtime.env import Env, Stream
     from kbroker.runtime.later import Later
     from kbroker.runtime.round import Round
-    from kbroker.security.authorizer.types import Authorizer
     from kbroker.types import Part
 
 
@@ -40,10 +41,14 @@ class WorkTimes(Protocol):
 class RequestObserver:
     """Sees the requests of one connection; an observer has those of these methods that it needs.
 
-    Of one request they are called in this order. A shortcut's request is never decoded, and its answer no response.
+    Of one request they are called in this order. A request that a shortcut serves is ``received`` and ``served`` alone,
+    with ``answers_later`` in between perhaps, and not even that unless an observer asks for each request.
     """
 
     __slots__ = ()
+
+    def received(self, frame: memoryview) -> None:
+        """A request is there, and nothing is done for it yet. Logs may write into the frame later."""
 
     def waits(self, frame: memoryview) -> WorkTimes | None:
         """Its handler may wait. The times of its work are taken by what is returned."""
@@ -76,16 +81,19 @@ class RequestObserver:
 
 MakeObserver = Callable[["Connection", "ObservedDispatcher", "ObservedReplyQueue"], RequestObserver]
 
-Show = Callable[["Connection", Dispatcher, ReplyQueue], object]
+
+class ServeNow(Protocol):
+    """`Dispatcher.serve_now` of one dispatcher."""
+
+    def __call__(self, frame: memoryview, round: Round | None = None) -> bool: ...
 
 
 class RequestObservers:
     """The observers of a node's requests, for each of its connections."""
 
-    def __init__(self, meter: MakeObserver | None, show: Show | None) -> None:
-        """``meter`` makes an observer; ``show`` is told of each connection, for an explorer to see its requests."""
-        self._meter = meter
-        self._show = show
+    def __init__(self, makers: Iterable[MakeObserver]) -> None:
+        """Each of ``makers`` makes the observer of a connection."""
+        self._makers = tuple(makers)
 
     def parts(
         self,
@@ -97,19 +105,11 @@ class RequestObservers:
         on_progress: Callable[[], None],
     ) -> tuple[ReplyQueue, Dispatcher]:
         """The reply queue and the dispatcher of a connection; arguments as theirs."""
-        replies: ReplyQueue
-        dispatcher: Dispatcher
-        if self._meter is None:
-            replies = ReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
-            dispatcher = Dispatcher(connection, services, table, replies)
-        else:
-            replies = observed = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
-            dispatcher = measured = ObservedDispatcher(connection, services, table, observed)
-            observers = [self._meter(connection, measured, observed)]
-            measured.observe(observers)
-            observed.observe(observers)
-        if self._show is not None:
-            self._show(connection, dispatcher, replies)
+        replies = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+        dispatcher = ObservedDispatcher(connection, services, table, replies)
+        observers = [make(connection, dispatcher, replies) for make in self._makers]
+        dispatcher.observe(observers)
+        replies.observe(observers)
         return replies, dispatcher
 
 
@@ -118,30 +118,79 @@ def _told(observers: Iterable[RequestObserver], event: str) -> tuple[Callable[..
     return tuple(getattr(observer, event) for observer in observers if event in type(observer).__dict__)
 
 
-class ObservedDispatcher(Dispatcher):
-    """Serves requests as `Dispatcher` does, and tells observers of those that no shortcut serves."""
+_serve_now = Dispatcher.serve_now
+"""Called for each request, and looked up but once."""
 
-    __slots__ = ("_on_decoded", "_on_decoding", "_on_failed", "_on_served", "_on_waits")
+
+class ObservedDispatcher(Dispatcher):
+    """Serves requests as `Dispatcher` does, and tells observers of those that no shortcut serves, or of each."""
+
+    __slots__ = (
+        *("_is_left", "_on_decoded", "_on_decoding", "_on_failed", "_on_received", "_on_served", "_on_waits"),
+        *("_wish_each", "serve_now"),
+    )
+
+    serve_now: ServeNow
+    """`Dispatcher.serve_now`, or `_serve_seen` while an observer asks for each request.
+
+    A slot, so that a request costs no further call and no question while nobody asks.
+    """
+
+    def __init__(
+        self, connection: Connection, services: Services, table: Mapping[int, Registration], replies: ReplyQueue
+    ) -> None:
+        super().__init__(connection, services, table, replies)
+        self._wish_each: set[RequestObserver] = set()
+        """Those that ask for each request."""
+        self._is_left = False
+        """Whether observers have been told of the next request, which could not be served at once."""
+        self.serve_now = super().serve_now
 
     @property
-    def authorizer(self) -> Authorizer | None:
-        """The node's, that shortcuts are made under."""
-        return self._services.authorizer
+    def tallies(self) -> Mapping[tuple[int, int], Tally]:
+        """The requests that shortcuts have served so far, by API key and version."""
+        return self._shortcuts.tallies
 
-    def take_shortcuts(self, shortcuts: ShortcutCache) -> None:
-        """Keep shortcuts there, before the first request."""
-        self._shortcuts = shortcuts
+    def see_each(self, observer: RequestObserver, wanted: bool) -> None:
+        """Tell observers of each request, those of shortcuts too, from the next one on; until nobody wants that."""
+        (self._wish_each.add if wanted else self._wish_each.discard)(observer)
+        self.serve_now = self._serve_seen if self._wish_each else MethodType(_serve_now, self)
 
-    def observe(self, observers: Iterable[RequestObserver]) -> None:
+    def observe(self, observers: Sequence[RequestObserver]) -> None:
         """Tell these, from the first request on."""
+        self._on_received = _told(observers, "received")
         self._on_waits = _told(observers, "waits")
         self._on_decoding = _told(observers, "decoding")
         self._on_decoded = _told(observers, "decoded")
         self._on_served = _told(observers, "served")
         self._on_failed = _told(observers, "failed")
 
+    def _serve_seen(self, frame: memoryview, round: Round | None = None) -> bool:
+        """Serve a request at once, or return false; tell observers of it whether or not a shortcut serves it."""
+        if not self._is_left:
+            for received in self._on_received:
+                received(frame)
+        try:
+            is_served = _serve_now(self, frame, round)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._is_left = not is_served
+        if is_served:
+            for served in self._on_served:
+                served(round)
+        return is_served
+
+    def _fail(self, error: BaseException) -> None:
+        for failed in self._on_failed:
+            failed(error)
+
     async def serve(self, frame: memoryview) -> None:
         """Serve a request whose handler may wait, and tell observers of its events."""
+        if self._wish_each and not self._is_left:
+            for received in self._on_received:
+                received(frame)
+        self._is_left = False
         times: WorkTimes | None = None
         for waits in self._on_waits:
             times = waits(frame)
@@ -151,8 +200,7 @@ class ObservedDispatcher(Dispatcher):
             else:
                 await timed_steps(super().serve(frame), times.start, times.stop)
         except BaseException as error:
-            for failed in self._on_failed:
-                failed(error)
+            self._fail(error)
             raise
         for served in self._on_served:
             served(None)
@@ -185,7 +233,7 @@ class ObservedReplyQueue(ReplyQueue):
         self._began = 0
         """Of the first write that somebody waits for."""
 
-    def observe(self, observers: Iterable[RequestObserver]) -> None:
+    def observe(self, observers: Sequence[RequestObserver]) -> None:
         """Tell these, from the first answer on."""
         self._on_answered = _told(observers, "answered")
         self._on_answers_later = _told(observers, "answers_later")

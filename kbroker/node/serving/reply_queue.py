@@ -86,11 +86,7 @@ class ReplyQueue:
         "parts",
         "round_open",
         "slots",
-        "watcher",
     )
-
-    watcher: object
-    """Set and used as `kbroker.node.serving.dispatcher.Dispatcher.watcher` is."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
@@ -31,11 +31,26 @@ FIRST_CREDIT: Final = 32
 """Recognised requests that a new connection is expected to bring."""
 
 
-class Shortcut(Protocol):
-    """Serves requests of one connection and API that are like an earlier one."""
+class Tally:
+    """Counts the requests of one version of an API that a connection's shortcuts have served."""
+
+    __slots__ = ("served", "spent")
+
+    def __init__(self) -> None:
+        self.served = 0
+        self.spent = -FIRST_CREDIT
+        """Those among the ``served`` that have paid for a growth."""
+
+
+class Shortcut:
+    """Serves requests of one connection and version of an API that are like an earlier one."""
+
+    __slots__ = ("tally",)
 
     grows: ClassVar[bool]
     """Whether remembering another request adds to what is known, rather than replaces it."""
+    tally: Tally
+    """Set by the cache; whoever asks the shortcut adds a request that was served."""
 
     def try_serve(self, frame: memoryview, round: Round | None = None) -> bytes | Later[Any] | None:
         """Serve the request in ``frame``, a frame of this API: the whole response frame, or what will have it.
@@ -43,7 +58,7 @@ class Shortcut(Protocol):
         ``round`` is the crowded round of the poller that the request came in: the reply is not sent before its end.
         ``None`` lets the request through to its handler. Nothing has been done then that may not be done twice.
         """
-        ...
+        raise NotImplementedError
 
 
 Remember = Callable[[memoryview, Any, Any, "RequestContext", Any], Shortcut | None]
@@ -103,15 +118,15 @@ class UnderAuthorizer(MutableMapping[int, Shortcut]):
 
 
 class ShortcutCache:
-    """One connection's shortcuts. Whoever asks one of them counts the requests that it serves (``credit``)."""
+    """One connection's shortcuts."""
 
-    __slots__ = ("_unrecognised", "credit", "known")
+    __slots__ = ("_unrecognised", "known", "tallies")
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self.known: MutableMapping[int, Shortcut] = {} if authorizer is None else UnderAuthorizer(authorizer)
         """By API key."""
-        self.credit = FIRST_CREDIT
-        """Requests served by shortcuts that have not paid for a growth yet."""
+        self.tallies: dict[tuple[int, int], Tally] = {}
+        """By API key and version. They outlive shortcuts."""
         self._unrecognised = 0
 
     def on_unrecognised(
@@ -122,12 +137,14 @@ class ShortcutCache:
             return
         known = self.known.get(api_key)
         self._unrecognised += 1
-        if known is not None and known.grows and self.credit >= HITS_PER_GROWTH:
-            self.credit -= HITS_PER_GROWTH
+        if known is not None and known.grows and known.tally.served - known.tally.spent >= HITS_PER_GROWTH:
+            known.tally.spent += HITS_PER_GROWTH
         elif self._unrecognised % REMEMBER_EVERY != 2:  # the second: many connections bring one request only
             return
         shortcut = _remember_of(api_key)(frame, request, response, ctx, known)
         if shortcut is not None:
+            shortcut.tally = self.tallies.get((api_key, ctx.api_version)) or Tally()
+            self.tallies[api_key, ctx.api_version] = shortcut.tally
             self.known[api_key] = shortcut
 
     def clear(self) -> None:

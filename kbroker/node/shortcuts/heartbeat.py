@@ -10,12 +10,13 @@ from typing import ClassVar
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.heartbeat import handle
+from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import RequestTemplate, response_template
 from kbroker.runtime.round import Round
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-class HeartbeatShortcut:
+class HeartbeatShortcut(Shortcut):
     """One member's heartbeat, and the response without an error."""
 
     __slots__ = ("_ctx", "_reply", "_request", "_template")

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.list_offsets import EARLIEST, LATEST, look_up
+from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
 from kbroker.runtime.round import Round
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -27,7 +28,7 @@ _EPOCH_PLACEHOLDER: Final = -0x6E6D6C6B
 """For the leader epoch, which follows the offset in every version that has it."""
 
 
-class ListOffsetsShortcut:
+class ListOffsetsShortcut(Shortcut):
     """One connection's ListOffsets of one partition."""
 
     __slots__ = ("_ctx", "_has_epoch", "_reply", "_request", "_template", "_topic", "_wanted")

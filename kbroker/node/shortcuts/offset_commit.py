@@ -15,6 +15,7 @@ from kbroker.errors import ApiError
 from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.offset_commit import CommitReply
+from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
 from kbroker.runtime.later import Later
 from kbroker.runtime.round import Round
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_PARTITIONS: Final = 100
 
 
-class OffsetCommitShortcut:
+class OffsetCommitShortcut(Shortcut):
     """One connection's commits to the same partitions by the same member."""
 
     __slots__ = ("_commit", "_ctx", "_group_id", "_reply", "_template", "_topics")

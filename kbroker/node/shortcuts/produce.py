@@ -19,6 +19,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import would_allow
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.transactional_produce import is_transactional, verified_at_once
+from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import CORRELATION_ID_END, PLACEHOLDER, response_template
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition
@@ -68,7 +69,7 @@ class _Form:
     reply: Callable[..., bytes]
 
 
-class ProduceShortcut:
+class ProduceShortcut(Shortcut):
     """One connection's Produce requests of one version, by the bytes before their records."""
 
     __slots__ = (
