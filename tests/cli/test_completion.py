@@ -17,6 +17,7 @@ from kbroker.tools.cli import COMMANDS, main
 from kbroker.tools.cli.command_words import words_of
 from kbroker.tools.cli.completion_scripts import SCRIPTS
 from tests.cli_command import Run
+from tests.patience import LONG
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -149,7 +150,7 @@ def test_zsh_completes(directory: Path) -> None:
         with suppress(OSError):  # that is how Linux tells that the shell has ended
             while os.read(ours, 10_000):
                 pass
-        assert shell.wait(120) == 0
+        assert shell.wait(LONG) == 0
     os.close(ours)
     found = [sorted(filter(None, line.split(","))) for line in (directory / "answers").read_text().splitlines()]
     told = dict(zip(LINES, found, strict=True))

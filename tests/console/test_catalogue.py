@@ -14,6 +14,7 @@ from kbroker.tools.console import catalogue
 from kbroker.tools.console.catalogue import TopicCatalogue, Topics
 from kbroker.tools.console.totals import OfBroker, count
 from kbroker.types import ZERO_UUID
+from tests.patience import SHORT
 
 
 def topic(name: str, *partitions: tuple[int | None, tuple[int, ...]]) -> TopicDescription:
@@ -43,7 +44,7 @@ class SlowCluster:
 def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]]) -> None:
     async def main() -> None:
         cluster = SlowCluster()
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             await test(cluster, TopicCatalogue(cluster))  # type: ignore[arg-type]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -20,9 +20,7 @@ from compat_tests.chromium import FLAGS, find_chromium
 from kbroker.node.explorer import budget
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
-
-PATIENCE_MS = 180_000
-"""A limit that only a broken page reaches."""
+from tests.patience import LONG, LONG_MS
 
 SCREENSHOTS = Path(__file__).parents[2] / "out" / "screenshots"
 
@@ -58,7 +56,7 @@ def page_of(broker: RunningBroker) -> Iterator[str]:
 
 
 def ask(address: str, path: str, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=240)
+    connection = http.client.HTTPConnection(address, timeout=LONG)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     text = response.read().decode()
@@ -72,18 +70,18 @@ def work(broker: RunningBroker, topic: str) -> None:
     """A record that is written, and read by a group."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer"})
     producer.produce(topic, b"<b>tea</b>")
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "shop", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    assert len(consumer.consume(1, 120)) == 1
+    assert len(consumer.consume(1, LONG)) == 1
     consumer.close()
 
 
 def test_a_page_is_fed_by_events(broker: RunningBroker) -> None:
     with page_of(broker) as address:
-        connection = http.client.HTTPConnection(address, timeout=240)
+        connection = http.client.HTTPConnection(address, timeout=LONG)
         connection.request("GET", "/events")
         response = connection.getresponse()
         assert response.headers["Content-Type"] == "text/event-stream"
@@ -124,8 +122,8 @@ def test_a_browser_shows_it(broker: RunningBroker) -> None:
     with page_of(broker) as address, api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS])
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(PATIENCE_MS)
-        api.expect.set_options(timeout=PATIENCE_MS)
+        page.set_default_timeout(LONG_MS)
+        api.expect.set_options(timeout=LONG_MS)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"http://{address}/")
